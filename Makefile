@@ -149,8 +149,8 @@ e2e-cert-manager: install ## have a real cert-manager issue and renew the extend
 e2e-torch: install torch ## train in PyTorch on a real node through a burst of services (3 minutes)
 	$(BIN)/python -m pytest e2e/test_torch.py -m torch -o faulthandler_timeout=2000
 
-demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler IN_CLUSTER=1)
-	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING)) $(if $(IN_CLUSTER),--in-cluster)
+demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler IN_CLUSTER=1 OVERCOMMIT=1.5)
+	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING)) $(if $(IN_CLUSTER),--in-cluster) $(if $(OVERCOMMIT),--overcommit $(OVERCOMMIT))
 
 experiments: install ## run the first experiment on a real local Kubernetes and in virtual time (10 minutes)
 	$(BIN)/python -m e2e.experiments first

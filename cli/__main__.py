@@ -91,6 +91,9 @@ def program() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code (`cli.errors.ExitCode`)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # `>&-`: nobody reads it
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

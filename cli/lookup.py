@@ -71,16 +71,19 @@ def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
     Raises:
         CliError: there is none, and there was none; the text has the nearest name. Or a right is missing.
     """
+    is_ordinary = False
     if "job" in name.kinds:
         obj = _get(frame, request.JOBS, name)
         if obj is not None and decode.job(obj) is not None:
             return Target("job", name.key, obj)
-        if obj is not None and name.kinds == ("job",):
-            raise CliError(f"job {name.key} is no elastic job: EDL leaves it alone")
+        is_ordinary = obj is not None
     if "pod" in name.kinds:
         obj = _get(frame, request.PODS, name)
         if obj is not None:
             return Target("pod", name.key, obj)
+    if is_ordinary:
+        text = f"job {name.key} is no elastic job: EDL leaves it alone"
+        raise CliError(text, ExitCode.NOT_FOUND)
     names = {f"{record.kind} {record.name}" for record in records}
     for kind in name.kinds:
         if f"{kind} {name.key}" in names:

@@ -148,6 +148,7 @@ def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
     """Writes a snapshot; under its name there is always a whole file. Returns its length in bytes.
 
     Raises:
+        CliError: there is no such folder.
         OSError: it cannot be written.
     """
     if without_names:
@@ -155,6 +156,8 @@ def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
     text = snapshot_file.dumps(file)
     if path.suffix == _COMPRESSED:
         text = gzip.compress(text, 6, mtime=0)
+    if not path.parent.is_dir():
+        raise CliError(f"there is no folder {path.parent}: create it first", ExitCode.NOT_FOUND)
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.touch(0o600)

@@ -39,6 +39,14 @@ class Column:
     """Whether it has numbers."""
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to its caller, instead of an exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises the error again: rich calls this while it is handled."""
+        raise BrokenPipeError
+
+
 def console(file: TextIO, columns: int | None = None) -> Console:
     """A console for `file`; as wide as the terminal, or as `columns`, and without limit in a pipe."""
     width = columns
@@ -46,7 +54,7 @@ def console(file: TextIO, columns: int | None = None) -> Console:
         width = _PIPE_COLUMNS
     if width is not None:
         width = max(width, _MIN_COLUMNS)
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    return _Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def printable(text: object) -> str:

@@ -5,8 +5,10 @@ are those of the experiment that this system is measured by (2 348 CPU on 133 no
 which system pods use 50.5).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import yaml
 
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, LABEL_JOB, LABEL_ROLE, Role
 
@@ -53,6 +55,8 @@ class Scenario:
     """Left out of the mean CPU use: the time in which the workload arrives."""
     stop_time: str = "1s"
     """How long a trainer takes to end after SIGTERM, as a Go duration."""
+    overcommit: float = 1.0
+    """Limit of a trainer's CPU divided by its request."""
 
     @property
     def system_pods(self) -> int:
@@ -73,9 +77,45 @@ class Scenario:
         }
 
     @property
+    def limits_quota_cpu(self) -> int:
+        """Bound of the CPU limits of all training, where it is overcommitted: what the nodes have."""
+        return sum(self.cpu_millis.values()) // 1000
+
+    @property
     def seconds(self) -> float:
         """From the first job's submission to the end."""
         return (self.jobs - 1) * self.job_gap_s + len(self.services) * self.step_s
+
+
+def overcommitted(scenario: Scenario, ratio: float) -> Scenario:
+    """The scenario with trainers whose requests are their limits divided by `ratio`, and with as many more of them."""
+    most = round(scenario.max_trainers * ratio)
+    return replace(
+        scenario, name=f"{scenario.name}-overcommit", max_trainers=most, overcommit=ratio
+    )
+
+
+def policy(scenario: Scenario) -> str:
+    """The text of the policy; "" where that of the installation stays."""
+    if scenario.overcommit == 1.0:
+        return ""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "edl.training/v1",
+            "kind": "Policy",
+            "tiers": {"graceSeconds": 10},
+            "reserve": {"maxLoad": {"cpu": 0.97}},
+            "overcommit": [
+                {"namespaces": [TRAINING_NAMESPACE], "trainers": {"cpu": scenario.overcommit}}
+            ],
+            "quotas": [
+                {
+                    "namespace": TRAINING_NAMESPACE,
+                    "limits": {"cpu": str(scenario.limits_quota_cpu)},
+                }
+            ],
+        }
+    )
 
 
 FULL = Scenario(

@@ -18,9 +18,12 @@ from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 _ABSENT = "(not set)"
 
 
-@click.group("policy", epilog=CODES)
-def policy() -> None:
+@click.group("policy", epilog=CODES, no_args_is_help=False, invoke_without_command=True)
+@click.pass_context
+def policy(ctx: click.Context) -> None:
     """Check a policy file, show the cluster's policy, or compare both."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @command("check", whole_cluster=True)

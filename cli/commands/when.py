@@ -31,7 +31,7 @@ def when(frame: Frame, job: str, path: Path | None) -> None:
     """Show a job's place in the line, and what must leave for it.
 
     JOB is NAME, or NAMESPACE/NAME as `plan` prints it. Nobody knows how long jobs run, so a place is a
-    range: it holds in whatever order the running jobs end. The command may take a minute on a cluster of
+    range: it holds in nearly every order in which the running jobs may end. The command may take a minute on a cluster of
     thousands of nodes.
     """
     file = snapshots.read(path) if path is not None else snapshots.of_cluster(frame)

@@ -14,22 +14,29 @@ from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
 from e2e.control_plane import ControlPlaneError
 from e2e.demo import picture
-from e2e.demo.run import EDL_IN_CLUSTER, PLAIN, Run, play
+from e2e.demo.run import EDL_IN_CLUSTER, EDL_OVERCOMMIT, PLAIN, Run, play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
 from e2e.measure import report
-from e2e.measure.criteria import Criterion, comparison, criteria, in_cluster_comparison
+from e2e.measure.criteria import (
+    Criterion,
+    comparison,
+    criteria,
+    in_cluster_comparison,
+    overcommit_comparison,
+)
 from e2e.measure.processes import commit, machine
 from e2e.scheduling import SchedulingMode
-from e2e.workload import FULL, QUICK, Scenario
+from e2e.workload import FULL, QUICK, Scenario, overcommitted
 from kube.errors import KubeError
 from runtime import clock
 from runtime.command_line import Parser
 from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
-_KEYS = {PLAIN: "plain", EDL_IN_CLUSTER: "in_cluster"}
+_KEYS = {PLAIN: "plain", EDL_IN_CLUSTER: "in_cluster", EDL_OVERCOMMIT: "overcommit"}
 """Name of a run -> its key in the report; others are "edl"."""
+_MAX_RATIO = 3.0
 _DESCRIPTION = """Services and elastic training share a local Kubernetes of 133 simulated nodes.
 Six training jobs grow into the capacity that 400 services leave free; then services go down to
 100 and come back, 100 at a time, and trainers are evicted within seconds. Shows this live, then
@@ -47,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.in_cluster and arguments.scheduling != SchedulingMode.EXTENDER:
         parser.error("--in-cluster is for --scheduling extender alone")
+    if arguments.overcommit and arguments.scheduling != SchedulingMode.EXTENDER:
+        parser.error("--overcommit is for --scheduling extender alone")
     console = Console()
     try:
         return _demo(arguments, console)
@@ -81,6 +90,13 @@ def _parser() -> Parser:
         help="run EDL as processes beside the cluster, then as pods in it, and compare both (twice as "
         "long; needs root, and containers)",
     )
+    mode.add_argument(
+        "--overcommit",
+        type=_ratio,
+        metavar="RATIO",
+        help="run as always, then with trainers that request their CPU limit divided by RATIO (1 to 3), "
+        "under a quota on limits, and compare both (twice as long)",
+    )
     parser.add_argument(
         "--scheduling",
         choices=[mode.value for mode in SchedulingMode],
@@ -101,32 +117,63 @@ def _parser() -> Parser:
     return parser
 
 
+def _ratio(text: str) -> float:
+    """A ratio of overcommit.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not 1.0 < ratio <= _MAX_RATIO:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40}: write a number above 1 and at most {_MAX_RATIO:g}, such as 1.5"
+        )
+    return ratio
+
+
 def _demo(arguments: argparse.Namespace, console: Console) -> int:
     scenario: Scenario = QUICK if arguments.quick else FULL
     output: Path = arguments.output
     binaries = build.ensure(build.cache_root(os.environ))
     begun_s = clock.monotonic_s()
     runs = []
-    for mode, in_cluster in _modes(arguments):
+    for played, mode, in_cluster in _plays(arguments, scenario):
         with view(console) as shown:
-            logs = output / ("plain" if mode is None else "in-cluster" if in_cluster else "edl")
-            runs.append(play(binaries, logs, scenario, shown, mode, in_cluster=in_cluster))
+            logs = output / _folder(played, mode, in_cluster=in_cluster)
+            runs.append(play(binaries, logs, played, shown, mode, in_cluster=in_cluster))
     runs.reverse()  # the run in question first, the one to compare with behind it
     _draw(output, scenario, runs)
     if len(runs) == 1:
         figures = replace(runs[0].figures, demo_s=clock.monotonic_s() - begun_s)
         runs = [replace(runs[0], figures=figures)]
-    return _report(output, scenario, runs, console)
+    return _report(output, scenario, runs, console, arguments)
 
 
-def _modes(arguments: argparse.Namespace) -> tuple[tuple[SchedulingMode | None, bool], ...]:
-    """What is played, in this order: how, None for plain Kubernetes; and whether EDL is in the cluster."""
+def _plays(
+    arguments: argparse.Namespace, scenario: Scenario
+) -> tuple[tuple[Scenario, SchedulingMode | None, bool], ...]:
+    """What is played, in this order: what; how, None for plain Kubernetes; whether EDL is in the cluster."""
+    plain, mode = (scenario, None, False), SchedulingMode(arguments.scheduling)
     if arguments.plain:
-        return ((None, False),)
+        return (plain,)
+    with_edl = (scenario, mode, False)
     if arguments.in_cluster:
-        return ((SchedulingMode.EXTENDER, False), (SchedulingMode.EXTENDER, True))
-    mode = SchedulingMode(arguments.scheduling)
-    return ((None, False), (mode, False)) if arguments.compare else ((mode, False),)
+        return (with_edl, (scenario, mode, True))
+    if arguments.overcommit:
+        return (with_edl, (overcommitted(scenario, arguments.overcommit), mode, False))
+    return (plain, with_edl) if arguments.compare else (with_edl,)
+
+
+def _folder(scenario: Scenario, mode: SchedulingMode | None, *, in_cluster: bool) -> str:
+    """The folder of a run's logs."""
+    if mode is None:
+        return "plain"
+    if in_cluster:
+        return "in-cluster"
+    return "edl" if scenario.overcommit == 1.0 else "overcommit"
 
 
 def _draw(output: Path, scenario: Scenario, runs: Sequence[Run]) -> None:
@@ -135,8 +182,14 @@ def _draw(output: Path, scenario: Scenario, runs: Sequence[Run]) -> None:
     picture.draw(output / "demo.png", curves, nodes=len(scenario.cpu_millis), cpu=cpu)
 
 
-def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Console) -> int:
-    results = _criteria(runs, short=scenario is QUICK)
+def _report(
+    output: Path,
+    scenario: Scenario,
+    runs: Sequence[Run],
+    console: Console,
+    arguments: argparse.Namespace,
+) -> int:
+    results = _criteria(runs, scenario, arguments)
     document = report.document(
         machine=machine(),
         commit=commit(_ROOT),
@@ -158,9 +211,15 @@ def _report(output: Path, scenario: Scenario, runs: Sequence[Run], console: Cons
     return 1 if missed and os.environ.get("STRICT") == "1" else 0
 
 
-def _criteria(runs: Sequence[Run], *, short: bool) -> tuple[Criterion, ...]:
-    results = criteria(runs[0].figures, short=short)
-    if len(runs) > 1:
+def _criteria(
+    runs: Sequence[Run], scenario: Scenario, arguments: argparse.Namespace
+) -> tuple[Criterion, ...]:
+    results = criteria(runs[0].figures, short=scenario is QUICK)
+    if arguments.overcommit:
+        ratio: float = arguments.overcommit
+        quota_cpu = overcommitted(scenario, ratio).limits_quota_cpu
+        results += overcommit_comparison(runs[0].figures, runs[1].figures, ratio, quota_cpu)
+    elif len(runs) > 1:
         is_plain = runs[1].name == PLAIN
         compare = comparison if is_plain else in_cluster_comparison
         results += compare(runs[0].figures, runs[1].figures)

@@ -35,6 +35,7 @@ _SYNC_S = 30.0
 PLAIN = "plain Kubernetes"
 EDL = "EDL"
 EDL_IN_CLUSTER = "EDL in the cluster"
+EDL_OVERCOMMIT = "EDL with overcommit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def play(
         ScriptError: the run could not continue.
     """
     begun_s, busy_s = clock.monotonic_s(), busy_seconds()
-    name = PLAIN if mode is None else EDL_IN_CLUSTER if in_cluster else _title(mode)
+    name = PLAIN if mode is None else EDL_IN_CLUSTER if in_cluster else _title(mode, scenario)
     view.say(f"{name}: starting the cluster")
     processes = None if mode is None or in_cluster else EdlControlPlane(directory, mode=mode)
     with _cluster(binaries, directory, processes, in_cluster=in_cluster) as cluster:
@@ -111,8 +112,10 @@ def _cluster(
         yield cluster
 
 
-def _title(mode: SchedulingMode) -> str:
+def _title(mode: SchedulingMode, scenario: Scenario) -> str:
     """The name of a run with EDL."""
+    if scenario.overcommit > 1.0:
+        return EDL_OVERCOMMIT
     return EDL if mode is SchedulingMode.EXTENDER else f"{EDL}, {mode}"
 
 

@@ -19,6 +19,7 @@ from e2e.workload import Manifest, Scenario
 from kube import request
 from kube.api import Api
 from kube.request import RESOURCES, Resource
+from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 
 _TICK_S = 0.05
 _READY_PERIOD_S = 0.5
@@ -79,6 +80,7 @@ class Script:
         self.create(workload.service_class())
         for manifest in workload.plain_classes() if self._plain else ():
             self.create(manifest)
+        self._set_policy(workload.policy(self._scenario))
         for manifest in nodes:
             self.create(manifest)
             self._tick()
@@ -103,6 +105,12 @@ class Script:
         sent = request.create(resource, manifest["metadata"].get("namespace"), manifest)
         created: dict[str, Any] = orjson.loads(self._api.send(sent))
         return created
+
+    def _set_policy(self, text: str) -> None:
+        """Writes the policy as an admin would, if the scenario has one."""
+        if text:
+            where = (request.CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP)
+            self._api.send(request.merge_patch(*where, {"data": {POLICY_KEY: text}}))
 
     def _first_services(self) -> None:
         service_count = self._scenario.services[0]

@@ -26,6 +26,8 @@ PENDING_PERCENT = 5.0
 DEMO_S = 300.0
 RUNS_FACTOR = 1.25
 """How much worse than another run on the same machine a figure may be."""
+_OVERCOMMIT_YIELD = 0.7
+"""How much of what overcommit adds must be trainers: quotas and whole nodes take their part."""
 EDL_CPU_S = 60.0
 """experiments.md: all of EDL together, over the whole demo."""
 
@@ -91,6 +93,12 @@ class Figures:
     """All of EDL together; None in a run without it."""
     others_percent: float = 0.0
     """Share of all cores that went to anything else meanwhile."""
+    trainers_mean: float = 0.0
+    """Trainers at work, from the end of the warm-up on."""
+    cpu_asked_mean_percent: float = 0.0
+    """CPU in the limits of running pods; a pod without one counts with its request."""
+    training_limits_peak_cpu: float = 0.0
+    """The largest sum of the CPU limits of training at one moment."""
 
 
 _PLATEAU_END_S = 5.0
@@ -155,6 +163,9 @@ def measure(
         cpu_s=counted,
         edl_cpu_s=sum(counted.get(name, 0.0) for name in edl) if edl else None,
         others_percent=others_percent,
+        trainers_mean=sum(level.mean(warm_s, timeline.end_s) for level in curves.trainers.values()),
+        cpu_asked_mean_percent=figures.asked_percent(curves, warm_s, timeline.end_s),
+        training_limits_peak_cpu=max(curves.training_limits.values, default=0) / 1000,
     )
 
 
@@ -267,6 +278,33 @@ def comparison(ours: Figures, plain: Figures) -> tuple[Criterion, ...]:
             0.0,
             at_least=True,
         ),
+    )
+
+
+def overcommit_comparison(
+    ours: Figures, base: Figures, ratio: float, quota_cpu: float
+) -> tuple[Criterion, ...]:
+    """The criteria of overcommit relative to none, on the same machine.
+
+    Args:
+        ours: With overcommit.
+        base: Without.
+        ratio: Limit of a trainer divided by its request.
+        quota_cpu: The bound of the limits of all training.
+    """
+    trainers = _ratio(ours.trainers_mean, base.trainers_mean)
+    least = 1.0 + _OVERCOMMIT_YIELD * (ratio - 1.0)
+    return (
+        *_reclaim_ratios(ours, base, "without"),
+        Criterion("trainers_mean_over_without", trainers, "x", least, at_least=True),
+        Criterion(
+            "cpu_asked_mean_percent",
+            ours.cpu_asked_mean_percent,
+            "%",
+            base.cpu_asked_mean_percent,
+            at_least=True,
+        ),
+        Criterion("training_limits_peak_cpu", ours.training_limits_peak_cpu, "CPU", quota_cpu),
     )
 
 

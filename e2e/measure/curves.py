@@ -32,6 +32,24 @@ class Curves:
         )
 
     @cached_property
+    def asked_millis(self) -> Level:
+        """Limits of pods in phase Running; requests of those without one: what their authors asked for."""
+        return Level.of(
+            WeightedSpan(lifetime.running_s, lifetime.ended_s, lifetime.limit_millis)
+            for lifetime in self.timeline.lifetimes
+            if lifetime.running_s is not None
+        )
+
+    @cached_property
+    def training_limits(self) -> Level:
+        """Limits of trainers and parameter servers that exist, in thousandths of a CPU."""
+        return Level.of(
+            WeightedSpan(lifetime.created_s, lifetime.ended_s, lifetime.limit_millis)
+            for lifetime in self.timeline.lifetimes
+            if lifetime.kind in (Kind.TRAINER, Kind.SUPPORT)
+        )
+
+    @cached_property
     def services_wanted(self) -> Level:
         """As the steps ask for them."""
         steps = self.timeline.steps

@@ -99,6 +99,12 @@ def cpu_percent(curves: Curves, start_s: float, end_s: float) -> float:
     return 100 * curves.cpu_millis.mean(start_s, end_s) / total if total else 0.0
 
 
+def asked_percent(curves: Curves, start_s: float, end_s: float) -> float:
+    """Mean CPU that running pods' authors asked for, in percent of all nodes; above 100 with overcommit."""
+    total = sum(curves.timeline.nodes.values())
+    return 100 * curves.asked_millis.mean(start_s, end_s) / total if total else 0.0
+
+
 def off_peak_percent(curves: Curves, after_s: float) -> float:
     """Mean CPU in use over the plateaus with at most half of the most services."""
     timeline = curves.timeline

@@ -56,12 +56,14 @@ def causes(all_kills: Iterable[Kill]) -> dict[str, int]:
 def needed_by_steps(timeline: Timeline) -> tuple[int, ...]:
     """For each step up, the fewest trainers that had to go for it."""
     steps = timeline.steps
+    sizes = (pod.cpu_millis for pod in timeline.lifetimes if pod.kind is Kind.TRAINER)
+    trainer_millis = max(sizes, default=TRAINER_CPU_MILLIS)
     return tuple(
         unavoidable(
             _node_capacities(timeline, after.at_s),
             after.services - before.services,
             service_millis=SERVICE_CPU_MILLIS,
-            trainer_millis=TRAINER_CPU_MILLIS,
+            trainer_millis=trainer_millis,
         )
         for before, after in pairwise(steps)
         if after.services > before.services

@@ -46,6 +46,8 @@ class PodView:
     """Reason of the condition DisruptionTarget, "" where there is none."""
     refused: bool = False
     """Its node had no room for it: it failed before anything of it ran."""
+    limit_millis: int = 0
+    """The CPU that its containers may use; of those without a limit what they request."""
 
     @property
     def ended(self) -> bool:
@@ -76,13 +78,17 @@ def view(pod: Mapping[str, Any]) -> PodView:
         kind=kind,
         job=job,
         surplus=kind is Kind.TRAINER and labels.get(LABEL_TIER, Tier.SURPLUS) == Tier.SURPLUS,
-        cpu_millis=sum(map(_cpu_millis, spec["containers"])),
+        cpu_millis=sum(_cpu_millis(container, "requests") for container in spec["containers"]),
         node=spec.get("nodeName", ""),
         nominated=status.get("nominatedNodeName", ""),
         phase=Phase(status.get("phase", Phase.PENDING)),
         deleting="deletionTimestamp" in metadata,
         disruption=_disruption(status),
         refused=status.get("reason", "").startswith(_REFUSED),
+        limit_millis=sum(
+            _cpu_millis(container, "limits") or _cpu_millis(container, "requests")
+            for container in spec["containers"]
+        ),
     )
 
 
@@ -94,10 +100,10 @@ def _kind(namespace: str, role: str, job: str) -> Kind:
     return Kind.SYSTEM if namespace == SYSTEM_NAMESPACE else Kind.SERVICE
 
 
-def _cpu_millis(container: Mapping[str, Any]) -> int:
-    requests = (container.get("resources") or {}).get("requests") or {}
+def _cpu_millis(container: Mapping[str, Any], field: str) -> int:
+    amounts = (container.get("resources") or {}).get(field) or {}
     try:
-        return parse("cpu", str(requests.get("cpu", "0")))
+        return parse("cpu", str(amounts.get("cpu", "0")))
     except QuantityError:
         return 0
 

@@ -36,6 +36,8 @@ class PodLifetime:
     disruption: str = ""
     nominations: list[tuple[float, str]] = field(default_factory=list)
     """(when, node): where the scheduler made room for it."""
+    limit_millis: int = 0
+    """The CPU that it may use; what it requests where it has no limit."""
 
     @property
     def leaves_s(self) -> float | None:
@@ -194,6 +196,7 @@ def _born(pod: PodView, now: float) -> PodLifetime:
         surplus=pod.surplus,
         cpu_millis=pod.cpu_millis,
         created_s=now,
+        limit_millis=pod.limit_millis,
     )
 
 

@@ -220,13 +220,13 @@ def test_what_can_be_no_name_is_refused(digits: Cli, name: str) -> None:
 
 
 def test_a_job_that_is_not_elastic_is_none_of_edl(edl: Cli) -> None:
-    """It is not taken for one that is missing."""
+    """It is not taken for one that is missing, with itself as the nearest name."""
     spec = {"template": {"spec": {"containers": [{"name": "main"}]}}}
     edl.cluster.add(request.JOBS, {"metadata": {"name": "plain"}, "spec": spec}, "ml")
-    run = edl("why", "job/plain")
-
-    assert run.code == ExitCode.FAILED
-    assert "is no elastic job" in run.err
+    text = "edl: job ml/plain is no elastic job: EDL leaves it alone\n"
+    for words in (("why", "job/plain"), ("why", "plain"), ("suspend", "plain")):
+        run = edl(*words)
+        assert (run.code, run.out, run.err) == (ExitCode.NOT_FOUND, "", text)
 
 
 def test_describe(digits: Cli) -> None:

@@ -1,16 +1,19 @@
 """What all commands share: help, formats, errors in one line, exit codes, narrow terminals, closed pipes."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click import Context
 
+import cli.__main__ as cli_main
 from cli import terminal
 from cli.__main__ import COMMANDS
 from cli.__main__ import edl as group
@@ -171,3 +174,46 @@ def test_a_closed_pipe_ends_quietly() -> None:
     os.close(write_end)
 
     assert (run.returncode, run.stderr) == (ExitCode.CLOSED_PIPE, b"")
+
+
+def test_a_table_into_a_closed_pipe_ends_quietly_too(
+    edl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the code of a closed pipe: the library that prints tables would end with 1."""
+    edl.cluster.add_job("digits", active=2)
+
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(cli_main, "_discard_output", lambda: None)
+    with monkeypatch.context() as streams:
+        streams.setattr(sys, "stdout", Closed())
+        code = cli_main.main(["jobs"])
+    assert code == ExitCode.CLOSED_PIPE
+
+
+def test_without_output_a_command_runs_all_the_same(
+    edl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`edl jobs >&-`: Python has no stdout then."""
+    edl.cluster.add_job("digits", active=2)
+    with monkeypatch.context() as streams:
+        streams.setattr(sys, "stdout", None)
+        code = cli_main.main(["jobs"])
+        sys.stdout.close()
+    assert code == ExitCode.OK
+
+
+def test_policy_alone_is_its_help(edl: Cli) -> None:
+    """As the program alone is."""
+    assert edl("policy", columns=80) == edl("policy", "--help", columns=80)
+
+
+def test_a_snapshot_needs_its_folder(edl: Cli, tmp_path: Path) -> None:
+    """A name that the command gives the file meanwhile is nothing for its user."""
+    run = edl("snapshot", str(tmp_path / "none" / "x.json"))
+    assert (run.code, run.err) == (
+        ExitCode.NOT_FOUND,
+        f"edl: there is no folder {tmp_path}/none: create it first\n",
+    )

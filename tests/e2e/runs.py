@@ -18,6 +18,7 @@ def lifetime(
     job: str = "",
     surplus: bool = True,
     cpu_millis: int = 0,
+    limit_millis: int = 0,
     disruption: str = "",
     nominations: tuple[tuple[float, str], ...] = (),
 ) -> PodLifetime:
@@ -39,6 +40,7 @@ def lifetime(
         ended_s=ended_s,
         disruption=disruption,
         nominations=list(nominations),
+        limit_millis=limit_millis or cpu_millis or default_cpu[kind],
     )
 
 

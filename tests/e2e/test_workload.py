@@ -6,7 +6,7 @@ import pytest
 
 from e2e import workload
 from e2e.workload import FULL, QUICK, Scenario
-from policy import job_spec
+from policy import document, job_spec
 from policy.names import LABEL_JOB, LABEL_ROLE
 
 
@@ -17,6 +17,18 @@ def test_the_full_scenario_is_the_experiment() -> None:
     assert FULL.system_cpu_millis == 50_500
     assert FULL.services[-4:] == (100, 200, 300, 400)
     assert FULL.seconds == 220
+
+
+def test_overcommit_is_a_policy_and_room_to_grow() -> None:
+    """Of the trainers alone, with a quota that binds while few services run; without it none is written."""
+    scenario = workload.overcommitted(FULL, 1.5)
+    policy = document.parse(workload.policy(scenario))
+    (rule,), (quota,) = policy.overcommit, policy.quotas
+
+    assert workload.policy(FULL) == ""
+    assert (scenario.max_trainers, scenario.name) == (90, "full-overcommit")
+    assert (rule.namespaces, rule.trainers) == (("training",), {"cpu": 1.5})
+    assert quota.limits == {"cpu": "2348"}
 
 
 @pytest.mark.parametrize("scenario", [FULL, QUICK])

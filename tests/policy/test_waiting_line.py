@@ -1,5 +1,6 @@
 """In which order waiting jobs start, and what must leave before."""
 
+from policy import waiting_line
 from policy.cluster_state import ClusterState
 from policy.model import Admission, AdmissionOrder, Policy, Reserve
 from policy.must_leave import MustLeave, must_leave
@@ -114,3 +115,16 @@ def test_servers_leave_with_their_job() -> None:
     pods = [*trainers(owner, ["n0"]), server(owner, 0, "n0")]
     cluster = _cluster([node("n0", 10)], [owner, waiting := job("wait", 2, 2)], pods)
     assert must_leave(cluster, _FIFO, waiting, 2) == MustLeave(2, any_of=("ml/ps",))
+
+
+def test_one_scenario_of_twelve_may_say_otherwise() -> None:
+    """Two may not, and of the few scenarios of large clusters none."""
+    first, otherwise = {"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 1.0}
+    cases = [
+        (11 * [first] + [otherwise], True),
+        (10 * [first] + 2 * [otherwise], False),
+        (2 * [first], True),
+        ([first, otherwise], False),
+    ]
+    for scenarios, is_said in cases:
+        assert waiting_line._before(scenarios, "a", "b") is is_said  # noqa: SLF001 - what places rest on

@@ -18,6 +18,7 @@ def test_help_says_what_comes_out_and_how_long_it_takes(
         "--compare",
         "--scheduling",
         "own-scheduler",
+        "--overcommit",
         "--quick",
         "--output",
         "report.json",
@@ -29,7 +30,13 @@ def test_help_says_what_comes_out_and_how_long_it_takes(
 
 
 @pytest.mark.parametrize(
-    "words", [["--plain", "--compare"], ["--scheduling", "none"], ["--fast"], ["now"]]
+    "words",
+    [
+        *(["--plain", "--compare"], ["--scheduling", "none"], ["--fast"], ["now"]),
+        *(["--overcommit", "1"], ["--overcommit", "9"], ["--overcommit", "much"]),
+        *(["--overcommit", "nan"], ["--overcommit", "1.5", "--plain"]),
+        ["--overcommit", "1.5", "--scheduling", "own-scheduler"],
+    ],
 )
 def test_what_makes_no_sense_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ from e2e.measure.criteria import (
     in_cluster_comparison,
     kills_limit,
     measure,
+    overcommit_comparison,
 )
 from e2e.measure.curves import Curves
 from e2e.measure.figures import Reclaim
@@ -153,6 +154,29 @@ def test_a_job_that_never_starts_leaves_no_mean() -> None:
     by_name = {criterion.name: criterion for criterion in criteria(lonely)}
     assert by_name["first_trainer_mean_s"].value is None
     assert by_name["first_trainer_worst_s"].value is None
+
+
+def test_overcommit_is_more_trainers_within_the_quota() -> None:
+    """Seven tenths of the ratio's gain at least, and services that wait no longer."""
+    base = _figures()
+    most = base.training_limits_peak_cpu
+    better = replace(
+        base,
+        trainers_mean=1.4 * base.trainers_mean,
+        cpu_asked_mean_percent=base.cpu_asked_mean_percent + 1,
+    )
+    assert all(criterion.holds for criterion in overcommit_comparison(better, base, 1.5, most))
+    for worse, missed in (
+        (replace(better, trainers_mean=1.3 * base.trainers_mean), "trainers_mean_over_without"),
+        (replace(better, training_limits_peak_cpu=most + 1), "training_limits_peak_cpu"),
+        (replace(better, cpu_asked_mean_percent=0.0), "cpu_asked_mean_percent"),
+        (
+            replace(better, reclaims=(replace(base.reclaims[0], seconds=9.0),)),
+            "reclaim_0_to_2_over_without",
+        ),
+    ):
+        results = overcommit_comparison(worse, base, 1.5, most)
+        assert [criterion.name for criterion in results if not criterion.holds] == [missed]
 
 
 def test_a_run_without_steps_has_figures_too() -> None:

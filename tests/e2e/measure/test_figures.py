@@ -65,6 +65,25 @@ def test_cpu_in_use_counts_terminating_pods_and_not_pending_ones() -> None:
     assert figures.cpu_percent(Curves(timeline(nodes={})), 0, 10) == 0
 
 
+def test_cpu_that_is_asked_for_counts_limits() -> None:
+    """Beyond 100 % where requests are a part of them."""
+    trainer = lifetime(Kind.TRAINER, running_s=0.0, cpu_millis=10_000, limit_millis=15_000)
+    run = timeline(trainer, lifetime(Kind.SERVICE, running_s=0.0), end_s=10.0)
+    assert figures.asked_percent(Curves(run), 0, 10) == pytest.approx(100 * (15 + 3) / 18)
+    assert figures.asked_percent(Curves(timeline(nodes={})), 0, 10) == 0
+
+
+def test_limits_of_training_count_from_creation_to_the_end_of_containers() -> None:
+    """As quotas on limits count them; services are not training."""
+    run = timeline(
+        lifetime(Kind.TRAINER, created_s=1.0, running_s=3.0, deleting_s=5.0, ended_s=6.0),
+        lifetime(Kind.SUPPORT, created_s=5.0),
+        lifetime(Kind.SERVICE, created_s=0.0),
+    )
+    limits = Curves(run).training_limits
+    assert [limits.at(moment) for moment in (0, 2, 5.5, 7)] == [0, 5000, 9000, 4000]
+
+
 def test_off_peak_is_the_time_with_at_most_half_of_the_services() -> None:
     """Only plateaus of few services, and only after the warm-up."""
     run = timeline(

@@ -68,6 +68,15 @@ def test_a_step_needs_what_free_room_does_not_cover() -> None:
     assert needed_by_steps(run) == (1, 0)
 
 
+def test_smaller_trainers_make_room_for_fewer_services() -> None:
+    """Overcommitted ones of 2 CPU: three of them for two services of 3 CPU."""
+    trainers = [
+        lifetime(Kind.TRAINER, uid=str(n), running_s=1.0, cpu_millis=2000, limit_millis=3000)
+        for n in range(9)
+    ]
+    assert needed_by_steps(timeline(*trainers, steps=((0, 0), (50, 2)))) == (3,)
+
+
 def test_what_leaves_already_is_room() -> None:
     """A trainer told to stop before the step, ended pods and unknown nodes need no kill."""
     lifetimes = [

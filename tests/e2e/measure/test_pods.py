@@ -47,6 +47,16 @@ def test_cpu_is_the_sum_of_containers_and_nonsense_counts_nothing() -> None:
     assert view(pod).cpu_millis == 500
 
 
+def test_a_limit_is_what_may_be_used() -> None:
+    """A container without one may use any amount, and counts with its request."""
+    pod = _pod()
+    pod["spec"]["containers"].append(
+        {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1500m"}}}
+    )
+    pod_view = view(pod)
+    assert (pod_view.cpu_millis, pod_view.limit_millis) == (1500, 2000)
+
+
 def test_a_new_pod_waits() -> None:
     """Without a status a pod is pending."""
     pod_view = view(_pod())
