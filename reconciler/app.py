@@ -42,12 +42,11 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     if cache.config is not None:
         policy.follow(cache.config)
     identity = settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-    elector = _elector(
-        api,
-        settings,
-        identity,
-        lambda leads: loop.may_lead(leads=leads) and training_jobs.watchdog.may_lead(leads=leads),
-    )
+
+    def may_lead(leads: bool) -> bool:
+        return loop.may_lead(leads=leads) and training_jobs.watchdog.may_lead(leads=leads)
+
+    elector = _elector(api, settings, identity, may_lead)
     metrics = Metrics("reconciler")
     recorder = EventRecorder(api, identity)
     decision_log = DecisionLog()
@@ -66,10 +65,11 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         inbox=inbox,
     )
     training_jobs = _training_jobs(api, identity, elector, loop.role_counts)
+    watchdogs = {"ticks": loop.watchdog, "training_jobs": training_jobs.watchdog}
     add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
     add_policy_metric(metrics, policy)
     _add_watchdog_metrics(metrics, loop.watchdog, training_jobs)
-    watchdogs = {"ticks": loop.watchdog, "training_jobs": training_jobs.watchdog}
+
     app = web.application(
         settings.component,
         registry=metrics,

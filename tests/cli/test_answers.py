@@ -219,16 +219,6 @@ def test_what_can_be_no_name_is_refused(digits: Cli, name: str) -> None:
     assert "write NAME, job/NAME or pod/NAME" in run.err
 
 
-def test_a_job_that_is_not_elastic_is_none_of_edl(edl: Cli) -> None:
-    """It is not taken for one that is missing, with itself as the nearest name."""
-    spec = {"template": {"spec": {"containers": [{"name": "main"}]}}}
-    edl.cluster.add(request.JOBS, {"metadata": {"name": "plain"}, "spec": spec}, "ml")
-    text = "edl: job ml/plain is no elastic job: EDL leaves it alone\n"
-    for words in (("why", "job/plain"), ("why", "plain"), ("suspend", "plain")):
-        run = edl(*words)
-        assert (run.code, run.out, run.err) == (ExitCode.NOT_FOUND, "", text)
-
-
 def test_describe(digits: Cli) -> None:
     """Facts, the reason, and the trainers with their nodes."""
     pod = _pod("digits-trainer-0", phase="Running")

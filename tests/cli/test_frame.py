@@ -18,6 +18,7 @@ from cli import terminal
 from cli.__main__ import COMMANDS
 from cli.__main__ import edl as group
 from cli.errors import ExitCode
+from kube import request
 from policy.records import Record
 from tests.cli.cluster import NOW_S, Cli, check_snapshot
 
@@ -217,3 +218,13 @@ def test_a_snapshot_needs_its_folder(edl: Cli, tmp_path: Path) -> None:
         ExitCode.NOT_FOUND,
         f"edl: there is no folder {tmp_path}/none: create it first\n",
     )
+
+
+def test_a_job_that_is_not_elastic_is_none_of_edl(edl: Cli) -> None:
+    """It is not taken for one that is missing, with itself as the nearest name."""
+    spec = {"template": {"spec": {"containers": [{"name": "main"}]}}}
+    edl.cluster.add(request.JOBS, {"metadata": {"name": "plain"}, "spec": spec}, "ml")
+    text = "edl: job ml/plain is no elastic job: EDL leaves it alone\n"
+    for words in (("why", "job/plain"), ("why", "plain"), ("suspend", "plain")):
+        run = edl(*words)
+        assert (run.code, run.out, run.err) == (ExitCode.NOT_FOUND, "", text)
