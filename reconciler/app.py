@@ -13,7 +13,6 @@ from kube.client import Client
 from kube.lease import Elector
 from kube.watch_metrics import add_watch_metrics
 from policy.names import POLICY_CONFIGMAP
-from policy.scheduling import SchedulerCheck
 from reconciler.events import EventRecorder
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.loop import Reconciler
@@ -38,9 +37,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     """The service, not started yet; `connection` describes the API server."""
     api = Client(connection, user_agent="edl-reconciler")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
-    policy = ActivePolicy()
-    if cache.config is not None:
-        policy.follow(cache.config)
+    policy = _active_policy(cache)
     identity = settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
     def may_lead(leads: bool) -> bool:
@@ -65,17 +62,14 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         inbox=inbox,
     )
     training_jobs = _training_jobs(api, identity, elector, loop.role_counts)
-    watchdogs = {"ticks": loop.watchdog, "training_jobs": training_jobs.watchdog}
+    watchdogs = _watchdogs(metrics, loop, training_jobs)
     add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
     add_policy_metric(metrics, policy)
-    _add_watchdog_metrics(metrics, loop.watchdog, training_jobs)
 
     app = web.application(
         settings.component,
         registry=metrics,
-        readiness=lambda: _readiness(
-            elector, cache, policy, loop.components.scheduler_checker.check, watchdogs
-        ),
+        readiness=lambda: _readiness(elector, cache, policy, loop, watchdogs),
         is_alive=lambda: all(watchdog.health.alive for watchdog in watchdogs.values()),
         max_body_bytes=settings.max_body_bytes,
     )
@@ -98,6 +92,14 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         cache.stop()
 
     return WebService(app, start, stop)
+
+
+def _active_policy(cache: ClusterCache) -> ActivePolicy:
+    """The policy, as the cache follows its ConfigMap."""
+    policy = ActivePolicy()
+    if cache.config is not None:
+        policy.follow(cache.config)
+    return policy
 
 
 def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: EventRecorder) -> None:
@@ -151,9 +153,12 @@ def _record_writer(
     return writer
 
 
-def _add_watchdog_metrics(
-    metrics: Metrics, watchdog: Watchdog, training_jobs: TrainingJobController
-) -> None:
+def _watchdogs(
+    metrics: Metrics, loop: Reconciler, training_jobs: TrainingJobController
+) -> dict[str, Watchdog]:
+    """What watches the loops, by name in the probes; with their metrics."""
+    watchdog = loop.watchdog
+
     def given_up() -> dict[str, int]:
         of_passes = training_jobs.watchdog.given_up
         return watchdog.given_up | {f"training_jobs_{name}": n for name, n in of_passes.items()}
@@ -184,13 +189,14 @@ def _add_watchdog_metrics(
         "tick_age_seconds", "Time since the last tick that ended without an error."
     )
     tick_age.set_function(lambda: watchdog.health.tick_age_s)
+    return {"ticks": watchdog, "training_jobs": training_jobs.watchdog}
 
 
 def _readiness(
     elector: Elector,
     cache: ClusterCache,
     policy: ActivePolicy,
-    check: SchedulerCheck,
+    loop: Reconciler,
     watchdogs: Mapping[str, Watchdog],
 ) -> web.Readiness:
     details = {
@@ -199,7 +205,7 @@ def _readiness(
         "watch_age_seconds": round(cache.age_s(clock.monotonic_s()), 1),
         **{name: _health_details(watchdog.health) for name, watchdog in watchdogs.items()},
         "policy": policy.current.details(),
-        "scheduling": check.to_data(),  # only the leader checks
+        "scheduling": loop.components.scheduler_checker.check.to_data(),  # only the leader checks
     }
     healthy = all(watchdog.is_healthy for watchdog in watchdogs.values())
     return web.Readiness(cache.synced and healthy and policy.current.usable, details)
