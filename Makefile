@@ -109,8 +109,9 @@ reference: install ## write the pages of docs/ that come from the code: annotati
 	$(BIN)/python -m bench.metrics_page
 	$(BIN)/python -m bench.reasons_page
 
-pictures: install ## write the pictures of commands in a terminal into docs/pictures
+pictures: install ## write the pictures of commands in a terminal, and of the page (needs Chromium), into docs/pictures
 	$(BIN)/python -m bench.terminal_pictures
+	$(BIN)/python -m bench.page_pictures
 
 monitoring: install ## write dashboards and the operator's form of the alerts in deploy/monitoring
 	$(BIN)/python -m bench.monitoring

@@ -154,9 +154,12 @@ class LiveCluster(FakeApi):
     def _put_job(self, key: str) -> None:
         job, count = self.jobs[key], len(self.trainers.get(key, ()))
         body = {**objects.job(job), "status": {"active": count}}
-        if key in self._with_masters:
-            body["metadata"]["annotations"][ANNOTATION_MASTER] = "true"
+        body["metadata"]["annotations"] |= self._annotations(key)
         self._keep(JOBS, job.namespace, body)
+
+    def _annotations(self, key: str) -> dict[str, str]:
+        """Those of a job besides its bounds."""
+        return {ANNOTATION_MASTER: "true"} if key in self._with_masters else {}
 
     # What happens
 

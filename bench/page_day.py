@@ -5,6 +5,7 @@ kubelets are those of `simulator`, the records are written by the reconciler's o
 from an API server.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from math import pi, sin
@@ -17,10 +18,11 @@ from kube.fake.storage import Key
 from kube.object_change import ObjectChange
 from kube.request import CONFIGMAPS, NODES, PODS
 from policy.model import Fairness, Objectives, Policy, ReclaimObjective, Reserve
-from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Role
+from policy.names import ANNOTATION_BOOKS, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Role
 from policy.plan import Plan
 from policy.plan_input import PlanInput
-from policy.snapshot import Job, Node, Pod
+from policy.snapshot import Job, Node, Pod, TrainerAccounting
+from policy.trainer_accounting import serialize
 from reconciler.decision_recorder import DecisionRecorder
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.observer import Observer
@@ -28,7 +30,7 @@ from reconciler.quarantine import Quarantine
 from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 from simulator.clock import Clock
-from simulator.cluster import PodChange, SimulatedCluster
+from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.kubelet import SimulatedKubelets
 from simulator.reconcile import SimulatedReconciler
 from simulator.scheduler import SimulatedScheduler
@@ -42,7 +44,7 @@ _GIB = 2**30
 _POLICY = Policy(
     reserve=Reserve(max_load={"cpu": 0.9375}),
     fairness=Fairness(queue_weights={"night": 1, "gold": 3}),
-    objectives=Objectives(reclaim=ReclaimObjective(share=0.95, seconds=3.2)),
+    objectives=Objectives(reclaim=ReclaimObjective(share=0.95, seconds=3.0)),
 )
 _TIMING = Timing(start_s=1.1, stop_s=1.06)
 _SERVICES = {
@@ -88,6 +90,8 @@ class Day(LiveCluster):
         self._replicas: dict[str, list[str]] = {name: [] for name in _SERVICES}
         """Service -> uids of its pods."""
         self._pods_created = 0
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """Job key -> its trainers: created, and ended by each reason."""
 
     def play(self, look: Callable[[], None], every_s: float = 15.0) -> None:
         """Lets the time pass; calls `look` every so often.
@@ -133,6 +137,18 @@ class Day(LiveCluster):
         for node in self._cluster_nodes[nodes:]:
             self._keep(NODES, "", objects.node(node))
 
+    def _annotations(self, key: str) -> dict[str, str]:
+        counts = self._counts[key]
+        next_id = counts["created"]
+        live = len(self.trainers.get(key, ()))
+        accounting = TrainerAccounting(
+            next_id=next_id,
+            open=frozenset(range(next_id - live, next_id)),
+            disrupted=counts[DisruptionReason.PREEMPTED],
+            released=counts[DisruptionReason.EVICTED],
+        )
+        return super()._annotations(key) | {ANNOTATION_BOOKS: serialize(accounting)}
+
     def _submit(self, job: Job) -> None:
         self._simulated.submit(job)
         self.jobs[job.key] = self._simulated.state.jobs[job.key]
@@ -170,6 +186,9 @@ class Day(LiveCluster):
         known = self._changes.get(uid)
         last = known.last if known else change.old
         self._changes[uid] = ObjectChange(last, change.new, change.at_s)
+        if change.pod.role is Role.TRAINER and (change.old is None or change.deleted):
+            event = change.disruption if change.deleted else "created"
+            self._counts[f"{change.pod.namespace}/{change.pod.job}"][str(event)] += 1
 
     def _planned(self, _: PlanInput, plan: Plan) -> None:
         """As the reconciler's loop does with a plan."""

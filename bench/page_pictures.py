@@ -163,6 +163,7 @@ def _choose_job(tab: Tab) -> None:
     tab.wait(f"[...{box}.options].some((option) => option.value === {_JOB!r})")
     tab.run(f"{box}.value = {_JOB!r}; {box}.dispatchEvent(new Event('change'))")
     tab.wait("document.body.innerText.includes('fit now')")
+    tab.run("document.querySelector('.choice input[value=yes]').click()")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -152,7 +152,7 @@ class Nodes {
 
   drawLegend() {
     const entries = this.showsFits
-      ? [["fits-none", "no trainer fits"], ["fits-some", "one fits"], ["fits-many", `${count(this.greatest)} fit`]]
+      ? [["fits-none", "no trainer fits"], ...(this.greatest > 1 ? [["fits-some", "one fits"]] : []), ["fits-many", this.greatest > 1 ? `${count(this.greatest)} fit` : "one fits"]]
       : [["services", "Services"], ["guaranteed", "Training, guaranteed"], ["surplus", "Training, surplus"], ["free", "Free"]];
     const text = JSON.stringify(entries);
     if (this.legend.shownText === text) return;
