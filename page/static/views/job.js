@@ -192,7 +192,7 @@ function memberColumns(page, told) {
     { key: "restarts", title: "Restarts", kind: "seconds", numeric: true, sort: (row) => row.restarts ?? 0, descends: true, render: textCell((row) => count(row.restarts ?? 0)) },
     { key: "steps", title: "Steps", kind: "seconds", numeric: true, sort: (row) => told(row)?.steps ?? null, descends: true, render: textCell((row) => (told(row) ? count(told(row).steps ?? 0) : "–")) },
     { key: "records", title: "Records", kind: "seconds", numeric: true, sort: (row) => told(row)?.records ?? null, descends: true, render: textCell((row) => (told(row) ? count(told(row).records ?? 0) : "–")) },
-    { key: "uncommitted", title: "Uncommitted", kind: "seconds", numeric: true, sort: (row) => row.uncommittedSeconds ?? null, descends: true, render: textCell((row) => (row.uncommittedSeconds === null || row.uncommittedSeconds === undefined ? "–" : duration(row.uncommittedSeconds))) },
+    { key: "uncommitted", title: "Uncommitted", kind: "time", numeric: true, sort: (row) => row.uncommittedSeconds ?? null, descends: true, render: textCell((row) => (row.uncommittedSeconds === null || row.uncommittedSeconds === undefined ? "–" : duration(row.uncommittedSeconds))) },
   ];
 }
 
