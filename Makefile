@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,15 @@ build/torch/.installed: tests/support/torch_stubs.py requirements.lock | $(STAMP
 	@$(BIN)/pip install --quiet --no-deps --target build/torch torch==2.15.0 filelock fsspec jinja2 markupsafe mpmath networkx sympy typing-extensions
 	@$(BIN)/python -m tests.support.torch_stubs build/torch
 	@PYTHONPATH=build/torch $(BIN)/python -c "import torch"
+	@touch $@
+
+jax: build/jax/.installed ## install jax into build/jax, for the tests that need it (0.5 GB on disk)
+
+build/jax/.installed: requirements.lock | $(STAMP)
+	@echo "installing jax into build/jax"
+	@rm -rf build/jax
+	@$(BIN)/pip install --quiet --no-deps --target build/jax jax==0.10.2 jaxlib==0.10.2 ml-dtypes opt-einsum scipy
+	@PYTHONPATH=build/jax $(BIN)/python -c "import jax"
 	@touch $@
 
 torchft: torch ## install torchft into build/torchft, which `python -m bench torch` measures beside edl.torch

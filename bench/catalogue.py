@@ -8,6 +8,7 @@ from bench import (
     exchange,
     extender,
     growth,
+    local_steps,
     master,
     odd,
     page,
@@ -45,4 +46,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "page": page.run,
     "snapshots": snapshots.run,
     "torch": torch_changes.run,
+    "local": local_steps.run,
 }

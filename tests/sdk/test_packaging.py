@@ -18,6 +18,7 @@ EXTRAS = {
     **{name: {"numpy"} for name in ("collective", "sync", "servers", "model", "jobs")},
     "paddle": {"numpy", "paddle"},
     "torch": {"numpy", "torch"},
+    "jax": {"numpy", "jax", "jaxlib"},
     "convert": {"yaml"},
 }
 """Packages that need more than the standard library; imported only when they are used."""
@@ -84,7 +85,7 @@ def test_nothing_else_is_installed() -> None:
     project = tomllib.loads((HOME.parents[1] / "pyproject.toml").read_text())["project"]
 
     assert project["dependencies"] == []
-    assert set(project["optional-dependencies"]) == {"numpy", "paddle", "torch", "yaml"}
+    assert set(project["optional-dependencies"]) == {"jax", "numpy", "paddle", "torch", "yaml"}
     assert files("edl-sdk") is not None
     assert (HOME / "py.typed").exists()
 

@@ -23,16 +23,18 @@ import pathlib, runpy, sys, time
 import edl.torch, torch.utils.data
 plain = torch.Tensor.backward
 def slow(*args, **options):
+    while pathlib.Path(hold).exists():
+        time.sleep(0.01)
     time.sleep(float(pause))
     return plain(*args, **options)
 torch.Tensor.backward = slow
 print("loaded", flush=True)
-_, go, pause, *sys.argv = sys.argv
+_, go, hold, pause, *sys.argv = sys.argv
 while not pathlib.Path(go).exists():
     time.sleep(0.01)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs a program once a file exists: torch is loaded before, which takes as long as the job."""
+"""Runs a program once a file exists, as torch takes as long to load as the job; another file holds it."""
 
 
 def digits(folder: Path, *, local_steps: int, kills: int, pause_s: float) -> tuple[float, float]:
@@ -48,7 +50,16 @@ def digits(folder: Path, *, local_steps: int, kills: int, pause_s: float) -> tup
         Accuracy on the test set, and the largest number of megabytes that a trainer has exchanged.
     """
     job = Job(folder, heartbeat_s=0.5)
-    words = (str(pause_s), PROGRAM, "--epochs", str(EPOCHS), "--local-steps", str(local_steps))
+    hold = folder / "hold"
+    words = (
+        hold,
+        str(pause_s),
+        PROGRAM,
+        "--epochs",
+        str(EPOCHS),
+        "--local-steps",
+        str(local_steps),
+    )
 
     def spare(number: int, go: str) -> Trainer:
         command = ("-c", _LOADED, folder / go, *words, "--out", folder / "out")
@@ -69,7 +80,10 @@ def digits(folder: Path, *, local_steps: int, kills: int, pause_s: float) -> tup
             victim.process.kill()
             trainers.remove(victim)
             known = await_members(trainers, MEMBERS - 1, known)
+            hold.touch()
             (folder / f"go-{number}").touch()
+            newcomer.says("joined job")
+            hold.unlink()
             trainers.append(newcomer)
             known = await_members(trainers, MEMBERS, known)
         for trainer in trainers:

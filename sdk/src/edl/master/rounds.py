@@ -143,6 +143,14 @@ class Rounds(Loop):
         self._is_broken = True
         self._rendezvous.broken(self._current_number)
 
+    def waiting(self, since_s: float | None) -> None:
+        """Reports since when this member has waited for others, which the master then looks after.
+
+        Args:
+            since_s: On the clock of `edl.clock`; None where it waits no longer.
+        """
+        self._rendezvous.waiting(since_s)
+
     def finish(self) -> None:
         """Marks this trainer as finished: it takes part in no later round."""
         self._finished = True

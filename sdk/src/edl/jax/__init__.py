@@ -1,0 +1,28 @@
+"""JAX over rounds of the master, in the same process; docs/frameworks.md.
+
+jax is imported when one of these names is used first.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from edl.jax.requirement import require_jax
+
+if TYPE_CHECKING:
+    from edl.jax.rounds import JaxRounds
+
+__all__ = ["JaxRounds"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what has this name.
+
+    Raises:
+        SettingError: jax is missing or too old.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module 'edl.jax' has no attribute {name!r}")
+    require_jax()
+    return getattr(importlib.import_module("edl.jax.rounds"), name)

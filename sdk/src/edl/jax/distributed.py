@@ -1,0 +1,139 @@
+"""What JAX has no public functions for: to leave a group of processes, and to join another.
+
+`jax.distributed.initialize` starts the coordination service in rank 0, and JAX ends all processes that
+lose it. The calls here are those of jax 0.10 without that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.extend.backend
+import jax.numpy as jnp
+import numpy as np
+from jax._src import distributed, xla_bridge
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib import _jax
+
+from edl.jax.service import HEARTBEAT_S
+
+log = logging.getLogger("edl")
+
+_JOIN_S = 300
+"""How long to wait for the service; the master's news end the wait before."""
+_kept: list[Any] = []
+"""What calls that never return may still use."""
+
+
+class Processes:
+    """The processes of one round."""
+
+    def __init__(self, rank: int, count: int) -> None:
+        """Makes no call yet.
+
+        Args:
+            rank: This process's.
+            count: Number of processes.
+        """
+        self.rank, self.count = rank, count
+        self._client: Any = None
+        self._is_connected = False
+        self._mesh: Any = None
+        self._sum: Callable[[Any], Any] | None = None
+
+    def join(self, address: str) -> None:
+        """Connects to the coordination service; blocks until all processes have.
+
+        JAX makes its backend at the next computation, over these processes.
+        """
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        self._client = _jax.get_distributed_runtime_client(
+            address,
+            self.rank,
+            init_timeout=_JOIN_S,
+            shutdown_timeout=1,
+            heartbeat_timeout=HEARTBEAT_S,
+            shutdown_on_destruction=False,
+            use_compression=True,
+        )
+        self._client.connect()
+        self._is_connected = True
+
+    def use(self) -> None:
+        """Makes them JAX's processes; no backend may exist."""
+        state = distributed.global_state
+        state.client, state.process_id, state.num_processes = self._client, self.rank, self.count
+
+    def leave(self, *, is_broken: bool) -> None:
+        """Ends JAX's backends: arrays on them are gone, and functions are compiled again.
+
+        Args:
+            is_broken: Whether a collective may still be under way, whose backend then lives on.
+        """
+        if is_broken and xla_bridge.backends_are_initialized():
+            _kept.append((xla_bridge.get_backend(), self._client))
+        state = distributed.global_state
+        state.client, state.process_id, state.num_processes = None, 0, 1
+        jax.clear_caches()
+        jax.extend.backend.clear_backends()
+        if self._is_connected:
+            try:
+                self._client.shutdown()  # or JAX would end this process with the service
+            except Exception as error:  # noqa: BLE001 - it raises its own types, where others are lost
+                log.debug("the coordination service was left: %s", error)
+            self._is_connected = False
+
+    def sum(self, tree: Any) -> Any:
+        """Sums a pytree of numbers over all processes, in one collective for each type.
+
+        Returns:
+            A pytree of this process's own arrays; blocks until they are there.
+        """
+        leaves, structure = jax.tree_util.tree_flatten(tree)
+        arrays = [jnp.asarray(_as_number(leaf)) for leaf in leaves]
+        totals: list[Any] = [None] * len(arrays)
+        for dtype in sorted({str(array.dtype) for array in arrays}):
+            places = [place for place, array in enumerate(arrays) if str(array.dtype) == dtype]
+            flat = self._sum_flat(jnp.concatenate([arrays[place].reshape(-1) for place in places]))
+            offset = 0
+            for place in places:
+                size = arrays[place].size
+                totals[place] = flat[offset : offset + size].reshape(arrays[place].shape)
+                offset += size
+        return jax.block_until_ready(jax.tree_util.tree_unflatten(structure, totals))
+
+    def _sum_flat(self, flat: Any) -> Any:
+        if self._sum is None:
+            firsts: dict[int, Any] = {}
+            for device in jax.devices():
+                firsts.setdefault(device.process_index, device)
+            self._mesh = Mesh(np.array([firsts[rank] for rank in sorted(firsts)]), ("members",))
+            replicated = NamedSharding(self._mesh, PartitionSpec())
+            self._sum = jax.jit(partial(jnp.sum, axis=0), out_shardings=replicated)
+        own = jax.device_put(flat[None], self._mesh.devices[self.rank])
+        sharding = NamedSharding(self._mesh, PartitionSpec("members"))
+        shape = (self.count, *flat.shape)
+        total = self._sum(jax.make_array_from_single_device_arrays(shape, sharding, [own]))
+        return jax.block_until_ready(total.addressable_data(0))
+
+
+def to_host(tree: Any) -> Any:
+    """Returns a pytree with copies of its arrays on the host."""
+    return jax.tree_util.tree_map(np.array, tree)
+
+
+def signature(tree: Any) -> str:
+    """Describes structure, types and shapes of a pytree."""
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    shapes = [(str(np.asarray(leaf).dtype), np.shape(leaf)) for leaf in leaves]
+    return f"{structure} {shapes}"
+
+
+def _as_number(leaf: Any) -> Any:
+    """Truth values are counted."""
+    is_truth = isinstance(leaf, bool) or getattr(leaf, "dtype", None) == np.bool_
+    return np.asarray(leaf, np.int32) if is_truth else leaf

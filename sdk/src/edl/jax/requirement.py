@@ -1,0 +1,37 @@
+"""Says in one line what is wrong with the installed jax, if it cannot be used."""
+
+from __future__ import annotations
+
+import importlib
+
+from edl.errors import SettingError, one_line
+
+OLDEST = (0, 10)
+
+
+def require_jax() -> None:
+    """Imports jax.
+
+    Raises:
+        SettingError: It is missing or too old; the text names the way out.
+    """
+    try:
+        jax = importlib.import_module("jax")
+    except ImportError as error:
+        raise SettingError(f"edl.jax needs jax ({one_line(error)}): pip install jax") from error
+    problem = jax_problem(str(jax.__version__))
+    if problem:
+        raise SettingError(problem)
+
+
+def jax_problem(version: str) -> str:
+    """Returns why this jax cannot be used; "" if it can.
+
+    Args:
+        version: Such as "0.10.2".
+    """
+    digits = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if digits < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"jax is {version}: edl.jax needs {oldest} or newer (pip install --upgrade jax)"
+    return ""
