@@ -78,7 +78,7 @@ class Scenario:
 
     @property
     def limits_quota_cpu(self) -> int:
-        """Bound of the CPU limits of all training, where it is overcommitted: what the nodes have."""
+        """Bound of the CPU limits of all trainers, where they are overcommitted: what the nodes have."""
         return sum(self.cpu_millis.values()) // 1000
 
     @property

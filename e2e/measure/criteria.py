@@ -97,8 +97,8 @@ class Figures:
     """Trainers at work, from the end of the warm-up on."""
     cpu_asked_mean_percent: float = 0.0
     """CPU in the limits of running pods; a pod without one counts with its request."""
-    training_limits_peak_cpu: float = 0.0
-    """The largest sum of the CPU limits of training at one moment."""
+    trainer_limits_peak_cpu: float = 0.0
+    """The largest sum of the CPU limits of trainers at one moment."""
 
 
 _PLATEAU_END_S = 5.0
@@ -165,7 +165,7 @@ def measure(
         others_percent=others_percent,
         trainers_mean=sum(level.mean(warm_s, timeline.end_s) for level in curves.trainers.values()),
         cpu_asked_mean_percent=figures.asked_percent(curves, warm_s, timeline.end_s),
-        training_limits_peak_cpu=max(curves.training_limits.values, default=0) / 1000,
+        trainer_limits_peak_cpu=max(curves.trainer_limits.values, default=0) / 1000,
     )
 
 
@@ -290,7 +290,7 @@ def overcommit_comparison(
         ours: With overcommit.
         base: Without.
         ratio: Limit of a trainer divided by its request.
-        quota_cpu: The bound of the limits of all training.
+        quota_cpu: The bound of the limits of all trainers.
     """
     trainers = _ratio(ours.trainers_mean, base.trainers_mean)
     least = 1.0 + _OVERCOMMIT_YIELD * (ratio - 1.0)
@@ -304,7 +304,7 @@ def overcommit_comparison(
             base.cpu_asked_mean_percent,
             at_least=True,
         ),
-        Criterion("training_limits_peak_cpu", ours.training_limits_peak_cpu, "CPU", quota_cpu),
+        Criterion("trainer_limits_peak_cpu", ours.trainer_limits_peak_cpu, "CPU", quota_cpu),
     )
 
 

@@ -41,12 +41,11 @@ class Curves:
         )
 
     @cached_property
-    def training_limits(self) -> Level:
-        """Limits of trainers and parameter servers that exist, in thousandths of a CPU."""
+    def trainer_limits(self) -> Level:
+        """Limits of trainers that exist and are not terminating, as quotas count them; in thousandths of a CPU."""
         return Level.of(
-            WeightedSpan(lifetime.created_s, lifetime.ended_s, lifetime.limit_millis)
-            for lifetime in self.timeline.lifetimes
-            if lifetime.kind in (Kind.TRAINER, Kind.SUPPORT)
+            WeightedSpan(lifetime.created_s, lifetime.leaves_s, lifetime.limit_millis)
+            for lifetime in self.of(Kind.TRAINER)
         )
 
     @cached_property

@@ -159,7 +159,7 @@ def test_a_job_that_never_starts_leaves_no_mean() -> None:
 def test_overcommit_is_more_trainers_within_the_quota() -> None:
     """Seven tenths of the ratio's gain at least, and services that wait no longer."""
     base = _figures()
-    most = base.training_limits_peak_cpu
+    most = base.trainer_limits_peak_cpu
     better = replace(
         base,
         trainers_mean=1.4 * base.trainers_mean,
@@ -168,7 +168,7 @@ def test_overcommit_is_more_trainers_within_the_quota() -> None:
     assert all(criterion.holds for criterion in overcommit_comparison(better, base, 1.5, most))
     for worse, missed in (
         (replace(better, trainers_mean=1.3 * base.trainers_mean), "trainers_mean_over_without"),
-        (replace(better, training_limits_peak_cpu=most + 1), "training_limits_peak_cpu"),
+        (replace(better, trainer_limits_peak_cpu=most + 1), "trainer_limits_peak_cpu"),
         (replace(better, cpu_asked_mean_percent=0.0), "cpu_asked_mean_percent"),
         (
             replace(better, reclaims=(replace(base.reclaims[0], seconds=9.0),)),

@@ -73,15 +73,15 @@ def test_cpu_that_is_asked_for_counts_limits() -> None:
     assert figures.asked_percent(Curves(timeline(nodes={})), 0, 10) == 0
 
 
-def test_limits_of_training_count_from_creation_to_the_end_of_containers() -> None:
-    """As quotas on limits count them; services are not training."""
+def test_limits_of_trainers_count_from_creation_until_they_leave() -> None:
+    """As the policy's quotas on limits count them; servers and services of users' own are none of them."""
     run = timeline(
         lifetime(Kind.TRAINER, created_s=1.0, running_s=3.0, deleting_s=5.0, ended_s=6.0),
         lifetime(Kind.SUPPORT, created_s=5.0),
         lifetime(Kind.SERVICE, created_s=0.0),
     )
-    limits = Curves(run).training_limits
-    assert [limits.at(moment) for moment in (0, 2, 5.5, 7)] == [0, 5000, 9000, 4000]
+    limits = Curves(run).trainer_limits
+    assert [limits.at(moment) for moment in (0, 2, 4, 5.5)] == [0, 5000, 5000, 0]
 
 
 def test_off_peak_is_the_time_with_at_most_half_of_the_services() -> None:

@@ -202,7 +202,10 @@ def _read_torch(elastic: Fields) -> None:
 
 def _run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
     """Fields of the spec, and the queue."""
-    policy.note("cleanPodPolicy", "left out: pods of a job that has ended are kept for their logs")
+    policy.note(
+        "cleanPodPolicy",
+        "left out: what runs ends with the job; pods that have ended are kept for their logs until ttlSecondsAfterFinished",
+    )
     policy.note("managedBy", _BY_ADMIN)
     for name in ("jobMaxRetryCount", "restartPolicy", "logMonitoringConfiguration"):
         policy.lose(name, "left out: EDL replaces single trainers and never restarts a whole job")
