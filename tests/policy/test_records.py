@@ -6,6 +6,7 @@ import pytest
 
 from policy import records
 from policy.decisions import Decision
+from policy.plan import JobPlan, Release
 from policy.reasons import Reason
 from policy.records import ELSEWHERE, Record
 
@@ -49,6 +50,19 @@ def test_names_of_other_namespaces_are_hidden() -> None:
     assert hidden.figures == {**RELEASE.figures, "service": ELSEWHERE}
     assert hidden.text == f"{ELSEWHERE} waits for 4 cpu"
     assert records.for_namespace(RELEASE, "shop") is RELEASE
+
+
+def test_owners_read_the_reasons_of_a_plan_without_names_of_others() -> None:
+    """Of a job's target and of a release; whoever may read the other namespace has the records there."""
+    figures = dict(RELEASE.figures)
+    job_plan = JobPlan("ml/net", 3, 2, Reason.SERVICES_FIRST, figures, 0.1)
+    release = Release(
+        *("ml/net", "uid", "ml", "net-trainer-1", "n0", Reason.SERVICES_FIRST, figures)
+    )
+
+    for part in (job_plan, release):
+        assert part.detail == "shop/web-1 waits for 4 cpu"
+        assert part.detail_for_owner == f"{ELSEWHERE} waits for 4 cpu"
 
 
 def test_a_decision_without_names_is_left_as_it_is() -> None:
