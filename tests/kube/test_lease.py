@@ -270,8 +270,11 @@ def test_a_release_that_fails_is_not_fatal(fake: FakeApi, clock_s: Clock) -> Non
     assert spec_of(fake)["holderIdentity"] == "one"
 
 
-def test_who_sees_another_holder_stops_leading(fake: FakeApi, clock_s: Clock) -> None:
-    """The lease may be edited manually."""
+def test_who_sees_another_holder_stops_leading(
+    fake: FakeApi, clock_s: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lease may be edited manually; each change of the lead is one line of the log."""
+    caplog.set_level("INFO", "kube.lease")
     leader = elector(fake, "one", clock_s)
     leader.tick()
     stolen = {"spec": {"holderIdentity": "hand"}}
@@ -280,6 +283,7 @@ def test_who_sees_another_holder_stops_leading(fake: FakeApi, clock_s: Clock) ->
     leader.tick()
 
     assert not leader.is_leader
+    assert caplog.messages == ["leading", "no longer leading"]
 
 
 def test_a_garbled_answer_is_a_failed_try(fake: FakeApi, clock_s: Clock) -> None:
