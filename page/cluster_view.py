@@ -17,7 +17,7 @@ from kube.state_feed import ClusterStateFeed
 from page import job_page, rows
 from page.logged import Logged, Question
 from page.record_logs import RecordLogs
-from page.series import Point, TrainerSteps, UsageSeries
+from page.series import FINE_S, Point, TrainerSteps, UsageSeries
 from page.table import Row, RowTable
 from policy.cluster_state import job_key
 from policy.model import Policy
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 _GATHER_S = 0.2
 """Changes of as long are taken in together."""
-_POINT_S = 1.0
-"""Between two points of the cluster's use."""
+_IDLE_S = 1.0
+"""Between two updates where nothing changes."""
 _MAX_BURSTS = 500
 _MAX_RECORDS = 5_000
 """Newest ones that streams find in memory; older ones are read from their segments."""
@@ -78,6 +78,9 @@ class ClusterView:
         self._records: deque[tuple[int, Logged]] = deque(maxlen=_MAX_RECORDS)
         self._usage, self._usage_version = UsageSeries(), 0
         self._usage_s = 0.0
+        self._amounts: list[list[int]] = []
+        self._counts: dict[str, Any] = {}
+        """Nodes and waiting pods, of the same time."""
         self._objective: bytes = b"null"
         self._objective_version = 0
         self._steps = TrainerSteps()
@@ -104,12 +107,12 @@ class ClusterView:
     def _run(self) -> None:
         version = 0
         while not self._stopping.is_set():
-            version = self._cache.wait_change(version, _POINT_S, _GATHER_S)
+            version = self._cache.wait_change(version, _IDLE_S, _GATHER_S)
             try:
                 self.update()
             except Exception:  # a bug must not end the view for ever; the next change tries again
                 log.exception("view not updated")
-                self._stopping.wait(_POINT_S)
+                self._stopping.wait(_IDLE_S)
 
     def update(self) -> None:
         """Takes in what the watches have seen; nothing before their first lists are complete."""
@@ -201,10 +204,15 @@ class ClusterView:
         self._node_versions.clear()
 
     def _put_usage(self, version: int, now_s: float) -> None:
-        if 0.0 <= now_s - self._usage_s < _POINT_S:
+        """Takes in what is used, where that is new, or the newest point is old."""
+        amounts = rows.usage(self._cluster, self.resources)
+        counts = {"nodes": rows.nodes(self._cluster), "waiting": rows.waiting(self._cluster)}
+        is_same = (amounts, counts) == (self._amounts, self._counts)
+        if is_same and 0.0 <= now_s - self._usage_s < FINE_S:
             return
         self._usage_s, self._usage_version = now_s, version
-        self._usage.put(now_s, rows.usage(self._cluster, self.resources))
+        self._amounts, self._counts = amounts, counts
+        self._usage.put(now_s, amounts)
 
     # Reading: any thread.
 
@@ -223,8 +231,7 @@ class ClusterView:
             points: list[Point] = self._usage.points()
             values: dict[str, Any] = {
                 "at": self._usage_s,
-                "nodes": rows.nodes(self._cluster),
-                "waiting": rows.waiting(self._cluster),
+                **self._counts,
                 "points": points if since is None else points[-1:],
             }
             if since is None:

@@ -241,3 +241,21 @@ def test_a_record_about_a_trainer_is_on_its_jobs_page() -> None:
     with_records = {job for job in world.cluster.jobs if world.view.job_version(job) > version}
 
     assert with_records
+
+
+def test_use_is_sent_when_it_changes_and_each_five_seconds() -> None:
+    """At once, where a pod comes or goes; a cluster in which nothing happens has a point now and then."""
+    world = PageWorld()
+    world.look()
+    version = world.view.version
+    world.now_s += 1.0
+    world.look()
+    assert world.events(Section.USAGE, since=version) == []
+    world.cluster.resize(world.job, 1)
+    world.look()
+    assert len(dict(world.events(Section.USAGE, since=version))["usage"]["points"]) == 1
+    version = world.view.version
+    world.now_s += 5.0
+    world.look()
+
+    assert len(dict(world.events(Section.USAGE, since=version))["usage"]["points"]) == 1
