@@ -8,6 +8,7 @@ from tests.page.browser.conftest import opened, serving
 from tests.page.browser.site import PageSite
 from tests.support.browser import Browser
 
+pytestmark = pytest.mark.timeout(600)  # the cluster is large to make, and machines are busy
 _NODES, _JOBS = 5_000, 1_000
 _ROWS = "document.querySelectorAll('[role=grid] tbody:not([aria-hidden]) tr').length"
 
