@@ -161,7 +161,8 @@ def test_processes_continue_from_their_snapshot(job: Job) -> None:
     trainer = agent(job, 0, COUNTING)
     Path(job.folder, "on").touch()
     trainer.says("rank 0 at ten")
-    ((folder, pid),) = re.findall(r"begins -1 as 0/2 .* in (\S+) of process (\d+)", trainer.text)
+    begins = re.findall(r"begins \S+ as 0/2 .* in (\S+) of process (\d+)", trainer.text)
+    folder, pid = begins[-1]  # where the machine is slow, there may have been a round before
     os.kill(int(pid), signal.SIGKILL)
     trainer.says("begins 10 as 0/2")
     Path(job.folder, "go").touch()

@@ -92,7 +92,7 @@ class Agent:
         extra = str(self._processes)
         with Rounds(port, extra=extra, code=code, member=self._session) as rounds:
             for round_ in rounds:
-                if self._is_stuck or self._has_failed_too_often(round_):
+                if self._has_failed_too_often(round_):
                     return FAILED
                 try:
                     place = Place(
@@ -104,7 +104,9 @@ class Agent:
                 except RoundOver as error:
                     log.info("round %d is over: %s", round_.number, error)
                     rounds.broken()
-                    continue
+                    is_over = False
+                if self._is_stuck:
+                    return FAILED
                 if is_over:
                     rounds.finish()
         return 0
@@ -144,6 +146,10 @@ class Agent:
             grace_s = self._session.settings.grace_s * _GRACE_SHARE
             if not workers.stop(grace_s if stopping else _STOP_S):
                 self._is_stuck = True
+                log.error(
+                    "a process lives on after SIGKILL: its device does not answer; this agent ends, so that "
+                    "its pod is replaced"
+                )
             if stopping and self._keeper is not None:
                 self._keeper.flush(self._session.settings.grace_s * _FLUSH_SHARE)
 
