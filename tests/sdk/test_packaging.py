@@ -20,6 +20,7 @@ EXTRAS = {
     "torch": {"numpy", "torch"},
     "jax": {"numpy", "jax", "jaxlib"},
     "convert": {"yaml"},
+    "state_tree.py": {"numpy"},  # where a state has arrays of it
 }
 """Packages that need more than the standard library; imported only when they are used."""
 

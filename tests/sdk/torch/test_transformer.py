@@ -1,0 +1,57 @@
+"""The transformer of bytes, on this repository's own documents, by processes of which one is killed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sdk.support.trainers import Job
+from tests.sdk.torch.digits_jobs import ROOT, TORCH
+
+PROGRAM = ROOT / "examples/torch_transformer/train_transformer.py"
+TEXTS = [ROOT / "docs" / name for name in ("operating.md", "training.md")]
+EPOCHS, CONTEXT, HELD_OUT = 4, 64, 64
+LOSS = re.compile(r"held-out loss (\d+\.\d+) after (\d+) steps")
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.timeout(600),  # torch is imported by each process, on cores that others share
+    pytest.mark.skipif(
+        not (TORCH / "torch").exists(), reason="no torch here: `make torch` installs it"
+    ),
+]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """A master, and trainers that end with the test."""
+    monkeypatch.setenv("PYTHONPATH", str(TORCH))
+    running = Job(tmp_path / "job", heartbeat_s=0.5)
+    yield running
+    running.close()
+
+
+def test_text_is_learned_while_a_trainer_is_lost(job: Job, tmp_path: Path) -> None:
+    """All end with the same loss, far below what guessing costs (5.5), and the books are exact."""
+    words: tuple[str | Path, ...] = (
+        PROGRAM,
+        *TEXTS,
+        "--epochs",
+        str(EPOCHS),
+        "--out",
+        tmp_path / "out",
+    )
+    trainers = [job.start(f"trainer-{number}", *words) for number in range(2)]
+    for trainer in trainers:
+        trainer.says(", 2 trainers")
+    trainers[0].process.kill()
+    trainers[1].says(", 1 trainers")
+    trainers[0] = job.start("trainer-2", *words)
+
+    assert [trainer.ends() for trainer in trainers] == [0, 0], trainers[1].text
+    size = sum(path.stat().st_size for path in TEXTS) + 1
+    assert job.done("train") == EPOCHS * ((size - 1) // CONTEXT - HELD_OUT)
+    losses = {loss for trainer in trainers for loss, _ in LOSS.findall(trainer.text)}
+    assert len(losses) == 1, losses
+    assert float(losses.pop()) < 3.1
