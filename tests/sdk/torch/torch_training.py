@@ -7,11 +7,17 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import edl
+import numpy as np
 import pytest
 import torch
-from edl.sync import SyncStep
+from edl.sync import SyncStep, parts
+from edl.sync.growth import Growth
+from edl.sync.parts import cut
+from edl.sync.state_stream import StateSender
+from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
 from torch.utils.data import DataLoader, Dataset
 
@@ -126,6 +132,58 @@ def trainers_come_and_go() -> None:
             trainer.end()
         assert is_near(crew.losses(), alone())
         assert crew.done() == 2 * RECORDS
+
+
+def newcomers_get_the_state_while_the_others_train() -> None:
+    """In parts, of the optimizer and of running statistics, too: the curve and the models stay equal."""
+    with (
+        mock.patch.object(parts, "MIN_BYTES", 1),
+        mock.patch.object(StateSender, "part_bytes", 256),
+        mock.patch.object(Growth, "start", autospec=True, side_effect=Growth.start) as start,
+        job() as crew,
+    ):
+        (first_act, _), (second_act, again) = gate(2, 1), gate(3, 8)
+
+        def act(trainer: Trainer, step: SyncStep) -> None:
+            first_act(trainer, step)
+            second_act(trainer, step)
+
+        trainers = [crew.add(act, network(0, normed=True)) for _ in range(2)]
+        assert again.wait(LIMIT_S)
+        trainers.append(crew.add(model=network(7, normed=True)))
+        results = [trainer.end() for trainer in trainers]
+        assert all(result.whole and not result.late for result in results)
+        crew.losses()  # they agree
+        assert trainers[2].steps, "the newcomer has made no step"
+        growths = [call.args[0] for call in start.call_args_list]
+        assert any(growth._began_s for growth in growths), "nothing came in parts"  # noqa: SLF001
+        models = [trainer.model.state_dict() for trainer in trainers]
+        for name, tensor in models[0].items():
+            assert all(torch.equal(tensor, other[name]) for other in models[1:]), name
+        assert crew.done() == 2 * RECORDS
+
+
+def what_an_optimizer_adds_later_is_sent_whole() -> None:
+    """Adam has no state before its first step: parts that were named before then lack it."""
+    models = [network(seed) for seed in (0, 7)]
+    replicas = [
+        TorchReplica(model, torch.optim.Adam(model.parameters(), 0.02), None, None, 4)
+        for model in models
+    ]
+    groups = replicas[0].groups()
+    for _ in range(2):
+        loss_of(models[0], *points()[:]).backward()
+        replicas[0].step(1.0)
+    replicas[1].load_rest(replicas[0].rest())
+    for part in cut(groups, 100):
+        for names, start, stop in part:
+            for name in names:
+                replicas[1].write_slice(name, start, replicas[0].read_slice(name, start, stop))
+    states = [replica.state() for replica in replicas]
+    assert states[0].extra == states[1].extra
+    assert any(name.endswith("exp_avg") for name in states[0].arrays)
+    for name, array in states[0].arrays.items():
+        assert np.array_equal(array, states[1].arrays[name]), name
 
 
 def a_lost_member_is_gone_without() -> None:
@@ -250,6 +308,8 @@ FACTS = (
     one_member_is_as_plain_torch,
     members_do_not_matter,
     trainers_come_and_go,
+    newcomers_get_the_state_while_the_others_train,
+    what_an_optimizer_adds_later_is_sent_whole,
     a_lost_member_is_gone_without,
     running_statistics_are_shared,
     unreadable_records_are_left_out,

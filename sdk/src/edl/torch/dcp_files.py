@@ -24,7 +24,8 @@ from edl.data.checkpoints import Checkpoint
 from edl.errors import CheckpointError, one_line
 from edl.master import protocol
 from edl.sync.replica import GroupModel, State
-from edl.torch.replica import MODEL, OPTIMIZER, OUTER, TorchReplica, as_state
+from edl.torch.arrays import MODEL, OPTIMIZER, OUTER, as_state
+from edl.torch.replica import TorchReplica
 
 _METADATA = ".metadata"
 _DCP = "torch.distributed.checkpoint"
@@ -84,7 +85,7 @@ class DcpShare:
             rank: This member's.
             count: Members that write.
         """
-        self.rank, self.extra = rank, replica.rest()
+        self.rank, self.extra = rank, replica.values()
         self._planner = DefaultSavePlanner()
         self._planner.set_up_planner(replica.tensors(), None, is_coordinator=rank == 0)
         plan = self._planner.create_local_plan()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import torch
 
-from edl.collective import Interrupt
+from edl.collective import Interrupt, Listener, Ring
 from edl.errors import EdlError, Mismatch, RoundOver, Unavailable
 from edl.master import protocol
 from edl.master.client import Client
@@ -19,6 +19,7 @@ from edl.master.round_store import RoundStore
 from edl.master.session import Loop, Session, session
 from edl.sources.base import Dataset
 from edl.sync.group_member import GroupMember
+from edl.sync.growth import Streams
 from edl.sync.options import SyncOptions, SyncResult
 from edl.sync.shared_code import shared_code
 from edl.torch.dcp_files import DcpFiles
@@ -66,17 +67,19 @@ class TorchEngine(Loop):
         self._session = session() if member is None else member
         settings = self._session.settings
         self._groups = gloo_groups(settings.address)
-        self._interrupt = Interrupt()
+        self._interrupt, self._stream_interrupt = Interrupt(), Interrupt()
+        port = settings.exchange_port
+        self._listener = Listener("" if port else settings.address, port)
+        """For states that newcomers get while the others train."""
         self._incarnation = secrets.token_hex(8)
         self._is_training = False
         self._current: Generator[MemberStep, None, None] | None = None
         self._error: EdlError | None = None
         own_code = shared_code(replica.size, dataset.name, description, options)
         own_code |= {"torch": _version(), "model": replica.signature()}
-        self._rendezvous = Rendezvous(
-            settings, self._incarnation, f"{settings.address}:0", own_code
-        )
-        self._rendezvous.on_void(self._interrupt.set)
+        address = f"{settings.address}:{self._listener.address[1]}"
+        self._rendezvous = Rendezvous(settings, self._incarnation, address, own_code)
+        self._rendezvous.on_void(self._interrupt_calls)
         self._member = GroupMember(
             replica,
             dataset,
@@ -123,7 +126,7 @@ class TorchEngine(Loop):
         self._member.leaving.set()
         self._member.leave_rendezvous()
         if not self._is_training:
-            self._interrupt.set()
+            self._interrupt_calls()
 
     def close(self) -> None:
         """Ends this trainer's part; reports to the master what only this trainer can report."""
@@ -135,13 +138,20 @@ class TorchEngine(Loop):
         self._member.close()
         self._rendezvous.close()
         self._replica.buckets.close()
+        self._listener.close()
         self._interrupt.close()
+        self._stream_interrupt.close()
 
     def __enter__(self) -> TorchEngine:  # noqa: PYI034 - Self needs Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _interrupt_calls(self) -> None:
+        """Ends all calls that wait for other members; on any thread."""
+        self._interrupt.set()
+        self._stream_interrupt.set()
 
     def _begin(self) -> bool:
         """Joins the job; returns whether anything is left to train."""
@@ -164,6 +174,7 @@ class TorchEngine(Loop):
                 break
             number, broken = round_.number, False
             self._interrupt.clear()
+            self._stream_interrupt.clear()
             if self._rendezvous.newer(number) and member.leaving.is_set():
                 break
             try:
@@ -197,6 +208,7 @@ class TorchEngine(Loop):
                 keys = GroupKeys(RoundStore(client, round_.number), round_.world_size)
                 group = self._groups.form(round_, MasterStore(keys), waiting)
             link = GroupLink(group, round_.rank, round_.world_size, waiting)
+            link.streams = Streams(self._stream_interrupt, lambda: self._connect_stream(round_))
             runner = self._new_round(member, link, round_, self._replica, batches)
             runner.begin()
             member.result.rounds += 1
@@ -220,6 +232,18 @@ class TorchEngine(Loop):
                 link.close()
             self._groups.abandon(works)
             client.close()
+
+    def _connect_stream(self, round_: Round) -> Ring:
+        """Connects a ring of a round's members, beside their group."""
+        return Ring.connect(
+            self._listener,
+            [entry.address for entry in round_.members],
+            round_.rank,
+            number=round_.number,
+            key=self._session.settings.token.encode(),
+            interrupt=self._stream_interrupt,
+            on_wait=self._rendezvous.waiting,
+        )
 
 
 def _version() -> str:

@@ -12,6 +12,7 @@ import torch
 
 from edl.collective import bundle
 from edl.errors import RoundOver, one_line
+from edl.sync.growth import Streams
 from edl.torch.waiting import Waiting
 
 T = TypeVar("T")
@@ -38,6 +39,8 @@ class GroupLink:
         self._is_over = False
         self.exchanged_bytes = 0
         """Of the tensors that this member has summed, sent or received."""
+        self.streams: Streams | None = None
+        """How newcomers get a large state while the others train; None: all wait for them."""
         self.works: list[Any] = []
         """Begun, and perhaps under way when the round ends: their tensors must live as long."""
 

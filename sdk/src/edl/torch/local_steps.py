@@ -20,7 +20,8 @@ from edl.sync.options import SyncOptions
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
-from edl.torch.replica import OUTER, TorchReplica, as_json
+from edl.torch.arrays import OUTER
+from edl.torch.replica import TorchReplica, as_json
 from edl.torch.step import MemberStep
 from edl.torch.torch_round import TorchRound
 
@@ -92,10 +93,10 @@ class LocalReplica(TorchReplica):
         """The parameters before the outer step that is under way; empty between two."""
         self._schedule: tuple[dict[str, Any], list[Any]] | None = None
 
-    def rest(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """As in `TorchReplica`; of the members' own optimizer its settings."""
         own = self._optimizer.state_dict()["param_groups"]
-        return {**super().rest(), **as_json({_OWN: own})}
+        return {**super().values(), **as_json({_OWN: own})}
 
     def load(self, state: State) -> None:
         """As in `TorchReplica`; what the members' own optimizer has gathered stays."""

@@ -15,26 +15,32 @@ class NormStatistics:
         kind = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - the base of all that have such
         layers = [layer for layer in model.modules() if isinstance(layer, kind)]
         self._buffers = [buffer for layer in layers for buffer in layer.buffers()]
-        self._saved: list[Any] = []
+        self.saved: list[Any] = []
+        """As they were before the step under way; none where no step is."""
         self.flat = torch.zeros(sum(b.numel() for b in self._buffers), dtype=torch.float64)
 
     def __bool__(self) -> bool:
         """Whether the model has any."""
         return bool(self._buffers)
 
+    def names_in(self, model: Any) -> set[str]:
+        """Their names in the state of the model."""
+        places = {id(buffer) for buffer in self._buffers}
+        return {name for name, buffer in model.named_buffers() if id(buffer) in places}
+
     def save(self) -> None:
         """Keeps them as they are before a step."""
-        self._saved = [buffer.clone() for buffer in self._buffers]
+        self.saved = [buffer.clone() for buffer in self._buffers]
 
     def restore(self) -> None:
         """Sets them as they were before the step, which is done again or left out."""
-        for buffer, saved in zip(self._buffers, self._saved):
+        for buffer, saved in zip(self._buffers, self.saved):
             buffer.copy_(saved)
         self.forget()
 
     def forget(self) -> None:
         """Drops what `save` has kept: the step is made."""
-        self._saved = []
+        self.saved = []
 
     def move(self) -> None:
         """Gives `flat` other memory, as in `GradientBuckets`."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from edl.errors import CheckpointError, DataError, one_line
+from edl.sync.parts import ArrayGroup
 from edl.sync.replica import State
+from edl.torch.arrays import MODEL, OPTIMIZER, as_state, unflatten
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
-
-MODEL, OPTIMIZER, OUTER = "model", "optimizer", "outer"
-_OPTIMIZERS = (OPTIMIZER, OUTER)
-"""Kinds of optimizers in a state: the program's, and that of outer steps."""
-_VIEWS = {torch.bfloat16: torch.int16}
-"""Types that numpy lacks, and those as which their bits travel."""
+from edl.torch.state_parts import StateParts
 
 
 class TorchReplica:
@@ -50,6 +47,7 @@ class TorchReplica:
         self.buckets = GradientBuckets(model.named_parameters(), tail)
         self.size = self.buckets.size
         self.statistics = NormStatistics(model)
+        self._parts = StateParts(model, optimizer, self.statistics)
 
     def signature(self) -> str:
         """Digest of names, types and shapes: models with another one cannot train together."""
@@ -112,7 +110,7 @@ class TorchReplica:
             tensors[kind] = {"state": by_index}
         return tensors
 
-    def rest(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Returns what of the state is no tensor; JSON."""
         extra: dict[str, Any] = {}
         for kind, optimizer in self._shared.items():
@@ -133,7 +131,7 @@ class TorchReplica:
         for kind in self._shared:
             for index, entries in tensors[kind]["state"].items():
                 named |= {f"{kind}/{index}/{name}": tensor for name, tensor in entries.items()}
-        return as_state(named, self.rest())
+        return as_state(named, self.values())
 
     def load(self, state: State) -> None:
         """As in `GroupModel`."""
@@ -162,6 +160,28 @@ class TorchReplica:
         self.statistics.forget()
         self.buckets.clear()
 
+    def groups(self) -> list[ArrayGroup]:
+        """As in `edl.sync.parts.PartedReplica`."""
+        return self._parts.groups() if OPTIMIZER in self._shared else []
+
+    def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
+        """As in `edl.sync.parts.PartedReplica`."""
+        return self._parts.read_slice(name, start, stop)
+
+    def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
+        """As in `edl.sync.parts.PartedReplica`."""
+        self._parts.write_slice(name, start, elements)
+
+    def rest(self) -> State:
+        """As in `edl.sync.parts.PartedReplica`."""
+        return self._parts.rest(self.values())
+
+    def load_rest(self, rest: State) -> None:
+        """As in `edl.sync.parts.PartedReplica`."""
+        tree = self._parts.load_rest(rest)
+        if self._scheduler is not None and "scheduler" in tree:
+            self._scheduler.load_state_dict(tree["scheduler"])
+
     def _check_optimizer(self) -> None:
         name = type(self._optimizer).__name__
         if isinstance(self._optimizer, torch.optim.LBFGS):
@@ -185,44 +205,6 @@ class TorchReplica:
             raise DataError(
                 "the optimizer has none of the model's parameters: make it of model.parameters()"
             )
-
-
-def unflatten(state: State) -> dict[str, Any]:
-    """Returns the state dicts of model, optimizer and schedule that a state was made of."""
-    types = state.extra["types"]
-    model: dict[str, Any] = {}
-    kinds = [kind for kind in _OPTIMIZERS if kind in state.extra]
-    entries: dict[str, dict[int, dict[str, Any]]] = {
-        kind: {int(index): dict(values) for index, values in state.extra[kind]["values"].items()}
-        for kind in kinds
-    }
-    for key, array in state.arrays.items():
-        tensor = torch.from_numpy(np.array(array))
-        if key in types:
-            tensor = tensor.view(getattr(torch, types[key]))
-        kind, name = key.split("/", 1)
-        if kind == MODEL:
-            model[name] = tensor
-        else:
-            index, name = name.split("/", 1)
-            entries[kind].setdefault(int(index), {})[name] = tensor
-    tree: dict[str, Any] = {MODEL: model}
-    for kind in kinds:
-        tree[kind] = {"state": entries[kind], "param_groups": state.extra[kind]["groups"]}
-    return {**tree, **{k: v for k, v in state.extra.items() if k == "scheduler"}}
-
-
-def as_state(named: Mapping[str, Any], rest: Mapping[str, Any]) -> State:
-    """Returns tensors by name as arrays; notes the types that numpy lacks."""
-    arrays: dict[str, np.ndarray] = {}
-    types: dict[str, str] = {}
-    for name, tensor in named.items():
-        flat = tensor.detach().cpu()
-        if flat.dtype in _VIEWS:
-            types[name] = str(flat.dtype).split(".")[1]
-            flat = flat.contiguous().view(_VIEWS[flat.dtype])
-        arrays[name] = flat.numpy()
-    return State(arrays, {**rest, "types": types})
 
 
 def as_json(extra: dict[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class TorchRound(GroupRound):
     ) -> None:
         self._sums, self._model, self._batches = link, replica, batches
         self._share = 0.0
-        super().__init__(member, link, round_, None)
+        super().__init__(member, link, round_, link.streams)
 
     def _new_reader(self) -> MemberReader:
         self._parts = self._batches.new_reader(self._member.leased_records())
@@ -112,6 +112,8 @@ class TorchRound(GroupRound):
         plan, _ = self._plans[0]
         self._exchange_s = 0.0
         self._progress.flight = plan
+        if not self._growth.applies:
+            self._model.clear()  # the sum of the step before, which this newcomer could not apply
         self._model.begin_step()
         return self._new_step(plan, self._parts.take(plan))
 

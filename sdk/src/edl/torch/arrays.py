@@ -1,0 +1,55 @@
+"""Tensors of a state as arrays by name, as members and checkpoints have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from edl.sync.replica import State
+
+MODEL, OPTIMIZER, OUTER = "model", "optimizer", "outer"
+_OPTIMIZERS = (OPTIMIZER, OUTER)
+"""Kinds of optimizers in a state: the program's, and that of outer steps."""
+VIEWS = {torch.bfloat16: torch.int16}
+"""Types that numpy lacks, and those as which their bits travel."""
+
+
+def unflatten(state: State) -> dict[str, Any]:
+    """Returns the state dicts of model, optimizer and schedule that a state was made of."""
+    types = state.extra["types"]
+    model: dict[str, Any] = {}
+    kinds = [kind for kind in _OPTIMIZERS if kind in state.extra]
+    entries: dict[str, dict[int, dict[str, Any]]] = {
+        kind: {int(index): dict(values) for index, values in state.extra[kind]["values"].items()}
+        for kind in kinds
+    }
+    for key, array in state.arrays.items():
+        tensor = torch.from_numpy(np.array(array))
+        if key in types:
+            tensor = tensor.view(getattr(torch, types[key]))
+        kind, name = key.split("/", 1)
+        if kind == MODEL:
+            model[name] = tensor
+        else:
+            index, name = name.split("/", 1)
+            entries[kind].setdefault(int(index), {})[name] = tensor
+    tree: dict[str, Any] = {MODEL: model}
+    for kind in kinds:
+        tree[kind] = {"state": entries[kind], "param_groups": state.extra[kind]["groups"]}
+    return {**tree, **{k: v for k, v in state.extra.items() if k == "scheduler"}}
+
+
+def as_state(named: Mapping[str, Any], rest: Mapping[str, Any]) -> State:
+    """Returns tensors by name as arrays; notes the types that numpy lacks."""
+    arrays: dict[str, np.ndarray] = {}
+    types: dict[str, str] = {}
+    for name, tensor in named.items():
+        flat = tensor.detach().cpu()
+        if flat.dtype in VIEWS:
+            types[name] = str(flat.dtype).split(".")[1]
+            flat = flat.contiguous().view(VIEWS[flat.dtype])
+        arrays[name] = flat.numpy()
+    return State(arrays, {**rest, "types": types})

@@ -1,0 +1,129 @@
+"""The state of a model of torch in parts, for newcomers while the others train (decision 0048)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from edl.errors import CheckpointError
+from edl.sync.parts import ArrayGroup
+from edl.sync.replica import State
+from edl.torch.arrays import MODEL, OPTIMIZER, VIEWS, as_state, unflatten
+from edl.torch.norm_statistics import NormStatistics
+
+_ELEMENTWISE = (
+    "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop",
+)  # fmt: skip
+"""Optimizers of torch of which each element advances by itself."""
+_NORM = "norm"
+
+
+class StateParts:
+    """Reads and writes a model and its optimizer's state, element by element."""
+
+    def __init__(self, model: Any, optimizer: Any, statistics: NormStatistics) -> None:
+        """Reads nothing yet."""
+        self._model, self._optimizer, self._statistics = model, optimizer, statistics
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        self._names = [names[parameter] for parameter in self._parameters]
+        self._in_parts: frozenset[str] = frozenset()
+        """What `groups` has named last: what an optimizer's first step adds later is in no part."""
+        kind = type(optimizer)
+        self._is_elementwise = (
+            kind.__module__.startswith("torch.optim") and kind.__name__ in _ELEMENTWISE
+        )
+
+    def groups(self) -> list[ArrayGroup]:
+        """As in `edl.sync.parts.PartedReplica`."""
+        if not self._is_elementwise:
+            return []
+        groups: list[ArrayGroup] = []
+        for index in range(len(self._parameters)):
+            tensors = self._sliced(index)
+            if not all(tensor.is_contiguous() for tensor in tensors.values()):
+                return []  # a flat view of these would be a copy
+            item_bytes = sum(tensor.element_size() for tensor in tensors.values())
+            size = self._parameters[index].numel()
+            groups.append(ArrayGroup(tuple(tensors), size, item_bytes))
+        self._in_parts = frozenset(name for group in groups for name in group.names)
+        return groups
+
+    def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
+        """As in `edl.sync.parts.PartedReplica`."""
+        flat = self._flat(name)[start:stop].clone().cpu()
+        array: np.ndarray = flat.view(VIEWS.get(flat.dtype, flat.dtype)).numpy()
+        return array
+
+    def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
+        """As in `edl.sync.parts.PartedReplica`."""
+        target = self._flat(name)[start : start + len(elements)]
+        target.copy_(torch.from_numpy(np.array(elements)).view(target.dtype))
+
+    def rest(self, values: dict[str, Any]) -> State:
+        """As in `edl.sync.parts.PartedReplica`.
+
+        Args:
+            values: What of the state is no tensor.
+        """
+        named: dict[str, Any] = {}
+        for index, parameter in enumerate(self._parameters):
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                name = f"{OPTIMIZER}/{index}/{key}"
+                if isinstance(value, torch.Tensor) and name not in self._in_parts:
+                    named[name] = value.clone()
+        for name, tensor in self._model.state_dict().items():
+            if f"{MODEL}/{name}" not in self._in_parts:
+                named[f"{MODEL}/{name}"] = tensor.clone()
+        for number, tensor in enumerate(self._statistics.saved):
+            named[f"{_NORM}/{number}"] = tensor.clone()
+        return as_state(named, {**values, "in_parts": sorted(self._in_parts)})
+
+    def load_rest(self, rest: State) -> dict[str, Any]:
+        """As in `edl.sync.parts.PartedReplica`; returns the tree of state dicts.
+
+        Raises:
+            CheckpointError: It is of another model.
+        """
+        norms = [key for key in rest.arrays if key.startswith(f"{_NORM}/")]
+        self._statistics.saved = [torch.from_numpy(np.array(rest.arrays[key])) for key in norms]
+        named = {key: array for key, array in rest.arrays.items() if key not in norms}
+        tree = unflatten(State(named, rest.extra))
+        for name in rest.extra["in_parts"]:
+            kind, place = name.split("/", 1)
+            if kind == OPTIMIZER:
+                index, key = place.split("/", 1)
+                zeros = torch.zeros_like(self._parameters[int(index)], requires_grad=False)
+                tree[OPTIMIZER]["state"].setdefault(int(index), {})[key] = zeros
+        norm_names = self._statistics.names_in(self._model)
+        tensors = {n: t for n, t in tree[MODEL].items() if n not in norm_names}
+        try:
+            self._model.load_state_dict(tensors, strict=False)
+            self._optimizer.load_state_dict(tree[OPTIMIZER])
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise CheckpointError(
+                f"the state of the others is of another model: {error}"
+            ) from error
+        return tree
+
+    def _sliced(self, index: int) -> dict[str, Any]:
+        """The tensors that advance with a parameter, and itself, by name."""
+        parameter = self._parameters[index]
+        state = self._optimizer.state.get(parameter, {})
+        tensors = {
+            f"{OPTIMIZER}/{index}/{key}": value
+            for key, value in state.items()
+            if isinstance(value, torch.Tensor) and value.dim() and value.shape == parameter.shape
+        }
+        return {f"{MODEL}/{self._names[index]}": parameter, **tensors}
+
+    def _flat(self, name: str) -> Any:
+        kind, place = name.split("/", 1)
+        if kind == MODEL:
+            tensor = self._parameters[self._names.index(place)]
+        else:
+            index, key = place.split("/", 1)
+            tensor = self._optimizer.state[self._parameters[int(index)]][key]
+        return tensor.detach().view(-1)
