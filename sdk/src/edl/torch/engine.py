@@ -183,6 +183,7 @@ class TorchEngine(Loop):
                 raise
             except RoundOver as error:
                 broken = True
+                self._groups.close()  # others may still wait for this member in that round
                 log.info("round %d is over: %s", number, error)
 
     def _next_round(self, after: int, *, broken: bool) -> Round | None:
