@@ -80,7 +80,9 @@ def one_round(rounds: edl.jax.JaxRounds, batches: Iterator[Any], batch: Any) -> 
         if count:
             rounds.state = update(rounds.state, total["gradient"], count)
             rounds.step += 1
-            print(f"step {rounds.step}: loss {float(total['loss']) / count:.4f} of {count} records")
+            if rounds.step % 20 == 0 or rounds.step == 1:
+                loss = float(total["loss"]) / count
+                print(f"step {rounds.step}: loss {loss:.4f} of {count} records")
         if batch is not OVER:
             batch = next(batches, OVER)  # requesting the next batch acknowledges this one
         if not int(total["left"]):
