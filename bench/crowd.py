@@ -173,15 +173,20 @@ class _Member:
 
     async def _poll(self) -> None:
         reader, writer = await self._connect()
-        wait_s, is_member, name = _POLL_S, False, f'"{self.name}"'.encode()
+        wait_s, void, is_member, name = _POLL_S, 0, False, f'"{self.name}"'.encode()
         while True:
             body: Json = {"address": f"{self.name}:1", "code": {}, "seen": self._round}
             body |= {"at": self._round if is_member else 0, "ready": is_member, "known": is_member}
-            body |= {"probe": self._probe, "wait_s": wait_s if self._is_ready else 0.0}
+            body |= {
+                "probe": self._probe,
+                "wait_s": wait_s if self._is_ready else 0.0,
+                "void": void,
+            }
             self._is_ready = True
             raw = await self._exchange(reader, writer, "/v1/rendezvous", body)
             answer: Json = orjson.loads(_LIST.sub(b"", raw, 1))
             self._probe, self.formed, wait_s = answer["probe"], answer["formed"], answer["wait_s"]
+            void = answer["void"]
             if answer["round"] > self._round:
                 self._round, self.learnt_s = answer["round"], perf_counter()
                 stay_count = self.round_size - len(answer["gone"]) if "since" in answer else 0

@@ -70,7 +70,7 @@ class LongPolls:
         rendezvous.call(call, self._clock_s())
         if rendezvous.changes != changes:
             self._changed.set()
-            self._publish()
+        self._publish()
         if call.wait_s and not rendezvous.has_answer(call) and not self._ended:
             await self._wait(call)
         return rendezvous.answer(call)

@@ -31,6 +31,7 @@ def check_numbers(call: RendezvousPoll, newest: int) -> None:
         most = max(most, claim.round)
     check_assigned("seen", call.seen, most)
     check_assigned("at", call.at, most)
+    check_assigned("void", call.void or 0, most)
 
 
 def check_code(call: RendezvousPoll, ours: Mapping[str, str], other: str) -> None:

@@ -316,6 +316,9 @@ class RendezvousPoll(ProcessRequest):
     """How long its training has waited for other members; 0 where it does not."""
     probe: Count = 0
     """The newest probe number that it received."""
+    void: RoundNumber | None = None
+    """The newest round that cannot continue, as far as it knows; others may still wait there for a
+    member that has broken it off and entered a later one. None where it need not learn of that."""
     claim: RoundClaim | None = None
     """Its round, for a master that has just started; with `known`, only when it is asked for."""
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0

@@ -99,6 +99,8 @@ class Rendezvous:
             )
         self._check_code(call)
         self._floor = max(self._floor, call.seen, call.at)
+        is_earlier = call.void is not None and call.void < self.round.number
+        self.void = max(self.void, call.void or 0) if is_earlier else self.void
         member = self._live.get(member_id[0])
         if call.left:
             self.leave(*member_id, now_s)
@@ -142,9 +144,9 @@ class Rendezvous:
         self._advance(now_s)
 
     @property
-    def news(self) -> tuple[int, bool, int]:
+    def news(self) -> tuple[int, bool, int, int]:
         """What waiting calls wait for: it differs whenever one of them may have an answer."""
-        return self.round.number, self.round.formed, self._probe.number
+        return self.round.number, self.round.formed, self._probe.number, self.void
 
     def awaited(self) -> list[MemberId]:
         """The members that have not answered the probe in progress."""
@@ -154,9 +156,9 @@ class Rendezvous:
 
     def has_answer(self, call: RendezvousPoll) -> bool:
         """Whether a call is to be answered without more waiting."""
-        if self.round.number > call.seen or self._probe.number != call.probe:
-            return True
-        if self._lacks_claim(call):
+        is_older = self.round.number > call.seen or self._probe.number != call.probe
+        knows_void = call.void is None or not call.void < self.void < self.round.number
+        if is_older or not knows_void or self._lacks_claim(call):
             return True
         member = self._member(call)
         has_formed = self.round.formed and self.round.number == call.seen
@@ -308,10 +310,8 @@ class Rendezvous:
         self.changes += 1
         if self._is_void:
             return
-        broken = [
-            member for member in self.round.present(self._live) if not self.round.is_usable(member)
-        ]
-        if len(broken) == 1:
+        present = self.round.present(self._live)
+        if sum(not self.round.is_usable(member) for member in present) == 1:
             self._probe.request()
             self._note_change(now_s)
 

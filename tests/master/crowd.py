@@ -66,7 +66,6 @@ class Player:
     def call(self, now_s: float) -> RendezvousPoll:
         """The call that it would send now."""
         waits_s = 0.0 if self.waits_since_s is None else now_s - self.waits_since_s
-        known = {"known": True} if self.short else {"claim": self.view.claim()}
         return meet(
             self.trainer,
             incarnation=self.incarnation,
@@ -78,7 +77,7 @@ class Player:
             busy=self.busy,
             waiting_s=waits_s,
             probe=self.view.probe,
-            **(known if self.seated else {}),
+            **(self.view.reference(is_short=self.short) if self.seated else {}),
         )
 
     def receive(self, answer: Json) -> None:

@@ -59,7 +59,7 @@ def test_what_a_program_does_not_say_is_always_the_same() -> None:
         if parameter.default is not parameter.empty
     } == {
         "micro_batches": 8,
-        "epochs": 1,
+        "epochs": None,
         "shuffle_seed": None,
         "shuffle": "records",
         "task_records": None,

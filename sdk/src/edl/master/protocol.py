@@ -162,24 +162,32 @@ class RoundView:
         An answer that is older, or of changes to another round, only tells its probe: the next call
         is answered at once.
         """
-        is_same = self.round == newest.round
+        void, is_same = max(self.void, newest.void), self.round == newest.round
         applies = self.since in (None, newest.round) or is_same
         if self.round < newest.round or not applies:
-            return replace(newest, probe=self.probe)
+            return replace(newest, probe=self.probe, void=void)
         if self.has_members and self.since is None:
-            return self
+            return replace(self, void=void)
         if is_same or self.since is None:
-            return replace(self, members=newest.members, since=None)
+            return replace(self, members=newest.members, since=None, void=void)
         remaining = [
             member for rank, member in enumerate(newest.members) if rank not in self.gone_ranks
         ]
-        return replace(self, members=(*remaining, *self.members), since=None)
+        return replace(self, members=(*remaining, *self.members), since=None, void=void)
+
+    def broken_off(self, number: int) -> RoundView:
+        """This view once its member has broken a round off: that cannot continue."""
+        return replace(self, void=max(self.void, number))
 
     def rank_of(self, trainer: str, incarnation: str) -> int | None:
         """The rank of a process; None where it is not in the round."""
         identities = [(member.trainer, member.incarnation) for member in self.members]
         identity = trainer, incarnation
         return identities.index(identity) if identity in identities else None
+
+    def reference(self, *, is_short: bool) -> Json:
+        """What a call of a member says of the round: all of it only where the master asks for that."""
+        return {"known": True, "void": self.void} if is_short else {"claim": self.claim()}
 
     def claim(self) -> Json:
         """The round as a call claims it; `extra` only where there is one: a master may be older."""

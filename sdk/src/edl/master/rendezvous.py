@@ -115,6 +115,7 @@ class Rendezvous:
         """
         with self._changed:
             if broken:
+                self._newest_view = self._newest_view.broken_off(after)
                 self._report_broken()
             while (round_ := self._later_round(after)) is None:
                 self._report_idle()
@@ -314,10 +315,9 @@ class Rendezvous:
 
     def _is_of_older_master(self, error: MasterError) -> bool:
         """Whether a master that took over does not know short calls; the next one is complete."""
-        if not (self._is_short and isinstance(error, Refused) and error.field == "known"):
-            return False
-        self._is_short = False
-        return True
+        is_older = isinstance(error, Refused) and error.field == "known" and self._is_short
+        self._is_short = self._is_short and not is_older
+        return is_older
 
     def _leave(self, client: Client, backoff: Backoff) -> None:
         try:
@@ -334,7 +334,7 @@ class Rendezvous:
         since_s = self._waiting_since_s
         fields: protocol.Json = {"claim": None}
         if newest.rank_of(*self._identity) is not None:
-            fields = {"known": True} if self._is_short else {"claim": newest.claim()}
+            fields = newest.reference(is_short=self._is_short)
         if self._extra:
             fields["extra"] = self._extra
         return {
