@@ -24,7 +24,7 @@ from edl.sync.options import SyncOptions, SyncResult
 from edl.sync.shared_code import shared_code
 from edl.torch.dcp_files import DcpFiles
 from edl.torch.group_keys import GroupKeys
-from edl.torch.groups import FreshGroups, Groups
+from edl.torch.groups import gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
@@ -66,7 +66,7 @@ class TorchEngine(Loop):
         """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
         self._session = session() if member is None else member
         settings = self._session.settings
-        self._groups: Groups = FreshGroups(settings.address)
+        self._groups = gloo_groups(settings.address)
         self._interrupt, self._stream_interrupt = Interrupt(), Interrupt()
         port = settings.exchange_port
         self._listener = Listener("" if port else settings.address, port)
