@@ -174,9 +174,17 @@ def test_the_reconciler_has_no_right_too_few_and_none_too_many(
     until("it shrinks", lambda: namespace.running("mnist"), lambda n: n <= 5, _WAIT_S)
     namespace.edit("mnist", {"spec": {"suspend": True}})
     until("it is suspended", lambda: namespace.running("mnist"), lambda n: n == 0, _WAIT_S)
-    audited = rights.read(rights.audit_log(audit_directory).read_text(encoding="utf-8"))
     granted = rights.granted(scheduling.manifests(SchedulingMode.EXTENDER))
     of_reconciler = {right for right in granted if right.account == ACCOUNT}
 
-    assert {str(right) for right in rights.refused(audited)} == set()
-    assert {str(right) for right in rights.unused(of_reconciler, audited)} == set(UNUSED)
+    def unused() -> set[str]:
+        """Records are written some seconds after what they tell."""
+        return {str(right) for right in rights.unused(of_reconciler, _audited(audit_directory))}
+
+    until("all rights are used", unused, lambda names: names == set(UNUSED), 2 * _WAIT_S)
+
+    assert {str(right) for right in rights.refused(_audited(audit_directory))} == set()
+
+
+def _audited(directory: Path) -> list[rights.AuditedRequest]:
+    return rights.read(rights.audit_log(directory).read_text(encoding="utf-8"))
