@@ -62,7 +62,12 @@ class SimulatedCluster:
             listener(job)
 
     def end(self, job: Job) -> None:
-        """Removes a job that has finished, with its pods."""
+        """Removes a job that has finished, with its pods; one that has ended before stays so.
+
+        A start that was taken back because the rest found no room begins the job's time, too.
+        """
+        if job.key not in self.state.jobs:
+            return
         pods = self.state.trainers(self.state.jobs[job.key])
         self.state.drop_job(job.key)
         for pod in pods:

@@ -104,7 +104,7 @@ BLOCKS = """calls.append(1)
 
 @pytest.mark.soak  # `make test` has servers/test_kills and test_faults
 def test_a_server_may_die(train: Train, home: Path) -> None:
-    """Each step is in the model or counted as lost, and the exported model is the server's."""
+    """What it loses is trained again, whenever that was, and the exported model is the server's."""
     edit_model(home, "\ndef model():", LIVES)
     edit_model(home, "time.sleep(PAUSE_S)", BLOCKS)
     done = train(
@@ -112,13 +112,11 @@ def test_a_server_may_die(train: Train, home: Path) -> None:
         *("--checkpoint-every", "4", "--export", "out", "--schedule", "40%:kill server-0"),
     )
     steps, records, _, version, loss, accuracy = _result(done)
-    lost = re.search(r"(\d+) steps? lost in server failures", done.stdout)
 
     assert done.returncode == 0, done.stdout
     assert "servers 1 times" in done.stdout
     assert records == str(2 * 960)
-    assert int(steps or 0) + int(lost[1] if lost else 0) == 30, done.stdout
-    assert steps == version
+    assert (steps, version) == ("30", "30"), done.stdout
     assert float(accuracy or 0) > 0.95
     _exported_as_evaluated(home, loss)
 
