@@ -25,17 +25,16 @@ class Curves:
     @cached_property
     def cpu_millis(self) -> Level:
         """Requests of pods in phase Running, terminating ones included."""
-        return Level.of(
-            WeightedSpan(lifetime.running_s, lifetime.ended_s, lifetime.cpu_millis)
-            for lifetime in self.timeline.lifetimes
-            if lifetime.running_s is not None
-        )
+        return self._running(lambda lifetime: lifetime.cpu_millis)
 
     @cached_property
     def asked_millis(self) -> Level:
         """Limits of pods in phase Running; requests of those without one: what their authors asked for."""
+        return self._running(lambda lifetime: lifetime.limit_millis)
+
+    def _running(self, millis: Callable[[PodLifetime], int]) -> Level:
         return Level.of(
-            WeightedSpan(lifetime.running_s, lifetime.ended_s, lifetime.limit_millis)
+            WeightedSpan(lifetime.running_s, lifetime.ended_s, millis(lifetime))
             for lifetime in self.timeline.lifetimes
             if lifetime.running_s is not None
         )

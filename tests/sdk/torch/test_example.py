@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import edl
@@ -28,15 +27,6 @@ pytestmark = [
         not (TORCH / "torch").exists(), reason="no torch here: `make torch` installs it"
     ),
 ]
-
-
-@pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    """A master, and trainers that end with the test."""
-    monkeypatch.setenv("PYTHONPATH", str(TORCH))
-    running = Job(tmp_path / "job", heartbeat_s=0.5)
-    yield running
-    running.close()
 
 
 LOADED = """

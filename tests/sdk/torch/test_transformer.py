@@ -1,7 +1,6 @@
 """The transformer of bytes, on this repository's own documents, by processes of which one is killed."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,15 +20,6 @@ pytestmark = [
         not (TORCH / "torch").exists(), reason="no torch here: `make torch` installs it"
     ),
 ]
-
-
-@pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    """A master, and trainers that end with the test."""
-    monkeypatch.setenv("PYTHONPATH", str(TORCH))
-    running = Job(tmp_path / "job", heartbeat_s=0.5)
-    yield running
-    running.close()
 
 
 def test_text_is_learned_while_a_trainer_is_lost(job: Job, tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from edl.data.batches import describe
 from edl.errors import EdlError
 from edl.master.session import Session
 from edl.model.arrays import to_array
-from edl.model.data import count
 from edl.model.errors import ModelError
 from edl.model.functions import SIGNATURES
-from edl.model.metrics import finish
+from edl.model.layer_model import LayerModel
 from edl.model.parameters import TORCH_FILE, first_difference, mismatch_error
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
@@ -59,7 +58,7 @@ def worker(layer: Any, user_code: UserCode, seed: int) -> Any:
     )
 
 
-class TorchModel:
+class TorchModel(LayerModel):
     """A user's module and functions: trained, evaluated, exported."""
 
     def __init__(self, layer: Any, user_code: UserCode) -> None:
@@ -68,9 +67,7 @@ class TorchModel:
         Raises:
             ModelError: It returned something that cannot be used.
         """
-        self.layer, self._user_code = layer, user_code
-        self._metrics = user_code.metrics()
-        layer.train()
+        super().__init__(layer, user_code)
         if not any(parameter.requires_grad for parameter in layer.parameters()):
             raise ModelError(f"model() of {user_code.model.path} has no trainable parameters")
         self.optimizer, scheduler = self._new_optimizer()
@@ -120,34 +117,6 @@ class TorchModel:
                     self._backward(step, records)
             return engine.result
 
-    def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `edl.model.protocols.Adapter`."""
-        del lookup
-        self._user_code.set_context("an evaluation", records)
-
-        def measure() -> dict[str, float]:
-            outputs, labels = self._outputs(records)
-            loss = self._user_code.call_function("loss", outputs, labels)
-            metrics = self._user_code.metric_values(self._metrics, outputs, labels)
-            return {"loss": self._user_code.to_float(_LOSS, loss), **metrics}
-
-        return self._without_training(measure)
-
-    def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """As in `edl.model.protocols.Adapter`."""
-        return finish(reported, self._metrics)
-
-    def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
-        """As in `edl.model.protocols.Adapter`."""
-        del lookup
-        self._user_code.set_context("a prediction", records)
-
-        def compute() -> Arrays:
-            predictions = self._user_code.postprocess(self._outputs(records)[0])
-            return self._user_code.prediction_arrays(predictions, count(records))
-
-        return self._without_training(compute)
-
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
         """As in `edl.model.protocols.Adapter`."""
         del lookup
@@ -185,7 +154,7 @@ class TorchModel:
             activity = f"step {micro.step + 1}, micro-batch {micro.index + 1}"
             self._user_code.set_context(activity, records)
             seed_everything(micro.seed)
-        outputs, labels = self._outputs(records)
+        outputs, labels = self.outputs(records)
         loss = self._user_code.call_function("loss", outputs, labels)
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise ModelError(
@@ -195,16 +164,6 @@ class TorchModel:
         if loss.numel() != 1:
             self._user_code.to_float(_LOSS, loss)
         self._user_code.call("the gradient", step.backward, loss)
-
-    def _outputs(self, records: Any) -> tuple[Any, Any]:
-        """Returns outputs and labels of a batch."""
-        inputs, labels = self._user_code.feed(records)
-        labels, inputs = self._tensors(labels), self._tensors(inputs)
-        if isinstance(inputs, dict):
-            return self._user_code.call("the model", lambda: self.layer(**inputs)), labels
-        if isinstance(inputs, (list, tuple)):
-            return self._user_code.call("the model", self.layer, *inputs), labels
-        return self._user_code.call("the model", self.layer, inputs), labels
 
     def _tensors(self, values: Any) -> Any:
         """Converts arrays to tensors, and moves tensors to the module; leaves other values."""

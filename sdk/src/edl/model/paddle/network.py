@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import paddle
 
-from edl.model.data import count
 from edl.model.errors import ModelError
 from edl.model.functions import SIGNATURES
-from edl.model.metrics import finish
+from edl.model.layer_model import LayerModel
 from edl.model.paddle.sigterm import restore_handler
 from edl.model.parameters import PADDLE_FILE, first_difference, mismatch_error
 from edl.model.user_code import UserCode
@@ -25,14 +24,12 @@ _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.uint32): np.int64}
 """numpy's default types that layers do not accept, and their replacements."""
 
 
-class Network:
+class Network(LayerModel):
     """A user's layer and functions; the base of replica and worker."""
 
     def __init__(self, layer: Any, user_code: UserCode) -> None:
         restore_handler()
-        self.layer, self._user_code = layer, user_code
-        self._metrics = user_code.metrics()
-        layer.train()
+        super().__init__(layer, user_code)
         self.trained: list[Any] = []
         self.names: list[str] = []
         for name, parameter in layer.named_parameters():
@@ -55,45 +52,6 @@ class Network:
         if loss.shape not in ([], [1]):  # `size` is slower than the whole method
             self._user_code.to_float(_LOSS, loss)
         return loss
-
-    def outputs(self, records: Any) -> tuple[Any, Any]:
-        """Returns outputs and labels of a batch."""
-        inputs, labels = self._user_code.feed(records)
-        labels = _tensors(labels)
-        inputs = _tensors(inputs)
-        if isinstance(inputs, dict):
-            return self._user_code.call("the model", lambda: self.layer(**inputs)), labels
-        if isinstance(inputs, (list, tuple)):
-            return self._user_code.call("the model", self.layer, *inputs), labels
-        return self._user_code.call("the model", self.layer, inputs), labels
-
-    def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `Adapter`."""
-        del lookup
-        self._user_code.set_context("an evaluation", records)
-
-        def measure() -> dict[str, float]:
-            outputs, labels = self.outputs(records)
-            loss = self._user_code.call_function("loss", outputs, labels)
-            metrics = self._user_code.metric_values(self._metrics, outputs, labels)
-            return {"loss": self._user_code.to_float(_LOSS, loss), **metrics}
-
-        return self._without_training(measure)
-
-    def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """As in `Adapter`."""
-        return finish(reported, self._metrics)
-
-    def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
-        """As in `Adapter`."""
-        del lookup
-        self._user_code.set_context("a prediction", records)
-
-        def compute() -> Arrays:
-            predictions = self._user_code.postprocess(self.outputs(records)[0])
-            return self._user_code.prediction_arrays(predictions, count(records))
-
-        return self._without_training(compute)
 
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
         """As in `Adapter`."""
@@ -119,6 +77,9 @@ class Network:
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
         """As in `Adapter`."""
         set_tensors(self.layer.state_dict(), arrays, origin)
+
+    def _tensors(self, values: Any) -> Any:
+        return _tensors(values)
 
     def _without_training(self, act: Callable[[], T]) -> T:
         """Calls it in evaluation mode: no dropout, gradients or running statistics."""

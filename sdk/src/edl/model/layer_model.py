@@ -1,0 +1,73 @@
+"""What a user's layer and functions do alike in every framework: outputs, evaluation, prediction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from edl.model.data import count
+from edl.model.functions import SIGNATURES
+from edl.model.metrics import finish
+from edl.model.user_code import UserCode
+
+T = TypeVar("T")
+Arrays = dict[str, Any]
+Lookup = Callable[[str, Any], Any]
+_LOSS = SIGNATURES["loss"]
+
+
+class LayerModel(ABC):
+    """A layer that is called with tensors, and the user's functions around it."""
+
+    def __init__(self, layer: Any, user_code: UserCode) -> None:
+        """Takes a layer of a framework, in training mode from now on."""
+        self.layer, self._user_code = layer, user_code
+        self._metrics = user_code.metrics()
+        layer.train()
+
+    def outputs(self, records: Any) -> tuple[Any, Any]:
+        """Returns outputs and labels of a batch."""
+        inputs, labels = self._user_code.feed(records)
+        labels, inputs = self._tensors(labels), self._tensors(inputs)
+        if isinstance(inputs, dict):
+            return self._user_code.call("the model", lambda: self.layer(**inputs)), labels
+        if isinstance(inputs, (list, tuple)):
+            return self._user_code.call("the model", self.layer, *inputs), labels
+        return self._user_code.call("the model", self.layer, inputs), labels
+
+    def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
+        """As in `edl.model.protocols.Adapter`."""
+        del lookup
+        self._user_code.set_context("an evaluation", records)
+
+        def measure() -> dict[str, float]:
+            outputs, labels = self.outputs(records)
+            loss = self._user_code.call_function("loss", outputs, labels)
+            metrics = self._user_code.metric_values(self._metrics, outputs, labels)
+            return {"loss": self._user_code.to_float(_LOSS, loss), **metrics}
+
+        return self._without_training(measure)
+
+    def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
+        """As in `edl.model.protocols.Adapter`."""
+        return finish(reported, self._metrics)
+
+    def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
+        """As in `edl.model.protocols.Adapter`."""
+        del lookup
+        self._user_code.set_context("a prediction", records)
+
+        def compute() -> Arrays:
+            predictions = self._user_code.postprocess(self.outputs(records)[0])
+            return self._user_code.prediction_arrays(predictions, count(records))
+
+        return self._without_training(compute)
+
+    @abstractmethod
+    def _tensors(self, values: Any) -> Any:
+        """Converts arrays to the framework's tensors; leaves other values."""
+
+    @abstractmethod
+    def _without_training(self, act: Callable[[], T]) -> T:
+        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
