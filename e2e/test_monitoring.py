@@ -86,6 +86,13 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "JobBelowMin",
         {'edl_reconciler_jobs_below_min{reason="NoRoom"}': f"_x{_BEFORE} 1x12"},
     ),
+    "a node is lost, and the plan's reason changes when its pods are deleted": (
+        "JobBelowMin",
+        {
+            'edl_reconciler_jobs_below_min{reason="AtMax"}': f"_x{_BEFORE} 1x2 stale",
+            'edl_reconciler_jobs_below_min{reason="WaitingForRoom"}': f"_x{_BEFORE + 3} 1x9",
+        },
+    ),
     "two jobs take trainers from each other": (
         "Thrash",
         {
