@@ -133,6 +133,6 @@ def test_a_peer_that_ends_leaves_nothing_half(neighbour: Neighbour, tmp_path: Pa
     with reading(tmp_path, part) as descriptor:
         assert descriptor is not None
         os.truncate(next(iter(find_parts(tmp_path).values())), 1_000)
-        with pytest.raises(RoundOver):
+        with pytest.raises(RoundOver, match="the part has 1000 bytes, not "):
             PartClient(HERE, KEY).send(neighbour.address, 1, part, descriptor)
     assert find_parts(neighbour.folder) == {}

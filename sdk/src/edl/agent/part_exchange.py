@@ -233,8 +233,11 @@ def _receive_message(connection: socket.socket) -> protocol.Json:
 
 
 def _send_part(connection: socket.socket, descriptor: int, size: int) -> None:
+    """Sends the bytes of a part; one that is shorter than it was ends the connection at once."""
     with open(descriptor, "rb", closefd=False) as file:
-        connection.sendfile(file, 0, size)
+        sent = connection.sendfile(file, 0, size)
+    if sent != size:
+        raise ConnectionAbortedError(f"the part has {sent} bytes, not {size}")
 
 
 def _receive_part(
