@@ -35,11 +35,10 @@ from master.commands import (
 from master.dataset import Dataset
 from master.dataset_registry import DatasetRegistry
 from master.failures import Failures
-from master.leases import FailingTask, Leases
+from master.leases import FailingTask, Leases, TaskQueue
 from master.rewinds import Rewinds
 from master.rollbacks import JobRollbacks
 from master.takeover import Takeover
-from master.task_queue import TaskQueue
 from master.trainers import Trainer, TrainerRegistry, lost_with_process
 from master.types import Json
 from runtime.call_checks import RefusedError

@@ -15,9 +15,9 @@ from master.commands import Rewind, Rollback
 from master.dataset import EVALUATION, TRAINING, Dataset, DatasetTotals
 from master.dataset_registry import DatasetRegistry
 from master.epoch import Epoch
+from master.leases import TaskQueue
 from master.rewind_log import MAX_REWINDS
 from master.rollbacks import JobRollbacks
-from master.task_queue import TaskQueue
 from master.trainers import Trainer, TrainerRegistry
 from master.types import Json
 from runtime.call_checks import RefusedError

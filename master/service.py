@@ -24,10 +24,9 @@ from master.commands import (
     Work,
 )
 from master.dataset_registry import kind_of
-from master.durable_ledger import DurableLedger
+from master.durable_ledger import DurableLedger, GroupCommit
 from master.errors import FencedError, UnavailableError
 from master.fence import Fence
-from master.group_commit import GroupCommit
 from master.key_calls import KeyCalls
 from master.leases import ACCEPTED
 from master.ledger import Ledger

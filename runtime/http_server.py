@@ -8,17 +8,19 @@ what it has sent. docs/decisions/0025 has the alternatives.
 import asyncio
 import logging
 import socket
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 from flask import Flask
 
-from runtime import wsgi
 from runtime.body_budget import BodyBudget
 from runtime.clock import monotonic_s
 from runtime.drop_counts import Drop, DropCounts
@@ -38,6 +40,18 @@ _JOIN_S = 5.0
 _MAX_HEADERS = 32
 _MAX_FIELD_BYTES = 4096
 """Of one header, and of the request line."""
+
+
+_Environ = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The answer of an application."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +174,11 @@ class HttpServer:
         try:
             body, length = await self._read(request, connection)
             connection.begin_answer()
-            variables = wsgi.environ(request, body, length, tls=self._certificates is not None)
+            variables = _environ(request, body, length, tls=self._certificates is not None)
             variables[PORT] = self._service.port
             variables[PEER_CERTIFICATE] = request.get_extra_info("peercert")
             if request.path in PROBES:
-                answer = wsgi.call(self._service.app, variables)
+                answer = _call(self._service.app, variables)
             else:
                 answer = await self._loop.run_in_executor(self._threads, self._answer, variables)
             if STREAM in variables and request.method == "GET":
@@ -194,17 +208,17 @@ class HttpServer:
         self._budget.complete(connection)
         return b"".join(parts), length
 
-    def _answer(self, variables: wsgi.Environ) -> wsgi.Answer:
+    def _answer(self, variables: _Environ) -> _Answer:
         thread = threading.get_ident()
         self._running[thread] = monotonic_s()
         try:
-            return wsgi.call(self._service.app, variables)
+            return _call(self._service.app, variables)
         finally:
             del self._running[thread]
 
 
 async def _send(
-    request: web.BaseRequest, answer: wsgi.Answer, parts: AsyncGenerator[bytes]
+    request: web.BaseRequest, answer: _Answer, parts: AsyncGenerator[bytes]
 ) -> web.StreamResponse:
     """Sends an answer part by part; a peer that does not read is dropped by its connection."""
     headers = {name: value for name, value in answer.headers if name != "Content-Length"}
@@ -216,6 +230,64 @@ async def _send(
                 await response.write(part)
             await response.write_eof()
     return response
+
+
+def _environ(request: web.BaseRequest, body: bytes, content_length: int, *, tls: bool) -> _Environ:
+    """The variables of a request for a Flask application (PEP 3333).
+
+    Args:
+        request: The request.
+        body: Its body, or the beginning of it.
+        content_length: Length of the body in bytes; longer than `body` where that was too long.
+        tls: Whether the connection is secured.
+    """
+    url = request.rel_url
+    host, _, port = request.host.rpartition(":")
+    variables: _Environ = {
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(url.raw_path).decode("latin-1"),
+        "QUERY_STRING": url.raw_query_string,
+        "CONTENT_LENGTH": str(content_length),
+        "SERVER_NAME": host or request.host,
+        "SERVER_PORT": port if port.isdecimal() else ("443" if tls else "80"),
+        "SERVER_PROTOCOL": f"HTTP/{request.version.major}.{request.version.minor}",
+        "REMOTE_ADDR": request.remote or "",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "https" if tls else "http",
+        "wsgi.input": BytesIO(body),
+        "wsgi.input_terminated": True,
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    for name, value in request.headers.items():
+        key = name.upper().replace("-", "_")
+        if key == "CONTENT_TYPE":
+            variables[key] = value
+        elif key not in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
+            earlier = variables.get(f"HTTP_{key}")
+            variables[f"HTTP_{key}"] = value if earlier is None else f"{earlier},{value}"
+    return variables
+
+
+def _call(app: Flask, variables: _Environ) -> _Answer:
+    """Calls the application and collects its answer; an error of it is its own 500."""
+    begun: list[tuple[str, list[tuple[str, str]]]] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Any:
+        begun.append((status, headers))
+
+    parts = app(variables, start_response)
+    try:
+        body = b"".join(parts)
+    finally:
+        close = getattr(parts, "close", None)
+        if close is not None:
+            close()
+    status, headers = begun[-1]
+    return _Answer(int(status.split(" ", 1)[0]), headers, body)
 
 
 def stuck_reason(now_s: float, beat_s: float, begun_s: Sequence[float]) -> str:

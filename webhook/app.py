@@ -13,9 +13,8 @@ from runtime import web
 from runtime.clock import monotonic_s
 from runtime.logs import keys
 from runtime.metrics import Metrics
-from webhook import review, wire
-from webhook.review import AdmissionContext
-from webhook.wire import AdmissionRequest, AdmissionResponse
+from webhook import review
+from webhook.review import AdmissionContext, AdmissionRequest, AdmissionResponse
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +43,8 @@ def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Met
         body = web.body_json()
         begun_s = monotonic_s()
         try:
-            request = wire.read(body)
-        except wire.WireError as error:
+            request = review.read(body)
+        except review.ReviewError as error:
             raise BadRequest(str(error)) from error
         inputs = context()
         if not inputs.usable and request.resource_name != "configmaps":
@@ -57,7 +56,7 @@ def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Met
         reviews.labels(verb, response.outcome).inc()
         duration.labels(verb).observe(monotonic_s() - begun_s)
         _note(verb, request, response)
-        return web.reply(wire.to_json(response))
+        return web.reply(review.to_json(response))
 
     @app.post("/mutate")
     def mutate() -> Response:

@@ -14,8 +14,7 @@ import yaml
 
 from policy.names import POLICY_CONFIGMAP
 from webhook import review
-from webhook.review import AdmissionContext
-from webhook.wire import AdmissionRequest, AdmissionResponse, GroupResource
+from webhook.review import AdmissionContext, AdmissionRequest, AdmissionResponse, GroupResource
 
 _RESOURCES = {
     "Pod": GroupResource(resource="pods"),

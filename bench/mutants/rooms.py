@@ -26,8 +26,8 @@ _PURE_MASTER = "The master's ledger, rendezvous and protocol are pure"
 _MASTER_AT_WORK = tuple(
     f"master/{name}.py"
     for name in (
+        "durable_ledger",
         "fence",
-        "group_commit",
         "journal",
         "service",
         "snapshots",

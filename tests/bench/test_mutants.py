@@ -191,7 +191,7 @@ def test_the_masters_pure_files_are_those_of_its_contract() -> None:
         if contract["name"].startswith("The master's")
     ]
     files = {f"{module.replace('.', '/')}.py" for module in pure["source_modules"]}
-    names = "fence group_commit journal service snapshots threads waiting_calls"
+    names = "durable_ledger fence journal service snapshots threads waiting_calls"
     served = {f"master/{name}.py" for name in names.split()}
     assert set(rooms(_ROOT)["master"].sources) == files | served | {"runtime/call_checks.py"}
 

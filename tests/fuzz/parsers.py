@@ -40,7 +40,6 @@ from tests.fuzz import hostile
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 from tests.webhook.vectors import NAMES, review
 from webhook import review as reviews
-from webhook import wire
 
 _POLICY = """
 admission: {order: strictFifo}
@@ -82,10 +81,10 @@ def admission_reviews(random: Random) -> None:
     """A review is answered, or a `WireError`."""
     body = mutate_json(random, _recorded_review(random.choice(NAMES)))
     context = reviews.AdmissionContext(Policy(), EDL_CLASSES)
-    with suppress(wire.WireError):
-        request = wire.read(body)
+    with suppress(reviews.ReviewError):
+        request = reviews.read(body)
         for act in (reviews.mutate, reviews.validate):
-            orjson.dumps(wire.to_json(act(request, context)))
+            orjson.dumps(reviews.to_json(act(request, context)))
 
 
 def extender_calls(random: Random) -> None:

@@ -14,9 +14,8 @@ from typing import Any
 import orjson
 from edl.errors import Refused, Unavailable
 from edl.master import protocol
-from edl.master.client import Client
+from edl.master.client import Client, WorkCalls, WorkRequest
 from edl.master.leases import LeaseTable, Portion
-from edl.master.work_calls import WorkCalls, WorkRequest
 
 from master.commands import Command, Describe, EndSettling, Expire, ExpireLeaked, from_json
 from master.durable_ledger import DurableLedger
@@ -128,18 +127,11 @@ class Wire(Client):
             {**answer, "job": JOB, "heartbeat_s": 1, "generation": generation}
         )
 
-    def work(
-        self,
-        report: protocol.Report,
-        *,
-        want: int = 0,
-        wait_s: float = 0.0,
-        scope: Json,
-        answer_s: float = 0.0,
-    ) -> protocol.WorkResponse:
+    def work(self, request: WorkRequest, answer_s: float = 0.0) -> protocol.WorkResponse:
         """See `Client.work`."""
-        del wait_s, answer_s
-        answer = self._send({"do": "work", **report.lists(), "want": want, **scope})
+        del answer_s
+        call = {"want": request.want, "call": request.number, **request.scope}
+        answer = self._send({"do": "work", **request.report.lists(), **call})
         master_side = self._world.master_side
         safe = master_side.safe.get((self._identity["trainer"], self.incarnation), 0)
         return protocol.parse_work(

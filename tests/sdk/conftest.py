@@ -78,7 +78,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last calls of a loop wait for their answers, on a machine as busy as it may be."""
-    monkeypatch.setattr("edl.master.work_calls.LAST_CALL_S", LIMIT_S)
+    monkeypatch.setattr("edl.master.client.LAST_CALL_S", LIMIT_S)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from webhook import wire
-from webhook.wire import AdmissionRequest
+from webhook import review as reviews
+from webhook.review import AdmissionRequest
 
 _FOLDER = Path(__file__).parents[1] / "vectors" / "admission"
 NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
@@ -32,4 +32,4 @@ def thing(name: str) -> dict[str, Any]:
 
 def request(name: str, **changes: Any) -> AdmissionRequest:
     """The request in it, with some fields changed."""
-    return wire.read(review(name)).model_copy(update=copy.deepcopy(changes))
+    return reviews.read(review(name)).model_copy(update=copy.deepcopy(changes))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from edl.errors import Refused
-from edl.master.client import Client
+from edl.master.client import Client, WorkRequest
 from edl.master.protocol import Json, Report
 
 FAILURE: Json = {"task": "train/0/1", "attempt": 1, "error": "OSError: stale", "transient": True}
@@ -33,7 +33,7 @@ def test_an_older_master_gets_a_failure_without_what_it_does_not_know() -> None:
     """It refuses the whole call, which would end the trainer, and its next process as well."""
     master, report = OlderMaster("failed.0.transient"), Report(failed=[FAILURE])
 
-    answer = _client(master).work(report, want=1, scope={"call": 7})
+    answer = _client(master).work(WorkRequest(7, report, 1, 0.0, {}))
 
     assert answer.results == ("accepted",)
     assert [body["call"] for body in master.bodies] == [7, 7]
@@ -48,7 +48,7 @@ def test_other_refusals_are_the_callers() -> None:
     master = OlderMaster("failed.0.error")
 
     with pytest.raises(Refused, match="no such field"):
-        _client(master).work(Report(failed=[FAILURE]), scope={})
+        _client(master).work(WorkRequest(1, Report(failed=[FAILURE]), 0, 0.0, {}))
     assert len(master.bodies) == 1
 
 

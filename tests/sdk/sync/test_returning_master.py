@@ -6,12 +6,10 @@ from functools import partial
 
 from edl.data.work_fetcher import WorkFetcher
 from edl.errors import EdlError, Unavailable
-from edl.master import protocol
-from edl.master.client import Client
+from edl.master.client import Client, WorkCalls, WorkRequest
 from edl.master.connection import ANSWER_S
 from edl.master.leases import LeaseTable, Portion
 from edl.master.protocol import Lease, WorkResponse
-from edl.master.work_calls import WorkCalls
 from edl.sync.lease_queue import LeaseQueue
 from edl.sync.plans import Span
 
@@ -32,11 +30,7 @@ class ScriptedClient(Client):
 
     def work(
         self,
-        report: protocol.Report,  # noqa: ARG002 - the outcome is prepared
-        *,
-        want: int = 0,  # noqa: ARG002
-        wait_s: float = 0.0,  # noqa: ARG002
-        scope: protocol.Json,  # noqa: ARG002
+        request: WorkRequest,  # noqa: ARG002 - the outcome is prepared
         answer_s: float = ANSWER_S,  # noqa: ARG002
     ) -> WorkResponse:
         """Returns or raises the next outcome."""

@@ -15,8 +15,8 @@ from edl.backoff import Backoff
 from edl.data.lease_sink import LeaseSink
 from edl.errors import EdlError, MasterError, Refused, Unavailable
 from edl.master import protocol
+from edl.master.client import WorkCalls, WorkRequest, WorkResult
 from edl.master.heartbeat import HeartbeatSession, is_unknown_trainer
-from edl.master.work_calls import WorkCalls, WorkRequest, WorkResult
 
 log = logging.getLogger("edl")
 

@@ -1,15 +1,25 @@
-"""The calls of the master's protocol, one method each; no retries, no threads."""
+"""The calls of the master's protocol, one method each; no retries, no threads.
+
+Calls for work are numbered, sent one at a time, and repeated unchanged until the answer is known
+(`WorkCalls`): a lost answer leaves no task leased to a trainer that does not know of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from edl.errors import Refused
+from edl.errors import MasterError, Refused, Unavailable
 from edl.master import protocol
 from edl.master.connection import ANSWER_S, Connection
+from edl.master.leases import LeaseTable
 
+LAST_CALL_S = 0.2
+"""Time-out of each of the last calls to a master that may be away; part of the grace period."""
 _MAX_REASON_CHARS = 2000
 """Length of a reason that the master accepts."""
 _WRONG_FIELD = 422
@@ -17,6 +27,34 @@ _POSITION_S = 2.0
 """Time-out of a call for which a whole group may wait."""
 _LATER_FIELDS = ("transient", "counted", "steps", "metrics")
 """The fields of reports that older masters do not know."""
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """A call for work, which can be repeated unchanged."""
+
+    number: int
+    report: protocol.Report
+    """Tasks that are done, failed or handed back."""
+    want: int
+    """How many tasks to lease at most."""
+    wait_s: float
+    """How long the master may wait until a task is free."""
+    scope: protocol.Json
+    """Which tasks: `kinds` and `datasets`."""
+
+
+@dataclass(frozen=True)
+class WorkResult:
+    """The outcome of a call, after it was entered in the lease table."""
+
+    leases: tuple[protocol.Lease, ...]
+    refused: list[str]
+    """Tasks whose reports came too late."""
+    state: str
+    again_s: float | None
+    settling: bool = False
+    """Whether the master leases nothing for now, because it took over."""
 
 
 class Client:
@@ -63,32 +101,23 @@ class Client:
         known = {key: value for key, value in description.items() if key != "record_order"}
         return self._connection.call("PUT", path, known)
 
-    def work(
-        self,
-        report: protocol.Report,
-        *,
-        want: int = 0,
-        wait_s: float = 0.0,
-        scope: protocol.Json,
-        answer_s: float = ANSWER_S,
-    ) -> protocol.WorkResponse:
+    def work(self, request: WorkRequest, answer_s: float = ANSWER_S) -> protocol.WorkResponse:
         """Acknowledges and leases in one call.
 
         Args:
-            report: Tasks that are done, failed or handed back.
-            want: How many tasks to lease at most.
-            wait_s: How long the master may wait until a task is free.
-            scope: Which tasks: `kinds`, `datasets`, and the number of this `call`.
-            answer_s: How long the answer may take beyond `wait_s`.
+            request: The call.
+            answer_s: How long the answer may take beyond its `wait_s`.
         """
-        body = {**self._identity, **report.lists(), "want": want, "wait_s": wait_s, **scope}
+        report, answer_s = request.report, request.wait_s + answer_s
+        body = {**self._identity, **report.lists(), **request.scope}
+        body.update(want=request.want, wait_s=request.wait_s, call=request.number)
         try:
-            answer = self._connection.call("POST", "/v1/work", body, answer_s=wait_s + answer_s)
+            answer = self._connection.call("POST", "/v1/work", body, answer_s=answer_s)
         except Refused as error:
             if not _is_unknown_field(error):
                 raise
             body["failed"], body["back"] = map(_first_fields, (report.failed, report.back))
-            answer = self._connection.call("POST", "/v1/work", body, answer_s=wait_s + answer_s)
+            answer = self._connection.call("POST", "/v1/work", body, answer_s=answer_s)
         return protocol.parse_work(answer)
 
     def heartbeat(self, entries: Sequence[protocol.Json]) -> protocol.HeartbeatResponse:
@@ -216,6 +245,77 @@ class Client:
     def close(self) -> None:
         """Closes the connection and aborts a call that waits in another thread."""
         self._connection.close()
+
+
+class WorkCalls:
+    """The numbered calls of one incarnation; a sender needs exclusive access."""
+
+    def __init__(self, lease_table: LeaseTable) -> None:
+        self._lease_table = lease_table
+        self._lock = threading.Lock()
+        self._number = 0
+        self.generation = 0
+        """The generation of the newest master that was joined."""
+        self.unanswered: WorkRequest | None = None
+        """The request that was sent and whose answer is not known."""
+
+    @contextmanager
+    def exclusive(self, timeout_s: float) -> Iterator[bool]:
+        """Exclusive access for sending; yields False where another holder keeps it too long."""
+        acquired = self._lock.acquire(timeout=timeout_s)
+        try:
+            yield acquired
+        finally:
+            if acquired:
+                self._lock.release()
+
+    def new_request(
+        self, report: protocol.Report, scope: protocol.Json, want: int = 0, wait_s: float = 0.0
+    ) -> WorkRequest:
+        """A request with the next number."""
+        self._number += 1
+        return WorkRequest(self._number, report, want, wait_s, scope)
+
+    def send(self, client: Client, request: WorkRequest, answer_s: float = ANSWER_S) -> WorkResult:
+        """Sends a request, new or repeated, and enters its answer in the lease table.
+
+        Raises:
+            Unavailable: There is no answer; the request stays unanswered.
+            Refused: The master refuses the request, which is not to be repeated.
+        """
+        self.unanswered = request
+        try:
+            response = client.work(request, answer_s)
+        except Refused:
+            self.unanswered = None
+            raise
+        if response.generation < self.generation:
+            raise Unavailable("a master that was replaced still answers")
+        self.unanswered = None
+        refused = self._lease_table.apply_results(request.report, response.results, request.number)
+        self._lease_table.mark_durable(request.number if response.safe is None else response.safe)
+        leases = tuple(lease for lease in response.leases if self._lease_table.add(lease))
+        return WorkResult(leases, refused, response.state, response.again_s, response.settling)
+
+    def flush(self, client: Client, *, back: str | None = None) -> bool:
+        """Reports done and failed tasks, in short tries; False if the master did not answer.
+
+        Args:
+            client: The client to use.
+            back: A data set whose unfinished tasks are handed back.
+        """
+        with self.exclusive(LAST_CALL_S) as acquired:
+            try:
+                if acquired and self.unanswered is not None:
+                    self.send(client, replace(self.unanswered, wait_s=0.0), LAST_CALL_S)
+                report = self._lease_table.report()
+                if back is not None:
+                    report.back = self._lease_table.unfinished(back)
+                if report:
+                    self.send(client, self.new_request(report, {}), LAST_CALL_S)
+            except MasterError:
+                return False
+        return True
 
 
 def _is_unknown_field(error: Refused) -> bool:

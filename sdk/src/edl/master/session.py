@@ -19,12 +19,11 @@ from edl import clock
 from edl.backoff import Backoff
 from edl.errors import EdlError, MasterError, Refused, Unavailable
 from edl.master import protocol, sigterm
-from edl.master.client import Client
+from edl.master.client import LAST_CALL_S, Client, WorkCalls
 from edl.master.connection import Connection
 from edl.master.heartbeat import Heartbeat, HeartbeatSession, call_joined
 from edl.master.leases import LeaseTable
 from edl.master.settings import Settings, load
-from edl.master.work_calls import LAST_CALL_S, WorkCalls
 
 log = logging.getLogger("edl")
 T = TypeVar("T")

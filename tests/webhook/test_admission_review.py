@@ -4,8 +4,8 @@ import json
 import pytest
 
 from tests.webhook.vectors import NAMES, review
-from webhook import wire
-from webhook.wire import AdmissionResponse, WireError
+from webhook import review as reviews
+from webhook.review import AdmissionResponse, ReviewError
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -13,7 +13,7 @@ def test_recorded_reviews_are_read(name: str) -> None:
     """Every review in the shape of a real API server is understood."""
     document = review(name)
 
-    request = wire.read(document)
+    request = reviews.read(document)
 
     assert request.uid == document["request"]["uid"]
     assert request.object == document["request"]["object"]
@@ -26,7 +26,7 @@ def test_unknown_fields_are_ignored() -> None:
     document["request"]["novelty"] = {"a": 1}
     document["novelty"] = 2
 
-    assert wire.read(document).namespace == "services"
+    assert reviews.read(document).namespace == "services"
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_unknown_fields_are_ignored() -> None:
 )
 def test_other_bodies_are_refused_by_field(document: object, where: str) -> None:
     """Anything but an AdmissionReview v1 is refused in one line that names the field."""
-    with pytest.raises(WireError, match=where) as refused:
-        wire.read(document)
+    with pytest.raises(ReviewError, match=where) as refused:
+        reviews.read(document)
 
     assert "\n" not in str(refused.value)
 
@@ -53,13 +53,13 @@ def test_needed_fields_are_strict(field: str) -> None:
     document = review("pod-create-service")
     document["request"][field] = ""
 
-    with pytest.raises(WireError, match=f"request.{field}"):
-        wire.read(document)
+    with pytest.raises(ReviewError, match=f"request.{field}"):
+        reviews.read(document)
 
 
 def test_consent_is_short() -> None:
     """An answer that changes nothing has neither patch nor patchType."""
-    document = wire.to_json(AdmissionResponse("u1"))
+    document = reviews.to_json(AdmissionResponse("u1"))
 
     assert document == {
         "apiVersion": "admission.k8s.io/v1",
@@ -73,7 +73,7 @@ def test_patch_is_base64_of_json() -> None:
     operation = {"op": "add", "path": "/a", "value": "ü"}
     answer = AdmissionResponse("u1", operations=(operation,), audit={"tier": "surplus"})
 
-    response = wire.to_json(answer)["response"]
+    response = reviews.to_json(answer)["response"]
 
     assert isinstance(response, dict)
     assert response["patchType"] == "JSONPatch"
@@ -86,7 +86,7 @@ def test_refusal_says_why() -> None:
     """The message is what kubectl shows; warnings are cut where API servers cut them."""
     answer = AdmissionResponse("u1", allowed=False, message="no", warnings=("w" * 200,))
 
-    response = wire.to_json(answer)["response"]
+    response = reviews.to_json(answer)["response"]
 
     assert isinstance(response, dict)
     assert response["status"] == {"code": 422, "reason": "Invalid", "message": "no"}

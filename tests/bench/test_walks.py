@@ -1,0 +1,140 @@
+"""The walks through the code in docs/architecture.md, beside the calls of real runs."""
+
+import re
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from http.client import HTTPConnection
+from pathlib import Path
+from types import FrameType
+
+import edl
+import orjson
+import pytest
+
+from policy.names import LABEL_MASTER
+from tests.master.serving import TOKEN, Served
+from tests.page.serving import LIMIT_S, serving
+from tests.reconciler.waiting import until
+from tests.reconciler.world import Process, World
+from tests.webhook.cluster import put_policy, with_classes
+from tests.webhook.vectors import review
+from webhook.server import WebhookServer
+from webhook.settings import WebhookSettings
+
+ROOT = Path(__file__).parents[2]
+_START = "start"
+"""The caller where a thread, a task of a server or a test begins."""
+Calls = set[tuple[str, str]]
+"""(file of the caller, file of what is called)"""
+
+
+def _walk(title: str) -> tuple[list[str], int]:
+    """The files of a walk, in order, and their number as it is written."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (paragraph,) = (part for part in text.split("\n\n") if part.startswith(f"**{title}"))
+    files = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", paragraph)
+    (number,) = re.findall(r"(\d+) files\.", paragraph)
+    return [re.sub("^edl/", "sdk/src/edl/", file) for file in files], int(number)
+
+
+@cache
+def _file(path: str) -> str:
+    """A file's path in the tree; "" for what is not production code."""
+    if not path.startswith(f"{ROOT}/"):
+        return ""
+    name = path.removeprefix(f"{ROOT}/")
+    return "" if name.startswith((".venv/", "tests/")) else name
+
+
+def _calls(flow: Callable[[], None]) -> Calls:
+    """The calls between files while a flow runs, in all threads that it begins."""
+    calls: Calls = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        called = _file(frame.f_code.co_filename)
+        if event != "call" or not called:
+            return
+        caller = frame.f_back
+        while caller is not None and not _file(caller.f_code.co_filename):
+            caller = caller.f_back  # libraries in between: a Flask application, aiohttp's handlers
+        calls.add((_START if caller is None else _file(caller.f_code.co_filename), called))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        flow()
+    finally:
+        sys.setprofile(None)
+            threading.setprofile(None)
+    return calls
+
+
+def _new_trainer() -> None:
+    """A job's first trainers, and another where a service has ended."""
+    world = World(8)
+    world.add_job("net", 1, 8)
+    world.add_services(1, cpu=4)
+    process = Process(world)
+    process.run(3)
+    before = len(world.running("net"))
+    for pod in world.pods():
+        world.remove(pod)
+    process.run(3)
+    process.stop()
+    assert len(world.running("net")) > before
+
+
+def _admission_review(tmp_path: Path) -> None:
+    """The creation of a trainer that hosts its job's master."""
+    api = with_classes()
+    put_policy(api, "{}")
+    settings = WebhookSettings(certificate_dir=tmp_path, master_image="edl:1")
+    webhook = WebhookServer(api, settings, managed=False)
+    webhook.start()
+    until(lambda: webhook.readiness().ready)
+    body = review("pod-create-trainer")
+    body["request"]["object"]["metadata"]["labels"][LABEL_MASTER] = "true"
+    with serving(webhook.service().app) as (host, port):
+        connection = HTTPConnection(host, port, timeout=LIMIT_S)
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/mutate", orjson.dumps(body), headers)
+        answer = orjson.loads(connection.getresponse().read())
+        connection.close()
+    webhook.stop()
+    assert answer["response"]["patch"]
+
+
+def _task_lease(tmp_path: Path) -> None:
+    """An epoch of a data set, from lease to acknowledgement."""
+    served = Served(tmp_path / "journal")
+    url = f"http://127.0.0.1:{served.port}"
+    member = edl.Session(edl.Settings(url, TOKEN, "trainer-0"))
+    records = edl.from_arrays("train", list(range(64)))
+    assert sum(len(batch) for batch in edl.batches(records, 8, member=member)) == 64
+    member.leave()
+    served.kill()
+
+
+@pytest.mark.parametrize(
+    ("title", "flow", "most"),
+    [
+        ("A change of a pod", _new_trainer, 15),
+        ("An admission review", _admission_review, 8),
+        ("A task's lease", _task_lease, 14),
+    ],
+)
+def test_a_walk_has_all_files_of_its_way_once(
+    title: str, flow: Callable[..., None], most: int, tmp_path: Path
+) -> None:
+    """Each is called by another one of the walk, or begins a thread: none in between is missing.
+
+    The first one gets what comes from outside: for `kube.client` a cluster in memory stands here.
+    """
+    files, number = _walk(title)
+    calls = _calls(flow if flow is _new_trainer else lambda: flow(tmp_path))
+    callers = {called: {a for a, b in calls if b == called and a != called} for called in files}
+
+    assert len(files) == len(set(files)) == number <= most
+    assert {file: callers[file] for file in files[1:] if not callers[file] & {*files, _START}} == {}
