@@ -67,7 +67,7 @@ def _calls(flow: Callable[[], None]) -> Calls:
         flow()
     finally:
         sys.setprofile(None)
-            threading.setprofile(None)
+        threading.setprofile(None)
     return calls
 
 
