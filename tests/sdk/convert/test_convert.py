@@ -86,7 +86,8 @@ def test_a_volcano_job_keeps_its_largest_task() -> None:
     assert {"spec.policies", "spec.networkTopology", "spec.volumes.1.volumeClaim"} <= set(
         _about(losses)
     )
-    assert {"spec.schedulerName", "spec.plugins", "spec.runningEstimate"} <= set(_about(hints))
+    assert {"spec.plugins.ssh", "spec.plugins.svc"} <= set(_about(losses))
+    assert {"spec.schedulerName", "spec.runningEstimate"} <= set(_about(hints))
 
 
 def test_a_pytorch_job_becomes_trainers_of_the_workers_template() -> None:
@@ -304,7 +305,6 @@ SILENT = [
     "pytorchjob.yaml: spec.pytorchReplicaSpecs.Master.replicas",
     "pytorchjob.yaml: spec.pytorchReplicaSpecs.Worker.replicas",
     "trainjob.yaml: spec.suspend",
-    "volcano.yaml: spec.volumes.1.mountPath",
     "volcano.yaml: spec.tasks.2.name",
 ]
 """Fields that say what is so without them: defaults, and numbers that elasticPolicy overrides."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edl import nearest
-from edl.convert import kubeflow, paddle, training_job, volcano
+from edl.convert import kubeflow, paddle, torchrun, training_job, volcano
 from edl.convert.fields import Fields, Notes
 from edl.convert.training_job import Draft
 from edl.convert.yaml_file import YamlFile
@@ -47,6 +47,8 @@ def convert(
     low = draft.least if least is None else least
     high = draft.most if most is None else most
     draft = replace(draft, least=low, most=high, at_bounds=bounds)
+    if draft.has_store:
+        torchrun.check_command(draft, notes)
     if draft.least == draft.most:
         notes.hints.append(
             f"{draft.at_bounds}: the number of trainers is fixed: --min and --max make the job elastic"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,9 @@ class Fields:
 
     def __contains__(self, name: str) -> bool:
         return self._value.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._value)
 
     def at(self, *names: str) -> str:
         """`line 7: spec.trainer.min`, for messages about a field, or about the mapping itself."""

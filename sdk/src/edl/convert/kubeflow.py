@@ -6,16 +6,26 @@ Sources: kubeflow/training-operator `pkg/apis/kubeflow.org/v1`, kubeflow/trainer
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from edl.convert import torchrun
 from edl.convert.fields import Fields, Notes, first, whole_number, without_empty
-from edl.convert.training_job import TORCH_HINT, Draft, clean_template, metadata
+from edl.convert.training_job import Draft, clean_template, kueue_queue, metadata
 from edl.errors import SettingError
 
-_PROCESSES = "it depends on the machine: write spec.trainer.processes"
-_MAX_PROCESSES, _MAX_SIZES = 128, 100
+_MAX_SIZES = 100
 _RENDEZVOUS = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId", "rdzvConf", "standalone")
 _BY_ADMIN = "left out: who runs a job is decided by the admin of the cluster"
+_REPLACES = "left out: EDL replaces trainers that end"
+_ENDED_STAY = "pods that have ended stay for their logs until the job is deleted"
+_CLEAN_UP = {
+    "Running": f"left out: so does EDL: {_ENDED_STAY}, which ttlSecondsAfterFinished does",
+    "None": f"left out: what still runs ends with the job; {_ENDED_STAY}, which ttlSecondsAfterFinished does",
+    "All": f"left out: {_ENDED_STAY}, which ttlSecondsAfterFinished does",
+}
+_PERMANENT = range(1, 128)
+"""Exit codes that restartPolicy ExitCode takes for permanent."""
 
 
 def pytorch_job(fields: Fields, notes: Notes) -> Draft:
@@ -39,30 +49,51 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
             notes.losses.append(
                 f"{master.at('template')}: left out: all trainers have the template of the workers"
             )
+        master.note("restartPolicy", _REPLACES)
+    failures = _failures(worker, template, notes)
     for role in by_name.values():
-        role.note("restartPolicy", "left out: EDL replaces trainers that end")
         role.check_rest()
     roles.check_rest()
-    elastic = spec.sub("elasticPolicy")
-    least = elastic.number("minReplicas", total, 1) or total
-    most = elastic.number("maxReplicas", total, 1) or total
+    is_elastic, elastic = "elasticPolicy" in spec, spec.sub("elasticPolicy")
+    low, high = elastic.number("minReplicas", None, 1), elastic.number("maxReplicas", None, 1)
     retries = elastic.number("maxRestarts")
-    own_processes = _processes(spec, "nprocPerNode")
-    processes = first(_processes(elastic, "nProcPerNode"), own_processes)
+    processes = first(
+        torchrun.processes(elastic, "nProcPerNode"), torchrun.processes(spec, "nprocPerNode")
+    )
     _read_torch(elastic)
-    notes.hints.append(f"{fields.at('kind')}: {TORCH_HINT}")
+    notes.hints.append(f"{fields.at('kind')}: {torchrun.HINT}")
     values, queue = _run_policy(spec.sub("runPolicy"))
     elastic.check_rest()
     spec.check_rest()
     fields.raw("status")
-    return Draft(
+    limit = first(values.get("backoffLimit"), retries)
+    draft = Draft(
         own_metadata,
         template,
-        *(least, most, elastic.at("minReplicas")),
-        queue=queue,
-        **_torch(processes),
-        spec=without_empty({**values, "backoffLimit": first(values.get("backoffLimit"), retries)}),
+        *(first(low, high, total), first(high, low, total), elastic.at("minReplicas")),
+        at_template=worker.at("template"),
+        queue=queue or kueue_queue(fields),
+        had_ranks=not is_elastic,
+        spec=without_empty({**values, "backoffLimit": limit, **failures}),
     )
+    return _with_torch(draft, processes, spec.at("nprocPerNode"), notes)
+
+
+def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """What a failed pod means, by the role's restartPolicy, as fields of the spec."""
+    policy = role.text("restartPolicy")
+    if policy == "Never":
+        notes.hints.append(f"{role.at('restartPolicy')}: backoffLimit is 0, which says the same")
+        return {"backoffLimit": 0}
+    if policy == "ExitCode":
+        notes.hints.append(
+            f"{role.at('restartPolicy')}: podFailurePolicy says the same: exit codes 1 to 127 end the job"
+        )
+        template["spec"]["restartPolicy"] = "Never"
+        codes = {"operator": "In", "values": list(_PERMANENT)}
+        return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]}}
+    role.note("restartPolicy", _REPLACES)
+    return {}
 
 
 def train_job(fields: Fields, notes: Notes) -> Draft:
@@ -80,7 +111,11 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
             f"{trainer.at('image')} is missing: the runtime has it, which only the cluster knows; "
             "write the image here"
         )
-    count = trainer.number("numNodes", 1, 1) or 1
+    count = trainer.number("numNodes", None, 1)
+    if count is None:
+        notes.losses.append(
+            f"{trainer.at('numNodes')} is missing: the runtime has it; 1 is written"
+        )
     container = {
         "name": "trainer",
         "image": image,
@@ -89,7 +124,7 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
         "env": trainer.raw("env", list),
         "resources": trainer.raw("resourcesPerNode", dict),
     }
-    processes = _processes(trainer, "numProcPerNode")
+    processes = torchrun.processes(trainer, "numProcPerNode")
     trainer.check_rest()
     spec.lose(
         "runtimeRef", "left out: what the runtime adds to pods (volumes, commands) is not read"
@@ -105,16 +140,18 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
     }
     spec.check_rest()
     fields.raw("status")
-    notes.hints.append(f"{fields.at('kind')}: {TORCH_HINT}")
+    notes.hints.append(f"{fields.at('kind')}: {torchrun.HINT}")
     pod = {"restartPolicy": "Never", "containers": [without_empty(container)]}
     template = without_empty({"metadata": without_empty(extra), "spec": pod})
-    return Draft(
+    draft = Draft(
         own_metadata,
         template,
-        *(count, count, trainer.at("numNodes")),
-        **_torch(processes),
+        *(count or 1, count or 1, trainer.at("numNodes")),
+        at_template=trainer.at("command"),
+        queue=kueue_queue(fields),
         spec=without_empty(values),
     )
+    return _with_torch(draft, processes, trainer.at("numProcPerNode"), notes)
 
 
 def hyperpod(fields: Fields, notes: Notes) -> Draft:
@@ -124,7 +161,6 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
         SettingError: A field is invalid; the message names it and its line.
     """
     own_metadata = metadata(fields)
-    queue = own_metadata.get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
     spec = fields.sub("spec")
     roles = spec.subs("replicaSpecs")
     if not roles:
@@ -135,7 +171,9 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
     count = role.number("replicas", 1, 1) or 1
     highest = role.number("maxReplicas", count, 1) or count
     role.raw("name")
-    role.raw("spares")
+    role.lose(
+        "spares", "left out: EDL creates trainers when it needs them, and keeps none in reserve"
+    )
     template = clean_template(role, "template")
     role.check_rest()
     elastic = spec.sub("elasticPolicy")
@@ -148,37 +186,28 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
     elastic.check_rest()
     if grace_s is not None:
         template["spec"].setdefault("terminationGracePeriodSeconds", grace_s)
-    processes = _processes(spec, "nprocPerNode")
-    values, own_queue = _run_policy(spec.sub("runPolicy"))
+    processes = torchrun.processes(spec, "nprocPerNode")
+    values, queue = _run_policy(spec.sub("runPolicy"))
     spec.check_rest()
     fields.raw("status")
-    notes.hints.append(f"{fields.at('kind')}: {TORCH_HINT}")
-    return Draft(
+    notes.hints.append(f"{fields.at('kind')}: {torchrun.HINT}")
+    draft = Draft(
         own_metadata,
         template,
         *(least, most, elastic.at("minReplicas")),
-        queue=own_queue or queue,
+        at_template=role.at("template"),
+        queue=queue or kueue_queue(fields),
         sizes=sizes,
-        **_torch(processes),
         spec=without_empty(values),
     )
+    return _with_torch(draft, processes, spec.at("nprocPerNode"), notes)
 
 
-def _torch(processes: int | None) -> dict[str, Any]:
-    """What torchrun's trainers need of a `Draft`."""
-    return {"has_store": True, "environment": ("torch",), "processes": processes}
-
-
-def _processes(fields: Fields, name: str) -> int | None:
-    """The number of processes of a pod; `auto`, `cpu` and `gpu` are named."""
-    text = fields.text(name)
-    if text in ("auto", "cpu", "gpu"):
-        fields.note(name, f"left out: {_PROCESSES}")
-        return None
-    number = fields.number(name, None, 1)
-    if number is not None and number > _MAX_PROCESSES:
-        raise SettingError(f"{fields.at(name)} is {number}: write at most {_MAX_PROCESSES}")
-    return number
+def _with_torch(draft: Draft, processes: int | None, at: str, notes: Notes) -> Draft:
+    """The job with what torchrun's trainers need."""
+    if processes is None:
+        processes = torchrun.automatic_processes(draft, at, notes)
+    return replace(draft, has_store=True, environment=("torch",), processes=processes)
 
 
 def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
@@ -202,10 +231,7 @@ def _read_torch(elastic: Fields) -> None:
 
 def _run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
     """Fields of the spec, and the queue."""
-    policy.note(
-        "cleanPodPolicy",
-        "left out: what runs ends with the job; pods that have ended are kept for their logs until ttlSecondsAfterFinished",
-    )
+    _read_clean_up(policy)
     policy.note("managedBy", _BY_ADMIN)
     for name in ("jobMaxRetryCount", "restartPolicy", "logMonitoringConfiguration"):
         policy.lose(name, "left out: EDL replaces single trainers and never restarts a whole job")
@@ -226,3 +252,20 @@ def _run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
     }
     policy.check_rest()
     return without_empty(values), queue
+
+
+def _read_clean_up(policy: Fields) -> None:
+    """Which pods are deleted when a job ends: with EDL those that run, decision 0070."""
+    choice = policy.text("cleanPodPolicy", "Running")
+    if choice not in _CLEAN_UP:
+        raise SettingError(
+            f"{policy.at('cleanPodPolicy')} is {choice!r:.40}: write None, Running or All"
+        )
+    if choice == "All" and "ttlSecondsAfterFinished" not in policy:
+        policy.lose(
+            "cleanPodPolicy",
+            "All: pods that have ended stay for their logs until the job is deleted: write "
+            "spec.ttlSecondsAfterFinished",
+        )
+        return
+    policy.note("cleanPodPolicy", _CLEAN_UP[choice])

@@ -11,10 +11,6 @@ from edl.errors import SettingError
 from edl.submit import checks
 
 API_VERSION, KIND = "edl.training/v1", "TrainingJob"
-TORCH_HINT = (
-    "start the trainers with torchrun: its PET_... variables are set, RANK and WORLD_SIZE are torchrun's; "
-    "the store of the rendezvous runs beside one trainer, from the trainers' image"
-)
 _STORE_PORT = 29400
 _STORE = (
     "import time, torch.distributed as d; "
@@ -22,13 +18,21 @@ _STORE = (
 )
 _METADATA = ("name", "namespace", "labels", "annotations")
 _OF_SERVER = (
+    "clusterName",
     "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
     "generation",
     "managedFields",
     "resourceVersion",
     "selfLink",
     "uid",
 )
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""An annotation with the whole file once more, which kubectl writes."""
+_KUEUE = "kueue.x-k8s.io/"
+_QUEUE = f"{_KUEUE}queue-name"
+_NO_KUEUE = "left out: Kueue would hold the job back, and EDL's plan knows nothing of it"
 
 
 @dataclass
@@ -42,6 +46,8 @@ class Draft:
     most: int
     at_bounds: str
     """Where the file has the bounds, for messages."""
+    at_template: str = ""
+    """Where the file has the template."""
     weight: int | None = None
     queue: str = ""
     servers: dict[str, Any] | None = None
@@ -52,6 +58,8 @@ class Draft:
     """How often each record is trained on, for EDL's master."""
     has_store: bool = False
     """Whether its trainers are torchrun's, whose agents meet at a store."""
+    had_ranks: bool = False
+    """Whether the other system gives RANK and WORLD_SIZE to each pod."""
     processes: int | None = None
     """Of each trainer."""
     sizes: tuple[int, ...] = ()
@@ -74,14 +82,36 @@ def metadata(fields: Fields) -> dict[str, Any]:
         own.note("generateName", "")
         raise SettingError(f"{own.at()} has no name: write metadata.name")
     checks.check_label(own.at("name"), name)
-    labels = own.raw("labels", dict) or {}
-    annotations = own.raw("annotations", dict) or {}
     values = {"name": name, "namespace": own.text("namespace")}
     for name_of_server in (*_OF_SERVER, "finalizers", "ownerReferences"):
         own.raw(name_of_server)
+    texts = _texts(own)
     own.check_rest(_METADATA)
-    texts = {"labels": labels, "annotations": annotations}
     return without_empty({**values, **texts})
+
+
+def kueue_queue(fields: Fields) -> str:
+    """The queue of Kueue that a job names by its label; "" for none."""
+    labels = fields.sub("metadata").sub("labels")
+    return labels.text(_QUEUE)
+
+
+def _texts(own: Fields) -> dict[str, Any]:
+    """Labels and annotations of metadata, without those by which Kueue holds jobs and pods back."""
+    texts = {}
+    for part in ("labels", "annotations"):
+        fields, values = own.sub(part), own.raw(part, dict) or {}
+        for name in map(str, values):
+            if name == _QUEUE:
+                fields.note(name, "it is the trainers' queue here, and no label")
+            elif name.startswith(_KUEUE):
+                fields.lose(name, _NO_KUEUE)
+        texts[part] = {
+            name: value
+            for name, value in values.items()
+            if name != _LAST_APPLIED and not str(name).startswith(_KUEUE)
+        }
+    return texts
 
 
 def build(draft: Draft) -> dict[str, Any]:
@@ -144,6 +174,10 @@ def clean_template(fields: Fields, name: str) -> dict[str, Any]:
     if not isinstance(pod, Mapping) or not pod.get("containers"):
         raise SettingError(f"{fields.at(name)} has no spec.containers: write a pod template")
     notes = fields.sub(name).sub("spec")
+    own_metadata = {**(fields.sub(name).raw("metadata", dict) or {})}
+    if own_metadata:
+        own_metadata = without_empty({**own_metadata, **_texts(fields.sub(name).sub("metadata"))})
+        template = without_empty({**template, "metadata": own_metadata})
     for container in notes.subs("containers"):
         if not container.text("image"):
             raise SettingError(f"{container.at()} has no image: write the program's image")

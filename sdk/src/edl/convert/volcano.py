@@ -5,8 +5,12 @@ Source: volcano-sh/apis `pkg/apis/batch/v1alpha1/job.go`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
+from edl.convert import torchrun
 from edl.convert.fields import Fields, Notes, without_empty
 from edl.convert.training_job import Draft, clean_template, metadata
 from edl.errors import SettingError
@@ -14,52 +18,133 @@ from edl.errors import SettingError
 _SERVER_NAMES = ("ps", "pserver", "server", "parameter-server")
 _TASK_FIELDS = ("name", "replicas", "minAvailable", "template")
 _OTHER_TASK = "left out: an EDL job has one elastic role; EDL's master takes the place of launchers"
+_TORCH = "pytorch"
+_DEFAULT_QUEUE = "default"
+_PLUGIN = "left out: its variables and files (VC_..., /etc/volcano, ssh keys, TF_CONFIG) do not exist here"
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:
     """A Volcano Job: its largest task becomes the trainers.
+
+    With the plugin for PyTorch the task of the master is one of them.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
     """
     own_metadata = metadata(fields)
     spec = fields.sub("spec")
-    tasks = {task.text("name", f"task-{i}"): task for i, task in enumerate(spec.subs("tasks"))}
-    if not tasks:
-        raise SettingError(f"{spec.at('tasks')} is empty: write the task of the trainers")
+    tasks = _tasks(spec)
+    master = _torch_master(spec.sub("plugins"))
     counts = {name: task.number("replicas", 1, 0) or 0 for name, task in tasks.items()}
     workers = [name for name in tasks if name not in _SERVER_NAMES]
     trainers = max(workers or tasks, key=lambda name: counts[name])
-    others = sum(count for name, count in counts.items() if name != trainers)
     task = tasks[trainers]
-    whole = spec.number("minAvailable")
-    least = task.number("minAvailable")
-    if least is None:
-        least = counts[trainers] if whole is None else whole - others
     template = clean_template(task, "template")
-    servers = None
-    for name, other in tasks.items():
-        if name == trainers:
-            continue
-        if name in _SERVER_NAMES and servers is None:
-            servers = {"replicas": max(1, counts[name]), **_amounts(other)}
-            notes.losses.append(f"{other.at()}: EDL's own parameter servers take its place")
-        else:
-            notes.losses.append(f"{other.at()}: {_OTHER_TASK}")
-        other.raw("template")
+    role = {trainers}
+    if master is not None and master in tasks and master != trainers:
+        role.add(master)
+        _join_master(tasks[master], task, notes)
+    others = {name: tasks[name] for name in tasks if name not in role}
+    servers = _servers(others, counts if master is None else {}, notes)
+    least = _least(spec, tasks, counts, role)
     for each in tasks.values():
         _read_rest_of_task(each)
-    return Draft(
+    draft = Draft(
         own_metadata,
         _with_volumes(template, spec),
-        max(1, least),
-        counts[trainers],
+        least,
+        sum(counts[name] for name in role),
         task.at("replicas"),
-        queue=spec.text("queue"),
+        at_template=task.at("template"),
+        queue=_queue(spec),
         servers=servers,
         has_master=servers is not None,
         spec=_spec(spec, fields),
     )
+    if master is None:
+        return draft
+    notes.hints.append(f"{spec.at('plugins', _TORCH)}: {torchrun.HINT}")
+    processes = torchrun.automatic_processes(draft, spec.at("plugins", _TORCH), notes)
+    return replace(
+        draft,
+        has_store=True,
+        had_ranks=True,
+        environment=("torch",),
+        processes=processes,
+    )
+
+
+def _tasks(spec: Fields) -> dict[str, Fields]:
+    tasks: dict[str, Fields] = {}
+    for index, task in enumerate(spec.subs("tasks")):
+        name = task.text("name", f"task-{index}")
+        if name in tasks:
+            raise SettingError(f"{task.at('name')} is {name!r:.80}, as of another task: rename it")
+        tasks[name] = task
+    if not tasks:
+        raise SettingError(f"{spec.at('tasks')} is empty: write the task of the trainers")
+    return tasks
+
+
+def _torch_master(plugins: Fields) -> str | None:
+    """The task of the master where the plugin for PyTorch is there, and None where it is not."""
+    master = None
+    for name in plugins:
+        if name == _TORCH:
+            words = [str(word) for word in plugins.raw(name, list) or []]
+            named = [word.partition("=")[2] for word in words if word.startswith("--master=")]
+            master = named[-1] if named else "master"
+        else:
+            plugins.lose(name, _PLUGIN)
+    return master
+
+
+def _join_master(master: Fields, task: Fields, notes: Notes) -> None:
+    at = master.at("template")
+    is_same = master.raw("template", dict) == task.raw("template", dict)
+    if is_same:
+        notes.hints.append(f"{at}: its pods are trainers, as the others")
+    else:
+        notes.losses.append(f"{at}: left out: its pods are trainers, and all have one template")
+
+
+def _least(
+    spec: Fields, tasks: Mapping[str, Fields], counts: Mapping[str, int], role: AbstractSet[str]
+) -> int:
+    """The minimum of trainers: that of their tasks, or the job's without the other tasks."""
+    whole = spec.number("minAvailable")
+    own = {name: tasks[name].number("minAvailable") for name in role}
+    others = sum(count for name, count in counts.items() if name not in role)
+    if whole is not None and not any(own.values()):
+        return max(1, whole - others)
+    return max(1, sum(own[name] or counts[name] for name in role))
+
+
+def _queue(spec: Fields) -> str:
+    """The queue; Volcano's `default` is what jobs without one get there."""
+    queue = spec.text("queue")
+    if queue == _DEFAULT_QUEUE:
+        spec.note(
+            "queue", "left out: it is Volcano's own; the policy says where jobs without one are"
+        )
+        return ""
+    return queue
+
+
+def _servers(
+    others: Mapping[str, Fields], counts: Mapping[str, int], notes: Notes
+) -> dict[str, Any] | None:
+    """EDL's parameter servers in place of a task of that kind; what is left out is named."""
+    servers = None
+    for name, task in others.items():
+        if name in _SERVER_NAMES and servers is None and counts.get(name):
+            servers = {"replicas": counts[name], **_amounts(task)}
+            notes.losses.append(f"{task.at()}: EDL's own parameter servers take its place")
+        else:
+            notes.losses.append(f"{task.at()}: {_OTHER_TASK}")
+        for field in ("template", "minAvailable"):
+            task.raw(field)
+    return servers
 
 
 def _amounts(task: Fields) -> dict[str, Any]:
@@ -77,7 +162,7 @@ def _read_rest_of_task(task: Fields) -> None:
     task.note("maxRetry", "left out: spec.backoffLimit counts the failures of all trainers")
     task.note("topologyPolicy", "left out: EDL plans by node, not by NUMA node")
     task.lose("subGroupPolicy", "left out: EDL has no groups within a job")
-    task.raw("partitionPolicy")
+    task.lose("partitionPolicy", "left out: EDL has no groups within a job")
     task.check_rest(_TASK_FIELDS)
 
 
@@ -88,6 +173,8 @@ def _with_volumes(template: dict[str, Any], spec: Fields) -> dict[str, Any]:
         path, claim = volume.text("mountPath"), volume.text("volumeClaimName")
         volume.lose("volumeClaim", "left out: create the PersistentVolumeClaim and name it")
         volume.check_rest()
+        if not path or not (claim or "volumeClaim" in volume):
+            raise SettingError(f"{volume.at()} has not both: write mountPath and volumeClaimName")
         if claim:
             volumes.append(
                 {"name": f"volume-{index}", "persistentVolumeClaim": {"claimName": claim}}
@@ -107,7 +194,6 @@ def _with_volumes(template: dict[str, Any], spec: Fields) -> dict[str, Any]:
 def _spec(spec: Fields, fields: Fields) -> dict[str, Any]:
     spec.note("schedulerName", "left out: trainers use the scheduler that EDL's policy names")
     spec.note("priorityClassName", "left out: EDL gives trainers priority classes of its own")
-    spec.note("plugins", "left out: trainers find each other through EDL's master")
     spec.lose("policies", "left out: EDL replaces trainers that end, and counts failures")
     spec.note("runningEstimate", "left out: EDL does not plan by estimates of time")
     spec.note("minSuccess", "left out: the job ends when its master or one trainer says so")

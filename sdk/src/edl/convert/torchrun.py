@@ -1,0 +1,137 @@
+"""What EDL's torchrun needs to know of a job of torch in another system. Pure.
+
+Sources: kubeflow/training-operator `pkg/controller.v1/pytorch/envvar.go` and `elastic.go`, kubeflow/trainer
+`pkg/runtime/framework/plugins/torch`, torch `distributed/run.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edl.convert.fields import Fields, Notes
+from edl.convert.training_job import Draft
+from edl.errors import SettingError
+
+HINT = (
+    "start the trainers with torchrun: its PET_... variables are set, RANK and WORLD_SIZE are torchrun's; "
+    "the store of the rendezvous runs beside one trainer, from the trainers' image"
+)
+_NO_RANKS = (
+    "RANK and WORLD_SIZE are not set, which the operator gives to programs that it starts without torchrun: "
+    "start this one with torchrun"
+)
+_OPERATORS_LAUNCHER = (
+    "its command is hyperpodrun, which needs the operator of HyperPod: write torchrun"
+)
+_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+_FIXED = re.compile(
+    r"--(nnodes|node[-_]rank|rdzv[-_](?:endpoint|id|backend)|master[-_](?:addr|port))(?:=|\s+)(\S+)"
+)
+_QUOTES = "'\";,&)]}"
+_MAX_PROCESSES = 128
+_MAX_SHOWN = 40
+
+
+def processes(fields: Fields, name: str) -> int | None:
+    """The number of processes of a pod; None where the machine decides it, by `auto`, `gpu` or `cpu`.
+
+    Raises:
+        SettingError: It is no number, or above 128.
+    """
+    if fields.text(name) in ("auto", "cpu", "gpu"):
+        return None
+    number = fields.number(name, None, 1)
+    if number is not None and number > _MAX_PROCESSES:
+        raise SettingError(f"{fields.at(name)} is {number}: write at most {_MAX_PROCESSES}")
+    return number
+
+
+def automatic_processes(draft: Draft, at: str, notes: Notes) -> int | None:
+    """What `auto` means, which is also what is meant where nothing is written: a process for each GPU.
+
+    Args:
+        draft: The job.
+        at: Where the number is, or could be.
+        notes: Receives what the number is, or that nobody knows it.
+    """
+    count = _gpus(draft.template)
+    if 1 < count <= _MAX_PROCESSES:
+        notes.hints.append(
+            f"{at}: auto is {count} here, a process for each GPU: spec.trainer.processes"
+        )
+        return count
+    if not count and _is_started_by_torchrun(_command(draft.template)):
+        notes.hints.append(
+            f"{at}: auto depends on the machine, and is 1 here: write spec.trainer.processes"
+        )
+    return None
+
+
+def check_command(draft: Draft, notes: Notes) -> None:
+    """Says where the trainers' command would not do in EDL what it does there.
+
+    Args:
+        draft: The job, with its final bounds.
+        notes: Receives what is lost.
+    """
+    command = _command(draft.template)
+    if re.search(r"\bhyperpodrun\b", command):
+        notes.losses.append(f"{draft.at_template}: {_OPERATORS_LAUNCHER}")
+    elif draft.had_ranks and not _is_started_by_torchrun(command):
+        notes.losses.append(f"{draft.at_template}: {_NO_RANKS}")
+    flags = [
+        f"--{name}={value}"[:_MAX_SHOWN]
+        for name, value in _flags(command)
+        if not _is_right(name, value, draft)
+    ]
+    if flags:
+        notes.losses.append(
+            f"{draft.at_template}: its command has {', '.join(flags)}, which torchrun takes in place of "
+            "EDL's PET_... variables: trainers would not find each other, or not be elastic: leave them out"
+        )
+
+
+def _flags(command: str) -> list[tuple[str, str]]:
+    return [(name, value.strip(_QUOTES)) for name, value in _FIXED.findall(command)]
+
+
+def _is_right(name: str, value: str, draft: Draft) -> bool:
+    """Whether a flag of torchrun says the same as the variables."""
+    if "PET_" in value:
+        return True
+    if name == "nnodes":
+        counts = [f"{draft.least}:{draft.most}"]
+        counts += [str(draft.least)] if draft.least == draft.most else []
+        return value in counts
+    return "backend" in name and value == "c10d"
+
+
+def _is_started_by_torchrun(command: str) -> bool:
+    return any(launcher in command for launcher in _LAUNCHERS)
+
+
+def _container(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    container: Mapping[str, Any] = template["spec"]["containers"][0]
+    return container
+
+
+def _command(template: Mapping[str, Any]) -> str:
+    container = _container(template)
+    words = [container.get(name) or [] for name in ("command", "args")]
+    return " ".join(str(word) for part in words if isinstance(part, list) for word in part)
+
+
+def _gpus(template: Mapping[str, Any]) -> int:
+    """GPUs of the first container; 0 where it has none, or its amounts are no amounts."""
+    resources = _container(template).get("resources")
+    parts = resources.values() if isinstance(resources, Mapping) else ()
+    amounts = [
+        str(amount)
+        for part in parts
+        if isinstance(part, Mapping)
+        for name, amount in part.items()
+        if str(name).endswith("/gpu")
+    ]
+    return max((int(text) for text in amounts if text.isascii() and text.isdecimal()), default=0)
