@@ -4,6 +4,7 @@ Files whose name ends in .gz are compressed. Nothing is ever written to the clus
 """
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -31,6 +32,7 @@ from policy.snapshot_file import SnapshotFile
 
 _COMPRESSED = ".gz"
 _PART_BYTES = 1 << 20
+_CONFIG_MAP = re.compile(r"^kind:\s*[\"']?ConfigMap\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,17 @@ def read_policy(path: Path) -> Policy:
         CliError: there is no such file, or no policy in it.
     """
     try:
-        return document.parse(_read(path, document.MAX_BYTES).decode())
-    except (DocumentError, UnicodeDecodeError) as error:
+        text = _read(path, document.MAX_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise CliError(f"{path}: no text in UTF-8", ExitCode.USAGE) from error
+    try:
+        return document.parse(text)
+    except DocumentError as error:
+        if _CONFIG_MAP.search(text):
+            config_map = (
+                f"a ConfigMap: write what its key {POLICY_KEY} holds into a file of its own"
+            )
+            raise CliError(f"{path} is {config_map}", ExitCode.USAGE) from error
         raise CliError(f"{path}: {error}", ExitCode.USAGE) from error
 
 
@@ -181,7 +192,8 @@ def _read(path: Path, max_bytes: int) -> bytes:
     except FileNotFoundError as error:
         raise CliError(f"there is no file {path}", ExitCode.NOT_FOUND) from error
     except (OSError, EOFError, zlib.error) as error:
-        raise CliError(f"{path} cannot be read: {error}", ExitCode.USAGE) from error
+        problem = getattr(error, "strerror", None) or error  # which names the file again
+        raise CliError(f"{path} cannot be read: {problem}", ExitCode.USAGE) from error
     if len(text) > max_bytes:
         raise CliError(f"{path} is larger than {max_bytes} bytes", ExitCode.USAGE)
     return bytes(text)

@@ -1,7 +1,8 @@
 """The cluster as the page shows it: a thread follows the watches and keeps rows that streams read.
 
 The state is that of the planner (`kube.state_feed`), the records are those of the decision logs. Nothing is stored:
-what was over time comes from the logs, and from series that begin with this process.
+what was over time comes from the logs, and from series that begin with this process: nothing but a look
+at all pods knows what services use, and records are of decisions alone.
 """
 
 import logging
@@ -154,6 +155,8 @@ class ClusterView:
         new, changed = self._logs.drain()
         changed |= {logged.record.job for logged in new if logged.record.job}
         version = self.version + 1
+        if not self.version:
+            self._put_past_steps(new)
         for logged in new:
             self._records.append((version, logged))
             if logged.record.kind == "reclaim":
@@ -164,6 +167,13 @@ class ClusterView:
         if objective != self._objective:
             self._objective, self._objective_version = objective, version
         return changed
+
+    def _put_past_steps(self, logged: Iterable[Logged]) -> None:
+        """Takes in what was decided about jobs before this process began, the oldest first."""
+        for record in job_page.targets(logged):
+            job = self._cluster.jobs.get(record.name)
+            if job is not None and record.at_s >= job.created_s:
+                self._steps.put(job.key, record.at_s, record.figures["target"])
 
     def _put_jobs(self, keys: Iterable[str], version: int, now_s: float) -> None:
         for key in keys:

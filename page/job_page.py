@@ -1,6 +1,6 @@
 """All about one job, for its own page: from the cluster's state and the records. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kube import story
@@ -84,22 +84,20 @@ def history(
         steps: (time, trainers), as this process has seen them.
     """
     lost_s = _lost_s(job, (entry.record for entry in logged))
+    since_s = steps[0][0] if steps else float("inf")
+    before = [(r.at_s, r.figures["target"]) for r in targets(logged) if r.at_s < since_s]
     return {
         "history": [rows.record(entry) for entry in logged[-MAX_HISTORY:]],
-        "trainersOverTime": [*_targets(logged, steps[0][0] if steps else float("inf")), *steps],
+        "trainersOverTime": [*before, *steps],
         "lostSeconds": round(lost_s, 1),
     }
 
 
-def _targets(logged: Iterable[Logged], before_s: float) -> list[tuple[float, int]]:
-    """The targets that were decided before this process looked."""
-    return [
-        (entry.record.at_s, target)
-        for entry in logged
-        if entry.record.kind == "job"
-        and entry.record.at_s < before_s
-        and isinstance(target := entry.record.figures.get("target"), int)
-    ]
+def targets(logged: Iterable[Logged]) -> Iterator[Record]:
+    """The decisions about jobs that say how many trainers they should have (figure `target`)."""
+    for entry in logged:
+        if entry.record.kind == "job" and isinstance(entry.record.figures.get("target"), int):
+            yield entry.record
 
 
 def _lost_s(job: str, records: Iterable[Record]) -> float:

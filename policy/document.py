@@ -117,4 +117,4 @@ def _bytes(text: str) -> bytes:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(str(error).split()).replace(' in "<unicode string>",', " in")

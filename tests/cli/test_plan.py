@@ -297,6 +297,37 @@ def test_policy_check_show_and_diff(cluster: Cli, tmp_path: Path) -> None:
     assert cluster.cluster.writes == []
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"reserve: {maxLoad: {cpu: 0.9}\nfoo", "in line 1, column 10"),
+        (
+            b"kind: ConfigMap\ndata: {policy.yaml: ''}\n",
+            "is a ConfigMap: write what its key policy.yaml",
+        ),
+        (b'apiVersion: v1\nkind: "ConfigMap"\n', "is a ConfigMap"),
+        (b"note: kind: ConfigMap", "not valid YAML"),
+        (b"\xff\xfe", "no text in UTF-8"),
+    ],
+)
+def test_what_is_no_policy_is_one_line(edl: Cli, tmp_path: Path, content: bytes, text: str) -> None:
+    """It says what the file is instead, and where the mistake is."""
+    path = tmp_path / "new.yaml"
+    path.write_bytes(content)
+    run = edl("policy", "check", str(path))
+
+    assert (run.code, run.out) == (ExitCode.USAGE, "")
+    assert text in run.err
+    assert run.err.count("\n") == 1
+
+
+def test_a_folder_is_no_snapshot(edl: Cli, tmp_path: Path) -> None:
+    """The line names it once."""
+    run = edl("plan", "--snapshot", str(tmp_path))
+    assert run.code == ExitCode.USAGE
+    assert run.err == f"edl: {tmp_path} cannot be read: Is a directory\n"
+
+
 def test_an_invalid_policy_of_the_cluster_is_told(cluster: Cli) -> None:
     """By all commands that need it."""
     _set_policy(cluster, "reserve: 7")

@@ -1,5 +1,6 @@
 """The page's routes: files for anybody, the cluster for callers, one line for each error."""
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -161,6 +162,43 @@ def test_series_are_of_visible_jobs(world: PageWorld) -> None:
     assert own
     assert all(job.startswith("ml-vision/") for job in own)
     assert world.json("/api/v1/jobs/series?namespace=ml-text", "vision")["series"] == {}
+
+
+def test_trainers_over_time_begin_with_the_records() -> None:
+    """A page that has just started shows what was decided about jobs before: those of the chart, and one job's."""
+    world = PageWorld()
+    before = len(world.cluster.trainers[world.job])
+    times_s = []
+    for change in (2, -1):
+        world.pass_time(60.0)
+        world.cluster.resize(world.job, change)
+        world.cluster.decide([world.job])
+        times_s.append(world.now_s)
+        world.pass_time()
+    world.restart()
+    world.look()
+    series = world.json("/api/v1/jobs/series?limit=1000")["series"]
+    document = world.json(f"/api/v1/jobs/{world.job}")
+
+    expected = [[times_s[0], before + 2], [times_s[1], before + 1]]
+    assert series[world.job][-2:] == expected
+    assert document["trainersOverTime"][-2:] == expected
+
+
+def test_records_of_another_job_of_the_name_are_no_history() -> None:
+    """What was decided before a job was created was about the one before it."""
+    world = PageWorld()
+    world.pass_time(60.0)
+    world.cluster.decide([world.job])
+    world.pass_time()
+    job = world.cluster.jobs[world.job]
+    world.cluster.jobs[world.job] = replace(job, created_s=world.now_s)
+    world.cluster.resize(world.job, 1)
+    world.restart()
+    world.look()
+    (only,) = world.json("/api/v1/jobs/series?limit=1000")["series"][world.job]
+
+    assert only == [world.now_s, len(world.cluster.trainers[world.job])]
 
 
 def test_a_node_lists_its_pods(world: PageWorld) -> None:

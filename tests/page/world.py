@@ -31,12 +31,17 @@ class PageWorld:
         self.callers: dict[str, Rights] = dict(CALLERS)
         self.cluster = LiveCluster(nodes, lambda: self.now_s)
         self.cluster.callers = self.callers
+        self._settings = PageSettings(**settings)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins with a new process of the page, which has looked at nothing yet."""
         self.watches = Watches.of(
             Instantly(self.cluster), SYSTEM_NAMESPACE, lambda: self.now_s, lambda: self.now_s
         )
         self.view = self.watches.view
         self.app: Flask = application(
-            PageSettings(**settings),
+            self._settings,
             self.watches,
             self.cluster.with_token,
             lambda: self.now_s,
