@@ -16,6 +16,8 @@ from time import perf_counter
 from typing import Any
 
 import orjson
+from edl.master.long_wait import LongWait
+from edl.master.protocol import RoundView, parse_round
 
 from bench.benchmark import Result, Setting
 from bench.master import Json, MasterProcess, raw_answer_of, request, temporary_home
@@ -26,8 +28,6 @@ GROUP = 40
 """More than are killed and frozen."""
 CORE, KILL_S, FREEZE_S = 0.2, 0.4, 1.5
 """The required limits: cores for polls and heartbeats, and seconds from a loss to the news."""
-_SUSPICIOUS_S = 0.5
-"""As `edl.master.rendezvous.SUSPICIOUS_S`: a program that waits for the frozen one reports it."""
 _BETWEEN_PROBES_S = 2.5
 _QUICK_ROUNDS = 10
 _SETTLES_S = 12.0
@@ -36,6 +36,9 @@ _FORMED_S = 120.0
 _POLL_S = 10.0
 _LIST = re.compile(rb'"members":\[.*?\],')
 _HEARTBEAT_S = 2.0
+_CHECK_S = 0.25
+"""How often a member looks whether its program waits, as the SDK does."""
+_NO_ROUND = RoundView(0, (), formed=False, probe=0, void=0)
 
 
 def run(setting: Setting) -> Result:
@@ -100,13 +103,10 @@ async def _lose(members: list["_Member"], loss: Callable[["_Member"], None]) -> 
     victim = members.pop()
     begun_s = perf_counter()
     loss(victim)
-    reports = [asyncio.create_task(member.report_wait()) for member in members]
-    try:
+    async with asyncio.TaskGroup() as reports:
+        for member in members:
+            reports.create_task(member.report_wait(begun_s))
         await _until(members, lambda member: member.formed and member.round_size == len(members))
-    finally:
-        for task in reports:
-            task.cancel()
-        await asyncio.gather(*reports, return_exceptions=True)
     return sorted(member.learnt_s for member in members)[len(members) // 2] - begun_s
 
 
@@ -137,9 +137,12 @@ class _Member:
     learnt_s: float = 0.0
     """When it received the newest round."""
     calls: int = 0
-    _round: int = 0
-    _probe: int = 0
+    _view: RoundView = _NO_ROUND
     _is_ready: bool = False
+    wait: LongWait = field(default_factory=LongWait)
+    """The wait of its program for others."""
+    _sender: tuple[asyncio.StreamReader, asyncio.StreamWriter] = field(init=False)
+    """The connection for reports, apart from that of the polls."""
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -160,39 +163,42 @@ class _Member:
         for task in self._tasks:
             task.cancel()
 
-    async def report_wait(self) -> None:
-        """Reports that its program waits for others, unless there is news before that."""
-        known = self._round
-        await asyncio.sleep(_SUSPICIOUS_S)
-        if self._round != known:
-            return
-        reader, writer = await self._connect()
-        body: Json = {"address": f"{self.name}:1", "code": {}, "seen": known, "at": known}
-        body |= {"ready": True, "known": True, "probe": self._probe, "wait_s": 0.0}
-        await self._exchange(reader, writer, "/v1/rendezvous", {**body, "waiting_s": _SUSPICIOUS_S})
+    async def report_wait(self, since_s: float) -> None:
+        """Reports that its program waits for others, when the SDK would, until there is news."""
+        self.wait.since_s = since_s
+        while (due_in_s := self.wait.due_in_s(perf_counter())) is not None:
+            if due_in_s > 0.0:
+                await asyncio.sleep(min(_CHECK_S, due_in_s))
+                continue
+            body = self._body(self._view.round)
+            await self._exchange(*self._sender, "/v1/rendezvous", body)
+            self.wait.record_report(since_s, body["waiting_s"])
 
     async def _poll(self) -> None:
         reader, writer = await self._connect()
-        wait_s, void, is_member, name = _POLL_S, 0, False, f'"{self.name}"'.encode()
+        self._sender = await self._connect()
+        wait_s, is_member, name = _POLL_S, False, f'"{self.name}"'.encode()
         while True:
-            body: Json = {"address": f"{self.name}:1", "code": {}, "seen": self._round}
-            body |= {"at": self._round if is_member else 0, "ready": is_member, "known": is_member}
-            body |= {
-                "probe": self._probe,
-                "wait_s": wait_s if self._is_ready else 0.0,
-                "void": void,
-            }
+            body = self._body(self._view.round if is_member else 0)
+            body |= {"known": is_member, "wait_s": wait_s if self._is_ready else 0.0}
             self._is_ready = True
             raw = await self._exchange(reader, writer, "/v1/rendezvous", body)
             answer: Json = orjson.loads(_LIST.sub(b"", raw, 1))
-            self._probe, self.formed, wait_s = answer["probe"], answer["formed"], answer["wait_s"]
-            void = answer["void"]
-            if answer["round"] > self._round:
-                self._round, self.learnt_s = answer["round"], perf_counter()
+            view, newest, wait_s = parse_round(answer), self._view, answer["wait_s"]
+            self.wait.record_answer(view, newest)
+            self._view, self.formed = view, view.formed
+            if view.round > newest.round:
+                self.learnt_s, self.wait.since_s = perf_counter(), None
                 stay_count = self.round_size - len(answer["gone"]) if "since" in answer else 0
                 is_member = name in raw or (stay_count > 0 and not answer["dropped"])
                 self.round_size = stay_count + raw.count(b'"trainer"')
                 self._is_ready = False
+
+    def _body(self, at: int) -> Json:
+        view = self._view
+        body: Json = {"address": f"{self.name}:1", "code": {}, "seen": view.round, "at": at}
+        body |= {"ready": at > 0, "known": at > 0, "probe": view.probe, "void": view.void}
+        return {**body, "wait_s": 0.0, "waiting_s": self.wait.length_s(perf_counter())}
 
     async def _heartbeat(self) -> None:
         reader, writer = await self._connect()

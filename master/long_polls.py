@@ -55,6 +55,8 @@ class LongPolls:
         self._changed = asyncio.Event()
         self._ended = False
         self._published = rendezvous.news
+        self._looked_s = float("-inf")
+        """When connections were looked at, on the loop's clock."""
 
     @property
     def waiting(self) -> int:
@@ -104,12 +106,20 @@ class LongPolls:
     def _pause_s(self) -> float | None:
         next_s = self._rendezvous.next_s()
         pause_s = None if next_s is None else max(_MIN_PAUSE_S, next_s - self._clock_s())
-        if pause_s is not None and self._rendezvous.awaited():
-            return min(pause_s, _LOOKS_S)
+        if pause_s is not None and self._rendezvous.is_probing:
+            looks_in_s = self._looked_s + _LOOKS_S - asyncio.get_running_loop().time()
+            return min(pause_s, max(_MIN_PAUSE_S, looks_in_s))
         return pause_s
 
     def _look_at_connections(self) -> None:
-        """Finds members that died after their call was answered, as by the probe for them."""
+        """Finds members that died after their call was answered, as by the probe for them.
+
+        Not with each call that arrives: a probe of a thousand brings as many.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._looked_s + _LOOKS_S:
+            return
+        self._looked_s = now_s
         for member_id in self._rendezvous.awaited():
             is_closed = self._connections.get(member_id)
             if is_closed is not None and is_closed():

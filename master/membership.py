@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from master.protocol import RendezvousPoll
 
@@ -27,8 +27,9 @@ _MAX_ANSWERS_PER_S = 200.0
 """Answers to probes for waiting alone, of all members together."""
 _MAX_LIMIT_S = 30.0
 _SLACK_S = 2.0
-_MAX_REMEMBERED = 1024
 _POLLS_PER_S = 100.0
+_WAIT_REPORTS_PER_S = 100.0
+"""Reports of members of one round that all wait for the same one: the first begins a probe."""
 _MIN_POLL_S, MAX_POLL_S = 1.0, 10.0
 
 
@@ -203,34 +204,18 @@ class Probe:
         return True
 
 
-class BoundedMemory:
-    """A map of past processes to a value each, limited in size; the oldest are forgotten."""
-
-    def __init__(self) -> None:
-        self._values: dict[MemberId, Any] = {}
-
-    def __contains__(self, member_id: MemberId) -> bool:
-        return member_id in self._values
-
-    def get(self, member_id: MemberId, default: Any = None) -> Any:
-        """The value of a process."""
-        return self._values.get(member_id, default)
-
-    def add(self, member_id: MemberId, value: Any = True) -> None:
-        """Stores the value of a process."""
-        self._values.pop(member_id, None)
-        self._values[member_id] = value
-        if len(self._values) > _MAX_REMEMBERED:
-            del self._values[next(iter(self._values))]
-
-    def forget(self, member_id: MemberId) -> None:
-        """Forgets a process, if it is there."""
-        self._values.pop(member_id, None)
-
-
 def poll_pace_s(members: int) -> float:
     """How long a poll of a member waits at the master: few members call each second, many later."""
     return min(MAX_POLL_S, max(_MIN_POLL_S, members / _POLLS_PER_S))
+
+
+def suspicious_s(rank: int) -> float:
+    """How long a member of this rank waits for others until it reports that at once.
+
+    One report is enough where all wait. Those of a thousand at one moment would keep the probe
+    waiting that the first has begun, and come with each step in which one of them is slow.
+    """
+    return round(SUSPICIOUS_S + rank / _WAIT_REPORTS_PER_S, 2)
 
 
 def earliest(times_s: Iterable[float | None]) -> float | None:

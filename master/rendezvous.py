@@ -6,30 +6,24 @@ and nothing is logged; the caller may log `events`. Not in the journal: after a 
 report their round.
 """
 
+from master.change_window import SHORT_WINDOW_S, VOID_WINDOW_S, WINDOW_S, ChangeWindow
 from master.member_checks import check_code, check_numbers
 from master.membership import (
     PROBE_S,
-    BoundedMemory,
     Member,
     MemberId,
     Probe,
     Slot,
     earliest,
     poll_pace_s,
+    suspicious_s,
 )
+from master.past_members import PastMembers
 from master.protocol import RendezvousPoll
 from master.round import FORMING_S, Round, RoundHistory
 from master.types import Json
 from runtime.call_checks import RefusedError
 
-WINDOW_S = 0.2
-"""A round is proclaimed this long after the last change ..."""
-MAX_WINDOW_S = 1.0
-"""... and at most this long after the first."""
-VOID_WINDOW_S = 0.1
-"""The window where the round cannot continue, ..."""
-SHORT_WINDOW_S = 0.05
-"""... and where all remaining members wait for the next one, after a loss or as one of them left."""
 SETTLE_S = 3.0
 """How long a restarted master waits for a member that knows the round."""
 STUCK_S = 120.0
@@ -60,8 +54,7 @@ class Rendezvous:
         """Whether the round is one of a previous master."""
         self._floor = 0
         """The newest round that any member has reported."""
-        self._first_s: float | None = None
-        self._last_s: float | None = None
+        self._window = ChangeWindow()
         self._advanced_s = now_s
         self._deadline_s = float("inf")
         """No member counts as dead before this time, unless something is noted that changes it."""
@@ -71,11 +64,7 @@ class Rendezvous:
         self._probe = Probe()
         self._code: dict[str, str] | None = None
         """The code of all members; None until one has reported it."""
-        self._replaced, self._left = BoundedMemory(), BoundedMemory()
-        self._dropped = BoundedMemory()
-        """Dropped members -> the patience that each has when it returns."""
-        self._halted = BoundedMemory()
-        """Members dropped because their main thread was stuck -> their newest progress."""
+        self._past = PastMembers()
         self.events: list[tuple[str, Json]] = []
         """What happened, for the log; the caller empties it."""
 
@@ -93,20 +82,18 @@ class Rendezvous:
         member_id = call.trainer, call.incarnation
         check_numbers(call, max(self.round.number, self._floor))
         self._adopt_claim(call, now_s)
-        if member_id in self._replaced:
+        if member_id in self._past.replaced:
             raise RefusedError(
                 409, f"{member_id[0]} was restarted: another process has this name", "incarnation"
             )
         self._check_code(call)
-        self._floor = max(self._floor, call.seen, call.at)
-        is_earlier = call.void is not None and call.void < self.round.number
-        self.void = max(self.void, call.void or 0) if is_earlier else self.void
+        self._record_rounds(call)
         member = self._live.get(member_id[0])
         if call.left:
             self.leave(*member_id, now_s)
             return
         if member is None or member.slot.member_id != member_id:
-            if member_id in self._left or not self._may_enter(member_id, call):
+            if not self._past.may_enter(call):
                 return
             member = self._add_member(call, now_s)
         elif not (member.has_news(call) or self._probe.awaits(member)):
@@ -126,7 +113,7 @@ class Rendezvous:
     def leave(self, trainer: str, incarnation: str, now_s: float) -> None:
         """Excludes a member from later rounds; it may keep polling."""
         member = self._live.get(trainer)
-        self._left.add((trainer, incarnation))
+        self._past.left.add((trainer, incarnation))
         if member is not None and member.slot.incarnation == incarnation:
             self._remove(member, now_s)
             self._advance(now_s)
@@ -147,6 +134,11 @@ class Rendezvous:
     def news(self) -> tuple[int, bool, int, int]:
         """What waiting calls wait for: it differs whenever one of them may have an answer."""
         return self.round.number, self.round.formed, self._probe.number, self.void
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether members have not answered the probe in progress."""
+        return bool(self._probe.awaited)
 
     def awaited(self) -> list[MemberId]:
         """The members that have not answered the probe in progress."""
@@ -175,10 +167,11 @@ class Rendezvous:
             **self._history.members(self.round, call.seen if call.known else None),
             "formed": self.round.formed,
             "probe": self._probe.number,
-            "dropped": member_id in self._dropped and not self.round.has(member_id),
+            "dropped": self._past.was_dropped(member_id) and not self.round.has(member_id),
             "void": self.void,
             "claim": self._lacks_claim(call),
             "wait_s": poll_pace_s(len(self._live)),
+            "suspicious_s": suspicious_s(self.round.rank_of(member_id) or 0),
         }
 
     def report(self) -> Json:
@@ -217,22 +210,23 @@ class Rendezvous:
             check_code(call, self._code, other)
         self._code = call.code
 
-    def _may_enter(self, member_id: MemberId, call: RendezvousPoll) -> bool:
-        """Whether a member may enter (again): not while its main thread makes no progress."""
-        progress: object = self._halted.get(member_id)
-        return progress != (call.at, call.ready, call.broken)
+    def _record_rounds(self, call: RendezvousPoll) -> None:
+        """Notes the newest round that a member reports, and one that it has broken off."""
+        self._floor = max(self._floor, call.seen, call.at)
+        if call.void is not None and call.void < self.round.number:
+            self.void = max(self.void, call.void)
 
     def _add_member(self, call: RendezvousPoll, now_s: float) -> Member:
         slot = Slot(call.trainer, call.incarnation, call.address, call.extra)
         old = self._live.get(slot.trainer)
         if old is not None:
             self._remove(old, now_s)
-            self._replaced.add(old.slot.member_id)
-        patience = self._dropped.get(slot.member_id, 1.0)
-        if slot.member_id in self._dropped:
+            self._past.replaced.add(old.slot.member_id)
+        patience = self._past.patience(slot.member_id)
+        if self._past.was_dropped(slot.member_id):
             keys = {"trainer": slot.trainer, "limits_times": patience}
             self.events.append(("dropped member is back: its limits are longer now", keys))
-        self._halted.forget(slot.member_id)
+        self._past.record_entry(slot.member_id)
         member = self._live[slot.trainer] = Member(slot, now_s, patience)
         member.probe = self._probe.number
         self._note_change(now_s)
@@ -243,18 +237,12 @@ class Rendezvous:
         self._probe.settle(member.slot.trainer)
         self._note_change(now_s)
 
-    def _drop(self, member: Member, reason: str, now_s: float) -> None:
+    def _drop(self, member: Member, reason: str, now_s: float, *, is_halted: bool = False) -> None:
+        """Drops a member. One that is halted may return once its main thread makes progress."""
         self._remove(member, now_s)
-        self._dropped.add(member.slot.member_id, member.patience * 2)
+        self._past.record_drop(member, is_halted=is_halted)
         keys = {"trainer": member.slot.trainer, "why": f"it {reason}"}
         self.events.append(("member was dropped", keys))
-
-    def _halt(self, member: Member, reason: str, now_s: float) -> None:
-        """Drops a member whose main thread is stuck; it may return once that makes progress."""
-        at = member.at
-        progress = at, member.ready_at == at > 0, member.broken_at == at > 0
-        self._halted.add(member.slot.member_id, progress)
-        self._drop(member, reason, now_s)
 
     def _check_waiting(self, member: Member, now_s: float) -> None:
         """Requests a probe if a member waits; drops those for which it has waited too long."""
@@ -267,7 +255,7 @@ class Rendezvous:
         if any(now_s <= peer.busy_s + self._stuck_s for peer in idle):
             return
         for peer in idle:
-            self._halt(peer, f"let others wait for {waiting_s:.0f} s", now_s)
+            self._drop(peer, f"let others wait for {waiting_s:.0f} s", now_s, is_halted=True)
         if not idle and not self.round.deadlocked:
             self.round.deadlocked = True
             self._note_change(now_s)
@@ -287,8 +275,8 @@ class Rendezvous:
         for slot in slots:
             caller = callers.get(slot.trainer)
             if caller is not None and caller.slot.member_id != slot.member_id:
-                self._replaced.add(slot.member_id)  # the newer process has called itself
-            elif slot.member_id not in self._left and slot.member_id not in self._replaced:
+                self._past.replaced.add(slot.member_id)  # the newer process has called itself
+            elif not self._past.has_ended(slot.member_id):
                 self._live[slot.trainer] = caller or Member(slot, now_s)
         newcomers = {name: caller for name, caller in callers.items() if name not in self._live}
         self._live |= newcomers
@@ -302,8 +290,7 @@ class Rendezvous:
         """Notes a change for which a later round is due."""
         self.changes += 1
         self._composition_changed = True
-        self._first_s = now_s if self._first_s is None else self._first_s
-        self._last_s = now_s
+        self._window.note(now_s)
 
     def _note_broken(self, now_s: float) -> None:
         """Requests a probe when the first member cannot continue in the round."""
@@ -325,7 +312,8 @@ class Rendezvous:
         if self._is_held_up(now_s):
             for holdup_s, member in self.round.holdups(self._live, self._stuck_s):
                 if holdup_s <= now_s:
-                    self._halt(member, f"was not ready for round {self.round.number}", now_s)
+                    reason = f"was not ready for round {self.round.number}"
+                    self._drop(member, reason, now_s, is_halted=True)
         if self._probe.advance(self._live, now_s):
             self._deadline_s = min(self._deadline_s, now_s + PROBE_S)
         self._check_formed()
@@ -360,12 +348,12 @@ class Rendezvous:
     def _compare(self, now_s: float) -> None:
         """Compares the round with the live members, and notes whether a later one is due."""
         self._composition_changed = False
-        if self.round.is_impossible(self._live, self._left):
+        if self.round.is_impossible(self._live, self._past.left):
             self.void = self.round.number
         if not self._is_void and self.round.consists_of(self._live):
-            self._first_s = self._last_s = None
-        elif self._first_s is None:
-            self._first_s = self._last_s = now_s
+            self._window.close()
+        elif not self._window.is_open:
+            self._window.note(now_s)
 
     def _check_formed(self) -> None:
         """Marks the round as formed once all its members are ready."""
@@ -376,16 +364,17 @@ class Rendezvous:
 
     def _due_s(self) -> float | None:
         """When the next round is to be proclaimed; None where something else must happen first."""
-        if self._first_s is None or self._last_s is None or not self._live:
+        if not self._window.is_open or not self._live:
             return None
         impossible = self._is_void
         forming = bool(self.round.number) and not self.round.formed
         if self._probe.in_progress or (forming and not impossible):
             return None
-        due_s = min(self._last_s + WINDOW_S, self._first_s + MAX_WINDOW_S)
         is_idle = bool(self.round.number) and self.round.is_idle(self._live)
+        window_s = WINDOW_S
         if (impossible or is_idle) and self.round.includes(self._live):
-            due_s = min(due_s, self._last_s + (SHORT_WINDOW_S if is_idle else VOID_WINDOW_S))
+            window_s = SHORT_WINDOW_S if is_idle else VOID_WINDOW_S
+        due_s = self._window.end_s(window_s)
         return due_s if self.round.number else max(due_s, self._settled_s)
 
     def _proclaim(self, now_s: float) -> None:
@@ -395,6 +384,6 @@ class Rendezvous:
         self.inherited = False
         self.changes += 1
         self._composition_changed = True
-        self._first_s = self._last_s = None
+        self._window.close()
         keys = {"round": number, "trainers": [slot.trainer for slot in self.round.slots]}
         self.events.append(("round proclaimed", keys))

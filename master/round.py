@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from master.membership import BoundedMemory, Member, MemberId, Slot
+from master.membership import Member, MemberId, Slot
+from master.past_members import BoundedMemory
 from master.types import Json
 
 FORMING_S = 60.0
@@ -34,14 +35,14 @@ class Round:
     """Whether all members wait for each other."""
     members: list[Json] = field(init=False)
     """As answers contain them, by rank."""
-    _member_ids: frozenset[MemberId] = field(init=False)
+    _ranks: dict[MemberId, int] = field(init=False)
     _ready_ranks: int = field(default=0, init=False)
     """The members of all lower ranks were ready when that was last checked, ..."""
     _idle_ranks: int = field(default=0, init=False)
     """... and these idle: the check of a large round begins at the first that was not."""
 
     def __post_init__(self) -> None:
-        self._member_ids = frozenset(slot.member_id for slot in self.slots)
+        self._ranks = {slot.member_id: rank for rank, slot in enumerate(self.slots)}
         self.members = [
             {name: text for name, text in slot._asdict().items() if text} for slot in self.slots
         ]
@@ -71,7 +72,11 @@ class Round:
 
     def has(self, member_id: MemberId) -> bool:
         """Whether a process is in it."""
-        return member_id in self._member_ids
+        return member_id in self._ranks
+
+    def rank_of(self, member_id: MemberId) -> int | None:
+        """The rank of a process; None where it is not in it."""
+        return self._ranks.get(member_id)
 
     def consists_of(self, live: LiveMembers) -> bool:
         """Whether exactly the live members are in it."""

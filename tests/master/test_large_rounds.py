@@ -2,9 +2,10 @@
 
 import orjson
 
+from master.change_window import WINDOW_S
 from master.liveness import Liveness
-from master.membership import MAX_POLL_S, SILENT_S, poll_pace_s
-from master.rendezvous import WINDOW_S, Rendezvous
+from master.membership import MAX_POLL_S, SILENT_S, SUSPICIOUS_S, poll_pace_s
+from master.rendezvous import Rendezvous
 from master.round import Round
 from tests.master.crowd import Crowd, meet
 
@@ -133,6 +134,15 @@ def test_members_of_a_large_round_call_less_often() -> None:
     assert crowd.number == 1
     crowd.run(1.0)
     assert crowd.number == 2
+
+
+def test_members_of_a_large_round_report_a_wait_one_after_the_other() -> None:
+    """100 a second of all together: the first begins a probe; who has no rank reports as early."""
+    master = _formed(NAMES)
+    limits_s = [master.answer(meet(name, seen=1, known=True))["suspicious_s"] for name in NAMES]
+
+    assert limits_s == [round(SUSPICIOUS_S + rank / 100, 2) for rank in range(len(NAMES))]
+    assert master.answer(meet("new"))["suspicious_s"] == SUSPICIOUS_S
 
 
 def test_the_next_round_has_what_each_member_told_before_it() -> None:

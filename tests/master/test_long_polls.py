@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from edl import clock
 
+from master.change_window import WINDOW_S
 from master.long_polls import LongPolls
-from master.rendezvous import WINDOW_S, Rendezvous
+from master.rendezvous import Rendezvous
 from tests.master.crowd import meet
 from tests.reconciler.waiting import LIMIT_S
 

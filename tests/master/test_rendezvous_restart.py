@@ -3,10 +3,12 @@
 import pytest
 
 from master.bounds import MAX_AHEAD
+from master.change_window import WINDOW_S
 from master.member_checks import MAX_CLAIMED
-from master.membership import SILENT_S, BoundedMemory
+from master.membership import SILENT_S
+from master.past_members import BoundedMemory
 from master.protocol import RendezvousPoll
-from master.rendezvous import SETTLE_S, WINDOW_S, Rendezvous
+from master.rendezvous import SETTLE_S, Rendezvous
 from runtime.call_checks import RefusedError
 from tests.master.crowd import Crowd, meet
 from tests.master.rounds import SLACK_S, trained

@@ -14,8 +14,8 @@ from edl.master.connection import Connection
 from edl.master.round_store import RoundStore
 
 from master import round_keys
+from master.change_window import WINDOW_S
 from master.membership import Slot
-from master.rendezvous import WINDOW_S
 from master.round import Round
 from master.round_keys import RoundKeys
 from runtime.call_checks import RefusedError

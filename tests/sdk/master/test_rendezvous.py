@@ -178,7 +178,7 @@ def test_a_long_wait_is_reported_once_at_once(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A waiting call would report it later; the end of the wait is reported too."""
-    monkeypatch.setattr("edl.master.rendezvous.SUSPICIOUS_S", 0.2)
+    monkeypatch.setattr("edl.master.long_wait.SUSPICIOUS_S", 0.2)
     member = start("a")
     begin(member)
     since_s = clock.monotonic_s()

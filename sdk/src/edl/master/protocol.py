@@ -150,6 +150,8 @@ class RoundView:
     must have the claim."""
     wait_s: float | None = None
     """How long the next call is to wait at the master; None where it does not say."""
+    suspicious_s: float | None = None
+    """How long a wait for others lasts until it is reported at once; None where it does not say."""
     since: int | None = None
     """The round, known to the caller, whose members the answer changes: `members` come after the
     rest of them. None where it has all."""
@@ -268,6 +270,7 @@ def parse_ticket(body: Mapping[str, Any]) -> Ticket:
 def parse_round(body: Mapping[str, Any]) -> RoundView:
     """Parses the answer to a poll of the rendezvous."""
     wait_s, since = _maybe_number(body, "wait_s"), _maybe_number(body, "since")
+    suspicious_s = _maybe_number(body, "suspicious_s")
     return RoundView(
         int(_number(body, "round", minimum=0)),
         tuple(_member(item) for item in _list(body, "members")),
@@ -277,6 +280,7 @@ def parse_round(body: Mapping[str, Any]) -> RoundView:
         "members" in body,
         body["claim"] is True if "claim" in body else None,
         None if wait_s is None else min(wait_s, _MAX_POLL_S),
+        None if suspicious_s is None else min(suspicious_s, _MAX_POLL_S),
         None if since is None else int(since),
         frozenset(_rank(item) for item in _list(body, "gone")),
     )

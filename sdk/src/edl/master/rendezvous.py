@@ -18,6 +18,7 @@ from edl.errors import MasterError, Refused, Unavailable
 from edl.master import protocol
 from edl.master.client import Client
 from edl.master.connection import Connection
+from edl.master.long_wait import LongWait
 from edl.master.protocol import Round, RoundView
 from edl.master.settings import Settings
 
@@ -25,8 +26,6 @@ log = logging.getLogger("edl")
 
 POLL_S = 1.0
 """How long a call waits at the master: a member that does not call for 3 s is dropped."""
-SUSPICIOUS_S = 0.5
-"""A wait of this length is reported at once: the master then probes for a frozen member."""
 _STALL_CHECK_S = 0.25
 """How often the sender checks whether it was late, and whether the program waits."""
 _ANSWER_S = 3.0
@@ -78,13 +77,11 @@ class Rendezvous:
         """The round in which the program is."""
         self._ready = self._broken = False
         self._busy_until_s = -math.inf
-        self._waiting_since_s: float | None = None
+        self._wait = LongWait()
         self._checked_s = clock.monotonic_s()
         """When a thread last checked for a stall."""
         self._stood_still = False
         """Whether a check was so late that the process may have been frozen."""
-        self._reported_wait_since_s: float | None = None
-        """The begin of the long wait that was reported to the master."""
         self._version, self._sent_version = 1, 0
         """Number of changes of this member, and the number that the master has received."""
         self._leaving = self._has_left = self._closed = False
@@ -122,7 +119,7 @@ class Rendezvous:
                 self._changed.wait(self._wait_limit_s())
             self._current_view = self._newest_view
             self._ready = self._broken = False
-            self._waiting_since_s = None
+            self._wait.since_s = None
             self._notify_sender()
         return round_
 
@@ -153,7 +150,7 @@ class Rendezvous:
 
     def waiting(self, since_s: float | None) -> None:
         """Records since when (monotonic) the program waits for other members; None: it does not."""
-        self._waiting_since_s = since_s
+        self._wait.since_s = since_s
 
     def stalled(self) -> bool:
         """Whether this process may have been frozen since the last call; cheap enough for every step.
@@ -226,8 +223,8 @@ class Rendezvous:
 
     def _report_idle(self) -> None:
         """Reports that the program waits for the next round, which then comes sooner."""
-        if self._current_view is not None and self._waiting_since_s is None:
-            self._waiting_since_s = clock.monotonic_s()
+        if self._current_view is not None and self._wait.since_s is None:
+            self._wait.since_s = clock.monotonic_s()
             self._notify_sender()
 
     def _later_round(self, after: int) -> Round | None:
@@ -287,14 +284,12 @@ class Rendezvous:
         self._checked_s = now_s
 
     def _next_check_s(self) -> float:
-        since_s = self._waiting_since_s
-        if since_s is None or since_s == self._reported_wait_since_s:
-            return _STALL_CHECK_S
-        return max(0.0, since_s + SUSPICIOUS_S - clock.monotonic_s())
+        due_in_s = self._wait.due_in_s(clock.monotonic_s())
+        return _STALL_CHECK_S if due_in_s is None else min(due_in_s, _STALL_CHECK_S)
 
     def _poll(self, client: Client, backoff: Backoff, wait_s: float) -> None:
         with self._changed:
-            body, version, since_s = self._poll_body(), self._version, self._waiting_since_s
+            body, version, since_s = self._poll_body(), self._version, self._wait.since_s
         try:
             view = client.poll_rendezvous(body, wait_s, _ANSWER_S)
         except MasterError as error:
@@ -309,8 +304,7 @@ class Rendezvous:
             self._is_short = view.asks_claim is not None
             self._poll_s = view.wait_s or POLL_S
             self._sent_version = max(self._sent_version, version)
-            if body["waiting_s"] >= SUSPICIOUS_S:
-                self._reported_wait_since_s = since_s
+            self._wait.record_report(since_s, body["waiting_s"])
         self._apply_view(view)
 
     def _is_of_older_master(self, error: MasterError) -> bool:
@@ -331,7 +325,6 @@ class Rendezvous:
 
     def _poll_body(self) -> protocol.Json:
         newest, current_view = self._newest_view, self._current_view
-        since_s = self._waiting_since_s
         fields: protocol.Json = {"claim": None}
         if newest.rank_of(*self._identity) is not None:
             fields = newest.reference(is_short=self._is_short)
@@ -346,7 +339,7 @@ class Rendezvous:
             "broken": self._broken,
             "left": self._has_left,
             "busy": clock.monotonic_s() < self._busy_until_s,
-            "waiting_s": 0.0 if since_s is None else max(0.0, clock.monotonic_s() - since_s),
+            "waiting_s": self._wait.length_s(clock.monotonic_s()),
             "probe": newest.probe,
             **fields,
         }
@@ -359,6 +352,7 @@ class Rendezvous:
                 away_s = clock.monotonic_s() - self._away_since_s
                 log.info("the master's rendezvous is back after %.1f s", away_s)
             self._away, self._logged_away = None, False
+            self._wait.record_answer(view, newest)
             self._newest_view = view = view.completed(newest)
             if self._voids_current(view):
                 self._run_callbacks()
