@@ -90,8 +90,9 @@ covered: install ## check what the last tests with coverage have covered; CI's p
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 	$(BIN)/coverage report --format=total
 
-mutants: install ## put small faults into a copy of the tree, and list those that no test notices (SEED= COUNT= ROOM=)
+mutants: install ## put small faults into a copy of the tree, and list those that no test notices (SEED= COUNT= ROOM= WORKERS= RESUME=1)
 	$(BIN)/python -m bench.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
+	  $(if $(WORKERS),--workers $(WORKERS)) $(if $(RESUME),--resume) \
 	  $(foreach room,$(ROOM),--room $(room))
 
 house: install ## compare sizes, layers, names and prose of the code with model code bases

@@ -5,14 +5,15 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from rich.console import Console
 
-from bench.mutants import report
-from bench.mutants.rooms import rooms
+from bench.mutants import files, report
+from bench.mutants.rooms import Room, rooms
 from bench.mutants.run import MIN_PER_ROOM, RoomError, Run
 from bench.mutants.verdicts import MIN_RATE
 from e2e.measure.processes import commit
@@ -21,6 +22,9 @@ from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _OUTPUT = _ROOT / "build" / "mutants"
+_FOLDER = _OUTPUT / "rooms"
+_CHOSEN = _OUTPUT / "chosen.json"
+"""What the last run tries; absent until its rooms are staged and their samples chosen."""
 _COUNT = 500
 _SEEDS = 10_000
 _TELL_S = 15.0
@@ -37,24 +41,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 1 if the rate is too low or a run failed; 2 for a usage error; 130 after an interrupt.
     """
     all_rooms = rooms(_ROOT)
-    arguments = _parser(list(all_rooms)).parse_args(argv)
+    parser = _parser(list(all_rooms))
+    arguments = parser.parse_args(argv)
+    if arguments.resume and (arguments.seed, arguments.count, arguments.room) != (None, None, None):
+        parser.error(
+            "--resume tries the sample of the run before: give no --seed, --count or --room"
+        )
     console, complaints = Console(), Console(stderr=True)
-    seed = secrets.randbelow(_SEEDS) if arguments.seed is None else arguments.seed
-    console.print(f"{_again(arguments, seed)} tries the same on the same tree", highlight=False)
-    chosen = {
-        name: room for name, room in all_rooms.items() if name in (arguments.room or all_rooms)
-    }
     begun_s = perf_counter()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes are cleaned up
     try:
+        facts = _interrupted_run() if arguments.resume else _new_run(arguments, all_rooms)
+        console.print(f"{_again(facts)} tries the same on the same tree", highlight=False)
+        chosen = {name: all_rooms[name] for name in all_rooms if name in facts["rooms_tried"]}
         with console.status("staging") as status:
             report_progress = _progress_printer(console, status.update)
-            run = Run(
-                _ROOT, _OUTPUT / "rooms", chosen, report_progress, len(os.sched_getaffinity(0))
-            )
-            outcomes = run.outcomes(seed, arguments.count)
+            with Run(_ROOT, _FOLDER, chosen, report_progress, arguments.workers) as run:
+                if not arguments.resume:
+                    _CHOSEN.unlink(missing_ok=True)
+                    run.choose(facts["seed"], facts["count"])
+                    files.write(_CHOSEN, facts)
+                outcomes = run.outcomes()
     except KeyboardInterrupt:
-        console.print("interrupted: no report was written")
+        go_on = "; --resume goes on with it" if _CHOSEN.exists() else ""
+        console.print(f"interrupted: no report was written{go_on}")
         return INTERRUPTED
     except (OSError, LookupError, RoomError, ValueError) as error:
         complaints.print(
@@ -63,13 +73,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     for reason in run.failed.values():
         complaints.print(reason, style="red", highlight=False, markup=False, soft_wrap=True)
-    facts = {"seed": seed, "count": arguments.count, "rooms_tried": list(chosen)}
-    facts |= {"commit": commit(_ROOT), "seconds": round(perf_counter() - begun_s)}
+    facts |= {"seconds": round(perf_counter() - begun_s)}
     report.write(_OUTPUT / "report.json", outcomes, facts)
     console.print(report.survivors(outcomes), highlight=False, markup=False, soft_wrap=True)
-    console.print(report.table(outcomes, seed))
+    console.print(report.table(outcomes, facts["seed"]))
     console.print(f"report {_OUTPUT / 'report.json'}, {facts['seconds']} s", soft_wrap=True)
     return 0 if report.total(outcomes).rate >= MIN_RATE and not run.failed else 1
+
+
+def _new_run(arguments: argparse.Namespace, all_rooms: Mapping[str, Room]) -> dict[str, Any]:
+    """What a run tries, and on which commit."""
+    default = [name for name, room in all_rooms.items() if room.tried_by_default]
+    return {
+        "seed": secrets.randbelow(_SEEDS) if arguments.seed is None else arguments.seed,
+        "count": arguments.count or _COUNT,
+        "rooms_tried": arguments.room or default,
+        "commit": commit(_ROOT),
+    }
+
+
+def _interrupted_run() -> dict[str, Any]:
+    """What the last run tries: its staged trees have the results so far.
+
+    Raises:
+        LookupError: There is none, or it ended before it had chosen mutants.
+    """
+    try:
+        return dict(files.read(_CHOSEN))
+    except FileNotFoundError:
+        raise LookupError("no run to go on with: start one without --resume") from None
 
 
 def _parser(names: list[str]) -> Parser:
@@ -80,7 +112,6 @@ def _parser(names: list[str]) -> Parser:
     parser.add_argument(
         "--count",
         type=_number(1),
-        default=_COUNT,
         help=f"mutants of all rooms together, at least {MIN_PER_ROOM} of each (default: {_COUNT})",
     )
     parser.add_argument(
@@ -88,7 +119,20 @@ def _parser(names: list[str]) -> Parser:
         action="append",
         choices=names,
         metavar="ROOM",
-        help=f"only mutants of this room; may be repeated; one of {', '.join(names)}",
+        help="only mutants of this room; may be repeated (default: all but admin and cli); one of "
+        + ", ".join(names),
+    )
+    parser.add_argument(
+        "-n",
+        "--workers",
+        type=_number(1),
+        default=len(os.sched_getaffinity(0)),
+        help="processes that test mutants at once (default: one for each core)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run before that was interrupted, on its copy of the tree",
     )
     return parser
 
@@ -104,11 +148,12 @@ def _number(least: int) -> Callable[[str], int]:
     return read
 
 
-def _again(arguments: argparse.Namespace, seed: int) -> str:
+def _again(facts: Mapping[str, Any]) -> str:
     """The command that repeats this run."""
-    count = f" COUNT={arguments.count}" if arguments.count != _COUNT else ""
-    named = f' ROOM="{" ".join(arguments.room)}"' if arguments.room else ""
-    return f"make mutants SEED={seed}{count}{named}"
+    count = f" COUNT={facts['count']}" if facts["count"] != _COUNT else ""
+    default = [name for name, room in rooms(_ROOT).items() if room.tried_by_default]
+    named = f' ROOM="{" ".join(facts["rooms_tried"])}"' if facts["rooms_tried"] != default else ""
+    return f"make mutants SEED={facts['seed']}{count}{named}"
 
 
 def _progress_printer(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:

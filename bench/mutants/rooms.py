@@ -49,6 +49,8 @@ class Room:
     """Files and folders passed to pytest."""
     excluded_tests: tuple[str, ...] = ()
     """Files and tests among them that start processes: they are slow, and mutants may not end."""
+    tried_by_default: bool = True
+    """Whether its mutants are in the sample of a run that names no rooms."""
 
 
 def rooms(root: Path) -> dict[str, Room]:
@@ -76,8 +78,8 @@ def rooms(root: Path) -> dict[str, Room]:
         ),
         Room("webhook", ("webhook/*.py",), ("tests/webhook",), _processes("webhook")),
         Room("extender", ("extender/*.py",), ("tests/extender",)),
-        Room("admin", ("admin/*.py",), ("tests/admin",)),
-        Room("cli", ("cli/*.py",), ("tests/cli",), (_CLI_PIPE_TEST,)),
+        Room("admin", ("admin/*.py",), ("tests/admin",), tried_by_default=False),
+        Room("cli", ("cli/*.py",), ("tests/cli",), (_CLI_PIPE_TEST,), tried_by_default=False),
         Room("kube", ("kube/lease.py", "kube/cache.py", "kube/reflector.py"), ("tests/kube",)),
     )
     return {room.name: room for room in listed}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bench.mutants import equivalents, files, sample, stage, verdicts
 from bench.mutants.equivalents import Equivalent
@@ -57,38 +57,51 @@ class Run:
     rooms: Mapping[str, Room]
     report_progress: Callable[[str], None]
     """Receives progress messages."""
-    cores: int
+    workers: int
+    """The number of processes that test mutants at once."""
     failed: dict[str, str] = field(default_factory=dict)
     """Rooms that could not be tried, with the reason; the others continue."""
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _temporary: str = ""
+    _temporary: tempfile.TemporaryDirectory[str] = field(
+        default_factory=lambda: tempfile.TemporaryDirectory(prefix="edl-mutants-")
+    )
     _over: bool = False
 
-    def outcomes(self, seed: int, count: int) -> dict[str, Outcome]:
-        """Tries a sample of the mutants; returns the outcomes of rooms that have not `failed`.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kills what still runs, and removes temporary files."""
+        self._end()
+        self._temporary.cleanup()
+
+    def choose(self, seed: int, count: int) -> None:
+        """Stages the rooms, and chooses a sample of their mutants.
 
         Raises:
             RoomError: The mutants of a room cannot be listed.
             LookupError: See `bench.mutants.stage`.
         """
+        self._run_in_rooms(self._list, lambda _name: "counts its mutants")
+        candidates = {name: self._candidates(name) for name in self.rooms}
+        totals = {name: len(numbers) for name, numbers in candidates.items()}
+        for name, share in sample.shares(totals, count, MIN_PER_ROOM).items():
+            self._choose(name, sample.pick(candidates[name], share, seed, name))
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Tries the chosen mutants; returns the outcomes of rooms that have not `failed`.
+
+        Those that have a result of an interrupted run are not tried again.
+        """
         listed = equivalents.load()
-        with tempfile.TemporaryDirectory(prefix="edl-mutants-") as self._temporary:
-            try:
-                self._run_in_rooms(self._list, lambda _name: "counts its mutants")
-                candidates = {name: self._candidates(name) for name in self.rooms}
-                totals = {name: len(numbers) for name, numbers in candidates.items()}
-                for name, share in sample.shares(totals, count, MIN_PER_ROOM).items():
-                    self._choose(name, sample.pick(candidates[name], share, seed, name))
-                self._run_in_rooms(self._try, self._progress)
-            finally:
-                self._end()
-        done = [name for name in self.rooms if name not in self.failed]
-        return {name: Outcome(totals[name], self._tried(name, listed)) for name in done}
+        self._run_in_rooms(self._try, self._progress)
+        tried = {name: self._tried(name, listed) for name in self.rooms if name not in self.failed}
+        return {name: Outcome(len(self._candidates(name)), tried[name]) for name in tried}
 
     def _run_in_rooms(self, work: Callable[[str], None], progress: Callable[[str], str]) -> None:
-        """Runs `work` for all rooms, with one thread per core."""
-        with ThreadPoolExecutor(self.cores) as pool:
+        """Runs `work` for all rooms, with one thread per worker."""
+        with ThreadPoolExecutor(self.workers) as pool:
             futures = {name: pool.submit(work, name) for name in self.rooms}
             try:
                 while any(not future.done() for future in futures.values()):
@@ -105,7 +118,7 @@ class Run:
 
     def _try(self, name: str) -> None:
         """Runs a room, again if its tests fail without a mutant: the machine may be slow."""
-        workers = str(max(1, self.cores // len(self.rooms)))
+        workers = str(max(1, self.workers // len(self.rooms)))
         for _ in range(_TRIES):
             try:
                 self._work(name, "run", workers)
@@ -155,7 +168,7 @@ class Run:
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": str(staged_tree / files.OUTPUT),
-            "TMPDIR": self._temporary,
+            "TMPDIR": self._temporary.name,
         }
 
     def _end(self) -> None:

@@ -6,7 +6,8 @@ own process. It imports no mutated module, because mutmut sets their path later.
 Steps:
     list: writes candidates.json, the numbers of the mutants of each file.
     run WORKERS: reads sample.json (such numbers), generates only these mutants, writes their
-        descriptions to mutants.json, runs mutmut, and tries survivors and time-outs again.
+        descriptions to mutants.json, runs mutmut, and tries survivors and time-outs again. Mutants
+        with a result of an interrupted run keep it.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ from mutmut.utils.format_utils import (
 )
 
 from bench.mutants import files, patch, verdicts
+from bench.mutants.verdicts import Verdict
 
 _STATS = files.OUTPUT / "mutmut-stats.json"
 _START_S = 90.0
@@ -51,7 +53,7 @@ def main() -> None:
     ]
     files.write(files.MUTANTS, described)
     file_mutation.create_mutations = _only(sample)
-    cli(["run", "--max-children", sys.argv[2], "*"], standalone_mode=False)
+    cli(["run", "--max-children", sys.argv[2]], standalone_mode=False)
     _again(sample, int(sys.argv[2]))
 
 
@@ -99,35 +101,43 @@ def _described(path: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
 
 
 def _again(sample: Iterable[str], workers: int) -> None:
-    """Tries survivors and time-outs again, each in its own process with all tests of a file.
+    """Tries survivors again, each in its own process with all tests of a file, and time-outs.
 
     Mutmut assigns the calls of a module fixture to a single test, and forks after imports, so it
     cannot mutate code that imports call. It uses few examples. A mutant that survives this is not
     detected by any of the room's tests that start no process.
     """
     codes = files.exit_codes(Path(), sample)
-    names = [name for name, code in codes.items() if verdicts.needs_second_try(code)]
-    stats = files.read(_STATS)
-    done: dict[str, int] = {}
+    done: dict[str, int] = files.read(files.SECOND_TRY) if files.SECOND_TRY.exists() else {}
     files.write(files.SECOND_TRY, done)  # a room may have none
+    names = [
+        name for name, code in codes.items() if verdicts.needs_second_try(code) and name not in done
+    ]
+    stats = files.read(_STATS)
     with ThreadPoolExecutor(workers) as pool:
-        for name, code in zip(
-            names, pool.map(lambda name: _alone(name, stats), names), strict=True
-        ):
+        second_codes = pool.map(lambda name: _alone(name, codes[name], stats), names)
+        for name, code in zip(names, second_codes, strict=True):
             done[name] = code
             files.write(files.SECOND_TRY, done)
 
 
-def _alone(name: str, stats: dict[str, Any]) -> int:
-    """Tests one mutant in its own interpreter; returns the exit code of pytest or of a time-out."""
+def _alone(name: str, first_code: int, stats: dict[str, Any]) -> int:
+    """Tests one mutant in its own interpreter; returns the exit code of pytest or of a time-out.
+
+    After a time-out only the tests that reach it run: the question is whether they end.
+    """
     seconds: dict[str, float] = stats["duration_by_test"]
     reached: list[str] = stats["tests_by_mangled_function_name"][
         mangled_name_from_mutant_name(name)
     ]
     names = sorted({test.partition("::")[0] for test in reached})
-    if reached == [next(iter(seconds))]:  # calls during imports are assigned to the first test
+    if verdicts.verdict(first_code) is Verdict.TIMED_OUT:
+        names = sorted(reached)
+    elif reached == [next(iter(seconds))]:  # calls during imports are assigned to the first test
         names = config().pytest_add_cli_args_test_selection
-    usual_s = sum(s for test, s in seconds.items() if test.partition("::")[0] in names)
+    usual_s = sum(
+        s for test, s in seconds.items() if test in names or test.partition("::")[0] in names
+    )
     options = [
         option for option in config().pytest_add_cli_args if not option.startswith("--hypothesis")
     ]

@@ -248,7 +248,16 @@ def test_outside_of_a_checkout_it_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--count", "0"], ["--count", "-5"], ["--seed", "-3"], ["--seed", "x"], ["--room", "attic"]],
+    [
+        ["--count", "0"],
+        ["--count", "-5"],
+        ["--seed", "-3"],
+        ["--seed", "x"],
+        ["--room", "attic"],
+        ["--workers", "0"],
+        ["--resume", "--seed", "3"],
+        ["--resume", "--room", "kube"],
+    ],
 )
 def test_bad_use_is_refused_before_anything_is_copied(
     words: list[str], capsys: pytest.CaptureFixture[str]
@@ -259,6 +268,49 @@ def test_bad_use_is_refused_before_anything_is_copied(
 
     assert ended.value.code == 2
     assert words[0] in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_without_an_interrupted_run_there_is_nothing_to_go_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line says so; nothing is copied."""
+    monkeypatch.setattr(__main__, "_CHOSEN", tmp_path / "chosen.json")
+
+    assert __main__.main(["--resume"]) == 1
+    assert capsys.readouterr().err.strip().startswith("mutants: no run to go on with")
+
+
+def test_a_run_that_names_no_room_tries_what_decides() -> None:
+    """The commands of admins and users are tried when they are named, and no run leaves a room out."""
+    tried = {name for name, room in rooms(_ROOT).items() if room.tried_by_default}
+    decide = {"policy", "master", "kube", "reconciler", "extender", "webhook", "pserver", "sdk"}
+    assert tried == decide
+    assert set(rooms(_ROOT)) - tried == {"admin", "cli"}
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["--seed", "7"], "make mutants SEED=7"),
+        (["--seed", "7", "--count", "25"], "make mutants SEED=7 COUNT=25"),
+        (["--seed", "7", "--room", "kube"], 'make mutants SEED=7 ROOM="kube"'),
+    ],
+)
+def test_a_run_says_what_repeats_it(
+    words: list[str],
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The seed always, count and rooms where they are not those of every run; before it begins."""
+
+    def run(*_arguments: object) -> None:
+        raise LookupError("no checkout")
+
+    monkeypatch.setattr(__main__, "Run", run)
+
+    assert __main__.main(words) == 1
+    assert capsys.readouterr().out.startswith(f"{command} tries the same")
 
 
 def test_staging_replaces_what_lay_there(tree: Path, tmp_path: Path) -> None:

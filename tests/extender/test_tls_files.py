@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from kubernetes.client.configuration import Configuration
 
-from extender import tls_files
+from extender import __main__, tls_files
 from extender.settings import ExtenderSettings
 from extender.tls_files import TlsFiles
 from kube import request
 from kube.fake import FakeApi
 from policy.names import SYSTEM_NAMESPACE
-from runtime import extender_tls
+from runtime import extender_tls, serve, signals
 from runtime.tls import Certificates
 from tests.reconciler.waiting import until
 
@@ -91,3 +92,44 @@ def test_a_secret_that_lacks_a_file_is_named_once(
     assert not tls.server.exists()
     (record,) = caplog.records
     assert "ca.crt" in str(vars(record))
+
+
+class _ClosableApi(FakeApi):
+    """The API server with the Secret, as the client of a process that has not forked yet."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_the_command_serves_the_secrets_files_of_the_cluster_it_was_given(
+    tmp_path: Path, nowhere: Path, absent_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read with the kubeconfig's connection, which is closed before workers fork."""
+    api, files = _ClosableApi(), extender_tls.files(SYSTEM_NAMESPACE, (), NOW)
+    _put(api, files)
+    asked: list[str] = []
+    served: list[tuple[ExtenderSettings, bool]] = []
+
+    def client(connection: Configuration, **_options: str) -> _ClosableApi:
+        asked.append(connection.host)
+        return api
+
+    def run(settings: ExtenderSettings, _build: object) -> None:
+        served.append((settings, api.closed))
+
+    monkeypatch.setattr(__main__, "Client", client)
+    monkeypatch.setattr(serve, "run", run)
+    monkeypatch.setattr(signals, "exit_on_signals", lambda: None)
+    flags = (f"--tls-secret={extender_tls.SECRET}", f"--tls-dir={tmp_path}")
+    assert __main__.main([*flags, f"--kubeconfig={nowhere}"]) == 0
+
+    assert asked == [absent_server]
+    ((settings, closed),) = served
+    assert closed
+    assert settings.tls_cert is not None
+    assert settings.tls_cert.read_bytes() == files["tls.crt"] + files["tls.key"]
+    assert settings.client_ca is not None
+    assert settings.client_ca.read_bytes() == files["ca.crt"]
