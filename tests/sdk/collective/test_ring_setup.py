@@ -185,7 +185,9 @@ def test_one_that_closes_at_once_is_tried_again(two: Seats) -> None:
         waiting = two.member(0, _ranks)
         for _ in range(3):
             listener.accept()[0].close()
-        two.interrupt(0, waiting)
+        error = two.interrupt(0, waiting)
+
+    assert "was interrupted" in str(error)
 
 
 def test_a_neighbour_that_comes_and_goes_ends_the_round() -> None:
