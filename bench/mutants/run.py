@@ -118,10 +118,11 @@ class Run:
 
     def _try(self, name: str) -> None:
         """Runs a room, again if its tests fail without a mutant: the machine may be slow."""
-        workers = str(max(1, self.workers // len(self.rooms)))
+        sampled = {room: self._sampled(room) for room in self.rooms}
+        shares = sample.shares(sampled, self.workers, 1)
         for _ in range(_TRIES):
             try:
-                self._work(name, "run", workers)
+                self._work(name, "run", str(max(1, shares[name])))
             except RoomError as error:
                 self.failed[name] = str(error)
             else:
@@ -188,11 +189,14 @@ class Run:
             numbers.setdefault(file, []).append(number)
         files.write(self.folder / name / files.SAMPLE, numbers)
 
+    def _sampled(self, name: str) -> int:
+        chosen: dict[str, list[int]] = files.read(self.folder / name / files.SAMPLE)
+        return sum(map(len, chosen.values()))
+
     def _progress(self, name: str) -> str:
         staged_tree = self.folder / name
-        chosen: dict[str, list[int]] = files.read(staged_tree / files.SAMPLE)
-        codes = files.exit_codes(staged_tree, chosen)
-        total = sum(map(len, chosen.values()))
+        codes = files.exit_codes(staged_tree, files.read(staged_tree / files.SAMPLE))
+        total = self._sampled(name)
         if not codes:
             return f"measures its tests for {total} mutants"
         if len(codes) < total:

@@ -201,12 +201,17 @@ def test_nothing_is_written_without_a_ticket(tmp_path: Path) -> None:
 def test_the_last_one_is_waited_for(tmp_path: Path) -> None:
     """A member that waits returns after the checkpoint is complete."""
     crew = members(tmp_path, Keys(), "", "")
-    thread = threading.Thread(target=lambda: crew[1].save(7, wait=True))
+    found: list[Checkpoint | None] = []
+
+    def save() -> None:
+        crew[1].save(7, wait=True)
+        found.append(latest_checkpoint(tmp_path))
+
+    thread = threading.Thread(target=save)
     thread.start()
     crew[0].save(7, wait=True)
     thread.join(LIMIT_S)
-    assert not thread.is_alive()
-    assert latest_checkpoint(tmp_path) is not None
+    assert found == [latest_checkpoint(tmp_path)] != [None]
 
 
 def test_all_waits_end_with_the_round(tmp_path: Path) -> None:
