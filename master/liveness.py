@@ -10,6 +10,8 @@ from master.bounds import capped
 from master.commands import Expire
 
 _MIN_PACE_S = 0.25
+_MAX_MISSED = 3
+"""A trainer is dead after so many heartbeats in a row that did not arrive."""
 _HEARTBEATS_PER_S = 250.0
 """Of all trainers together: those of a large job send theirs less often."""
 _SMOOTHING = 0.2
@@ -61,10 +63,8 @@ class TaskTimes:
 class Liveness:
     """Heartbeats and progress of all trainers of a job."""
 
-    def __init__(self, heartbeat_s: float, missed: int = 3) -> None:
-        """Trainers count as dead after `missed` heartbeats in a row that did not arrive."""
+    def __init__(self, heartbeat_s: float) -> None:
         self.heartbeat_s = heartbeat_s
-        self._missed = missed
         self._activities: dict[str, TrainerActivity] = {}
         self.task_times: dict[str, TaskTimes] = {}
         """By kind of task: an evaluation takes another time than training."""
@@ -77,7 +77,7 @@ class Liveness:
 
     @property
     def _timeout_s(self) -> float:
-        return self._missed * max(self.heartbeat_s, self.pace_s)
+        return _MAX_MISSED * max(self.heartbeat_s, self.pace_s)
 
     def lease_s(self, kinds: Iterable[str]) -> float:
         """How long a trainer may hold tasks of these kinds without any progress."""

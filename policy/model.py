@@ -230,12 +230,16 @@ class Admission(PolicyPart):
 
 
 class ReclaimCause(StrEnum):
-    """What a service waited for before it ran (metric `service_start_seconds`)."""
+    """What a service waited for before it ran (metric `service_start_seconds`); of several the last."""
 
     FREE = "free"
+    """Nothing: kube-scheduler found room with its first attempt."""
     WAITED = "waited"
+    """Room, which came without EDL: other pods ended, or a node was added."""
     RELEASED = "released"
+    """Trainers that EDL released for it."""
     PREEMPTED = "preempted"
+    """Victims of kube-scheduler's preemption."""
 
 
 class ReclaimObjective(PolicyPart):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from kube.object_change import ObjectChange
 from policy.cluster_state import ClusterState
+from policy.model import ReclaimCause
 from policy.names import Tier
 from policy.plan import Plan, Release
 from policy.reasons import RELEASES
@@ -13,7 +14,7 @@ from reconciler import service_starts
 from reconciler.job_metrics import ClusterMetrics, JobMetrics
 from reconciler.losses import Loss, Losses
 from reconciler.objective import BURN_SPANS_S, ObjectiveStanding
-from reconciler.service_starts import Cause, ServiceStart, ServiceStarts
+from reconciler.service_starts import ServiceStart, ServiceStarts
 from reconciler.trainer_controller import CreationResult
 from runtime.metrics import SLOW_BUCKETS_S, Metrics
 
@@ -84,7 +85,7 @@ class ReconcilerMetrics:
             ["cause"],
             SLOW_BUCKETS_S,
         )
-        for cause in Cause:
+        for cause in ReclaimCause:
             self._start_time.labels(cause)
         self._waiting = metrics.gauge("services_waiting", "Service pods without a node.")
         self._starved = metrics.gauge(

@@ -2,32 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from kube.object_change import ObjectChange
 from policy.cluster_state import ClusterState
+from policy.model import ReclaimCause
 from policy.names import DEFAULT_SCHEDULER
 from policy.snapshot import Phase, Pod
 
 _MAX_EXAMINED = 32
 """Waiting pods of which one tick asks whether they fit: the oldest."""
 
-
-class Cause(StrEnum):
-    """What a service waited for before it ran; of several the last here."""
-
-    FREE = "free"
-    """Nothing: kube-scheduler found room with its first attempt."""
-    WAITED = "waited"
-    """Room, which came without EDL: other pods ended, or a node was added."""
-    RELEASED = "released"
-    """Trainers that EDL released for it."""
-    PREEMPTED = "preempted"
-    """Victims of kube-scheduler's preemption."""
-
-
-_ORDER = tuple(Cause)
-RECLAIMS = (Cause.RELEASED, Cause.PREEMPTED)
+_ORDER = tuple(ReclaimCause)
+RECLAIMS = (ReclaimCause.RELEASED, ReclaimCause.PREEMPTED)
 """The causes for which training gives capacity back."""
 
 
@@ -37,7 +23,7 @@ class ServiceWait:
 
     pod: Pod
     """As it was seen last."""
-    cause: Cause = Cause.FREE
+    cause: ReclaimCause = ReclaimCause.FREE
     """What it has waited for so far."""
     decided_s: float = 0.0
     """When trainers were released, or preempted, for it first."""
@@ -54,7 +40,7 @@ class ServiceStart:
     """Since its creation."""
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> ReclaimCause:
         """What it waited for."""
         return self.wait.cause
 
@@ -89,7 +75,7 @@ class ServiceStarts:
         """Notes that trainers were released for these pods."""
         for uid in uids:
             if uid in self._waits:
-                self._raise(uid, Cause.RELEASED, now_s)
+                self._raise(uid, ReclaimCause.RELEASED, now_s)
 
     def observe(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> list[ServiceStart]:
         """Takes in changes of pods; returns the services that have begun to run.
@@ -124,11 +110,11 @@ class ServiceStarts:
         if pod.node and not wait.bound_s:
             wait.bound_s = now_s
         if pod.nominated:
-            self._raise(pod.uid, Cause.PREEMPTED, now_s)
+            self._raise(pod.uid, ReclaimCause.PREEMPTED, now_s)
         elif pod.refused:
-            self._raise(pod.uid, Cause.WAITED, now_s)
+            self._raise(pod.uid, ReclaimCause.WAITED, now_s)
 
-    def _raise(self, uid: str, cause: Cause, now_s: float) -> None:
+    def _raise(self, uid: str, cause: ReclaimCause, now_s: float) -> None:
         wait = self._waits[uid]
         wait.cause = max(wait.cause, cause, key=_ORDER.index)
         if wait.cause in RECLAIMS and uid not in self._gated:

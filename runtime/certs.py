@@ -41,7 +41,8 @@ def _name(common_name: str, organization: str = "") -> x509.Name:
     return x509.Name(parts)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key as unencrypted PKCS8."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -66,7 +67,7 @@ def new_ca(common_name: str, now: datetime, life: timedelta = CA_LIFE) -> Pair:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     cert = builder.sign(key, hashes.SHA256())
-    return Pair(cert.public_bytes(serialization.Encoding.PEM), _pem(key))
+    return Pair(cert.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
 
 def issue(
@@ -114,7 +115,7 @@ def issue(
             x509.SubjectAlternativeName([_san(host) for host in hosts]), critical=False
         )
     cert = builder.sign(signer, hashes.SHA256())
-    return Pair(cert.public_bytes(serialization.Encoding.PEM), _pem(key))
+    return Pair(cert.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
 
 def expires(cert: bytes) -> datetime:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from runtime.certs import LEAF_LIFE, Pair, issue
+from runtime.certs import LEAF_LIFE, Pair, issue, private_pem
 
 SERVER_NAMES = (
     "127.0.0.1",
@@ -65,15 +65,6 @@ def client(ca: Pair, user: str, groups: Sequence[str], now: datetime) -> Pair:
         .sign(signer, hashes.SHA256())
     )
     return Pair(cert.public_bytes(serialization.Encoding.PEM), private_pem(key))
-
-
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key as unencrypted PKCS8."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
 
 
 def signing_key() -> Pair:

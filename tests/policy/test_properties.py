@@ -1,6 +1,5 @@
 from dataclasses import replace
 from itertools import pairwise
-from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from policy.names import Tier
 from policy.plan import Plan
 from policy.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Snapshot
 from tests.support.builders import NOW_S, job, node, trainers
 from tests.support.simulate import Cluster
 from tests.support.strategies import CALM, Case, cases
@@ -29,20 +27,6 @@ def _plan(case: Case) -> tuple[ClusterState, Plan]:
 
 def _cluster(case: Case) -> Cluster:
     return Cluster(case.snapshot.nodes, case.snapshot.jobs, case.snapshot.pods)
-
-
-@CALM
-@given(cases(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_changes_nothing(case: Case, random: Random) -> None:
-    """Nodes, pods and jobs may come in any order: the plan is the same."""
-    snapshot = case.snapshot
-    shuffled = Snapshot(
-        nodes=tuple(random.sample(snapshot.nodes, len(snapshot.nodes))),
-        pods=tuple(random.sample(snapshot.pods, len(snapshot.pods))),
-        jobs=tuple(random.sample(snapshot.jobs, len(snapshot.jobs))),
-    )
-
-    assert plan(ClusterState.of(shuffled), case.policy, NOW_S) == _plan(case)[1]
 
 
 @CALM

@@ -13,21 +13,26 @@ from reconciler.metrics import ReconcilerMetrics
 from reconciler.objective import ObjectiveCounter
 from reconciler.observer import Observer
 from reconciler.record_inbox import RecordInbox
-from reconciler.service_starts import Cause, ServiceStart, ServiceWait
+from reconciler.service_starts import ServiceStart, ServiceWait
 from runtime.metrics import Metrics
 from tests.support.builders import NOW_S, service
 
 OBJECTIVE = ReclaimObjective(share=0.9, seconds=5.0, window_hours=1)
 
 
-def _start(seconds: float, cause: Cause = Cause.RELEASED) -> ServiceStart:
+def _start(seconds: float, cause: ReclaimCause = ReclaimCause.RELEASED) -> ServiceStart:
     return ServiceStart(ServiceWait(service("web"), cause), seconds)
 
 
 def test_services_within_the_time_keep_it() -> None:
     """Those for which training gave nothing do not count, unless the policy names their cause."""
     counter = ObjectiveCounter()
-    starts = [_start(4.0), _start(6.0), _start(60.0, Cause.WAITED), _start(5.0, Cause.PREEMPTED)]
+    starts = [
+        _start(4.0),
+        _start(6.0),
+        _start(60.0, ReclaimCause.WAITED),
+        _start(5.0, ReclaimCause.PREEMPTED),
+    ]
     missed = counter.count(OBJECTIVE, starts, NOW_S)
     every = OBJECTIVE.model_copy(update={"causes": tuple(ReclaimCause)})
     waited = ObjectiveCounter().count(every, starts, NOW_S)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from policy.model import ReclaimCause
 from policy.records import CLUSTER, ELSEWHERE, Record
 from reconciler import reclaims as reclaims_module
 from reconciler.losses import EVICTED, FAILED, Loss
 from reconciler.reclaims import Reclaims
-from reconciler.service_starts import Cause, ServiceStart, ServiceWait
+from reconciler.service_starts import ServiceStart, ServiceWait
 from tests.support.builders import NOW_S, job, service, trainer
 
 WEB = replace(service("web-5d-abc", created_s=NOW_S - 2, nominated="n0"), owner_uid="web")
@@ -22,7 +23,7 @@ def _codes(records: list[tuple[str, Record]]) -> list[tuple[str, str]]:
 def test_a_trainer_on_a_nominated_node_was_preempted() -> None:
     """Its namespace does not learn for whom; the cluster's records say it."""
     reclaims = Reclaims()
-    wait = ServiceWait(WEB, Cause.PREEMPTED, NOW_S)
+    wait = ServiceWait(WEB, ReclaimCause.PREEMPTED, NOW_S)
     records = reclaims.observe({WEB.uid: wait}, [], [Loss(TRAINER, EVICTED)], NOW_S)
 
     assert _codes(records) == [("ml", "Preempted"), (CLUSTER, "Preempted")]
@@ -36,7 +37,7 @@ def test_a_victim_may_be_seen_before_the_nomination() -> None:
     reclaims = Reclaims()
     other = replace(TRAINER, uid="other", node="n9")
     first = reclaims.observe({}, [], [Loss(TRAINER, EVICTED), Loss(other, EVICTED)], NOW_S)
-    wait = ServiceWait(WEB, Cause.PREEMPTED, NOW_S + 1)
+    wait = ServiceWait(WEB, ReclaimCause.PREEMPTED, NOW_S + 1)
     second = reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 1)
     third = reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 4)
 
@@ -57,7 +58,7 @@ def test_a_trainer_that_fails_is_recorded_at_once() -> None:
 def test_a_burst_ends_when_no_service_of_it_waits() -> None:
     """Work lost and trainers are those that left for it; a long one is told now and then."""
     reclaims = Reclaims()
-    wait = ServiceWait(WEB, Cause.RELEASED, NOW_S)
+    wait = ServiceWait(WEB, ReclaimCause.RELEASED, NOW_S)
     reclaims.note_released("ml/net", 12.0, NOW_S - 0.1)
     assert reclaims.observe({WEB.uid: wait}, [], [], NOW_S) == []
     assert _codes(reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 31))[0] == (
@@ -92,7 +93,7 @@ def test_a_release_without_a_service_that_waits_is_no_burst() -> None:
 
     assert reclaims.observe({}, [], [], NOW_S) == []
     assert reclaims.observe({}, [], [], NOW_S + 60) == []
-    wait = ServiceWait(WEB, Cause.RELEASED, NOW_S + 61)
+    wait = ServiceWait(WEB, ReclaimCause.RELEASED, NOW_S + 61)
     reclaims.observe({WEB.uid: wait}, [], [], NOW_S + 61)
     (record, *_) = reclaims.observe({}, [], [], NOW_S + 70) or reclaims.observe(
         {}, [], [], NOW_S + 80
@@ -105,7 +106,9 @@ def test_a_record_names_a_bounded_number_of_services_and_jobs() -> None:
     reclaims = Reclaims()
     waits = {
         f"uid-{n}": ServiceWait(
-            replace(WEB, name=f"s{n}-x", uid=f"uid-{n}", owner_uid=f"o{n}"), Cause.RELEASED, NOW_S
+            replace(WEB, name=f"s{n}-x", uid=f"uid-{n}", owner_uid=f"o{n}"),
+            ReclaimCause.RELEASED,
+            NOW_S,
         )
         for n in range(100)
     }
@@ -138,7 +141,7 @@ def test_what_each_namespace_sees_costs_no_look_at_all_groups(
         for number in range(1000)
     ]
     reclaims = Reclaims()
-    waits = {pod.uid: ServiceWait(pod, Cause.RELEASED, NOW_S) for pod in pods}
+    waits = {pod.uid: ServiceWait(pod, ReclaimCause.RELEASED, NOW_S) for pod in pods}
     assert reclaims.observe(waits, [], [], NOW_S) == []
     records = dict(reclaims.observe(waits, [], [], NOW_S + 31))
 

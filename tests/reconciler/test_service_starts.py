@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kube.object_change import ObjectChange
+from policy.model import ReclaimCause
 from policy.snapshot import Constraints, Phase, Pod, Requirement
 from reconciler import service_starts
-from reconciler.service_starts import Cause, ServiceStart, ServiceStarts
+from reconciler.service_starts import ServiceStart, ServiceStarts
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 WAITING = service("web", created_s=NOW_S - 7)
@@ -28,7 +29,7 @@ def _starts(*states: Pod, released_after: int = 0) -> list[ServiceStart]:
     return seen
 
 
-def _timed(starts: list[ServiceStart]) -> list[tuple[Cause, float]]:
+def _timed(starts: list[ServiceStart]) -> list[tuple[ReclaimCause, float]]:
     return [(start.cause, start.seconds) for start in starts]
 
 
@@ -37,21 +38,21 @@ def test_a_service_is_timed_from_its_creation_until_it_runs() -> None:
     bound = replace(WAITING, node="n0")
 
     assert _starts(WAITING, bound) == []
-    assert _timed(_starts(WAITING, bound, RUNNING)) == [(Cause.FREE, 7.0)]
+    assert _timed(_starts(WAITING, bound, RUNNING)) == [(ReclaimCause.FREE, 7.0)]
 
 
 @pytest.mark.parametrize(
     ("states", "released_after", "cause"),
     [
-        ((WAITING, RUNNING), 0, Cause.FREE),
-        ((WAITING, REFUSED, RUNNING), 0, Cause.WAITED),
-        ((REFUSED, RUNNING), 1, Cause.RELEASED),
-        ((WAITING, NOMINATED, REFUSED, RUNNING), 0, Cause.PREEMPTED),
-        ((NOMINATED, RUNNING), 1, Cause.PREEMPTED),
+        ((WAITING, RUNNING), 0, ReclaimCause.FREE),
+        ((WAITING, REFUSED, RUNNING), 0, ReclaimCause.WAITED),
+        ((REFUSED, RUNNING), 1, ReclaimCause.RELEASED),
+        ((WAITING, NOMINATED, REFUSED, RUNNING), 0, ReclaimCause.PREEMPTED),
+        ((NOMINATED, RUNNING), 1, ReclaimCause.PREEMPTED),
     ],
 )
 def test_the_cause_is_the_last_that_it_needed(
-    states: tuple[Pod, ...], released_after: int, cause: Cause
+    states: tuple[Pod, ...], released_after: int, cause: ReclaimCause
 ) -> None:
     """Releases of EDL, and then preemptions by kube-scheduler where these were not enough."""
     assert [start.cause for start in _starts(*states, released_after=released_after)] == [cause]
@@ -61,7 +62,7 @@ def test_a_start_within_one_batch_of_changes_counts() -> None:
     """The newest change alone arrives: from waiting to running."""
     change = {RUNNING.uid: ObjectChange(NOMINATED, RUNNING)}
 
-    assert _timed(ServiceStarts().observe(change, NOW_S)) == [(Cause.PREEMPTED, 7.0)]
+    assert _timed(ServiceStarts().observe(change, NOW_S)) == [(ReclaimCause.PREEMPTED, 7.0)]
 
 
 @pytest.mark.parametrize(

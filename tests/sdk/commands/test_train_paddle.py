@@ -3,16 +3,14 @@
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from tests.sdk.commands.calls import ROOT, assert_predicts_as_well, call_edl
 from tests.sdk.support.trainers import Job
 
-ROOT = Path(__file__).parents[3]
 PADDLE = Path(os.environ.get("EDL_PADDLE_PYTHON") or ROOT / "build/paddle/bin/python")
 """An interpreter that has paddlepaddle; too large for the tools of this project."""
 DIGITS = ROOT / "examples/models/digits.py"
@@ -27,32 +25,10 @@ pytestmark = [
 Edl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The examples' data."""
-    folder = tmp_path_factory.mktemp("data")
-    program = [sys.executable, str(ROOT / "examples/models/make_data.py"), str(folder)]
-    subprocess.run(program, check=True, timeout=60, capture_output=True)  # noqa: S603 - our own program
-    return folder
-
-
 @pytest.fixture
 def edl(tmp_path: Path) -> Edl:
     """Calls `edl`, with trainers that have PaddlePaddle, and waits for its end."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
-
-    def call(*words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, "-m", "edl", *words, "--python", str(PADDLE)],
-            capture_output=True,
-            text=True,
-            timeout=230,
-            check=False,
-            cwd=tmp_path,
-            env={**environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        )
-
-    return call
+    return lambda *words: call_edl(tmp_path, *words, "--python", str(PADDLE))
 
 
 @pytest.fixture
@@ -89,7 +65,7 @@ def test_digits_are_learned(job: Job, data: Path, tmp_path: Path) -> None:
 
     assert code == 0, text
     assert _accuracy(trained.text) > 0.6
-    _predicts_as_well(tmp_path / "prediction/all.npz", test, _accuracy(trained.text))
+    assert_predicts_as_well(tmp_path / "prediction/all.npz", test, _accuracy(trained.text))
 
 
 @pytest.mark.soak
@@ -107,13 +83,7 @@ def test_digits_are_learned_while_trainers_join_and_leave(
     assert done.returncode == 0, done.stdout
     assert _accuracy(done.stdout.splitlines()[-1]) > 0.85
     assert predicted.returncode == 0, predicted.stdout
-    _predicts_as_well(tmp_path / "all.npz", test, _accuracy(done.stdout.splitlines()[-1]))
-
-
-def _predicts_as_well(outputs: Path, test: Path, accuracy: float) -> None:
-    with np.load(outputs) as archive, np.load(test) as test_data:
-        right = (archive["digit"] == test_data["labels"]).mean()
-    assert right == pytest.approx(accuracy, abs=1e-3)
+    assert_predicts_as_well(tmp_path / "all.npz", test, _accuracy(done.stdout.splitlines()[-1]))
 
 
 @pytest.mark.soak

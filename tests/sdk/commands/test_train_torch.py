@@ -3,14 +3,14 @@
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.sdk.commands.calls import ROOT, assert_predicts_as_well, call_edl
+
 TORCH = Path(os.environ.get("EDL_TORCH_PATH") or ROOT / "build/torch")
 DIGITS = ROOT / "examples/models/digits_torch.py"
 
@@ -24,33 +24,10 @@ pytestmark = [
 Edl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The examples' data."""
-    folder = tmp_path_factory.mktemp("data")
-    program = [sys.executable, str(ROOT / "examples/models/make_data.py"), str(folder)]
-    subprocess.run(program, check=True, timeout=60, capture_output=True)  # noqa: S603 - our own program
-    return folder
-
-
 @pytest.fixture
 def edl(tmp_path: Path) -> Edl:
     """Calls `edl` where torch can be imported, and waits for its end."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
-    environ |= {"TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TORCH)}
-
-    def call(*words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, "-m", "edl", *words],
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-            cwd=tmp_path,
-            env=environ,
-        )
-
-    return call
+    return partial(call_edl, tmp_path, PYTHONPATH=str(TORCH))
 
 
 def _train(data: Path, *words: str) -> list[str]:
@@ -75,17 +52,15 @@ def _is_exact(text: str, epochs: int) -> bool:
 def test_digits_are_learned_and_predicted(edl: Edl, data: Path, tmp_path: Path) -> None:
     """By one trainer; predictions of the exported model are as good as the evaluation."""
     trained = edl(*_train(data, "--epochs", "5", "--export", "model", "-n", "1"))
-    test = f"{data}/digits-test.npz"
-    words = ("--data", test, "--model", "model", "--output", "out", "--join", "all.npz")
+    test = data / "digits-test.npz"
+    words = ("--data", str(test), "--model", "model", "--output", "out", "--join", "all.npz")
     predicted = edl("predict", str(DIGITS), *words, "-n", "1")
 
     assert trained.returncode == 0, trained.stdout + trained.stderr
     assert _is_exact(trained.stdout + trained.stderr, 5), trained.stderr
     assert _accuracy(trained.stdout) > 0.6
     assert predicted.returncode == 0, predicted.stdout + predicted.stderr
-    with np.load(tmp_path / "all.npz") as archive, np.load(test) as test_data:
-        right = (archive["digit"] == test_data["labels"]).mean()
-    assert right == pytest.approx(_accuracy(trained.stdout), abs=1e-3)
+    assert_predicts_as_well(tmp_path / "all.npz", test, _accuracy(trained.stdout))
 
 
 @pytest.mark.soak

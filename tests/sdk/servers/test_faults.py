@@ -1,7 +1,7 @@
 """Parameter servers that die, lose answers, come back; in this process, with a master in memory."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,6 @@ from tests.sdk.support.loops import until
 from tests.sdk.support.master_server import Server
 
 RATE = 0.05
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Iterator[RunningServers]:
-    """Two servers of one job, in one folder."""
-    running = RunningServers(tmp_path / "servers", 2)
-    yield running
-    running.stop()
 
 
 def plane(**options: Any) -> edl.Dataset:

@@ -1,8 +1,7 @@
 """What servers that go back to a checkpoint cost, batch by batch: nothing is lost without a count."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,14 +22,6 @@ from tests.sdk.support.loops import until
 from tests.sdk.support.master_server import Handler, Server
 
 BATCHES = 60
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Iterator[RunningServers]:
-    """Two servers of one job, in one folder."""
-    running = RunningServers(tmp_path / "servers", 2)
-    yield running
-    running.stop()
 
 
 def again(*which: RunningServer) -> None:

@@ -102,15 +102,15 @@ class Fields:
         value = self._take(name)
         return default if value is None else whole_number(self.at(name), value, least)
 
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        """A truth value.
+    def flag(self, name: str) -> bool:
+        """A truth value; false where there is none.
 
         Raises:
             SettingError: It is neither true nor false.
         """
         value = self._take(name)
         if value is None:
-            return default
+            return False
         if not isinstance(value, bool):
             raise SettingError(f"{self.at(name)} is {_shown(value)}: write true or false")
         return value
