@@ -152,10 +152,13 @@ class Quotas:
     def lends(self, giver: Job, job: Job, freed: Resources) -> bool:
         """Whether the queue of `giver` may give so much to a job of another one that would borrow it.
 
-        Only of what it borrows itself.
+        Only of what it borrows itself. One without a nominal quota borrows nothing and gives nothing:
+        growth would give it back before any job borrows.
         """
-        if giver.queue == job.queue or not self.borrowing.covers(giver.queue):
+        if giver.queue == job.queue:
             return True
+        if not self.borrowing.covers(giver.queue):
+            return False
         return self.borrowing.keeps_nominal(giver.queue, job.requests, freed)
 
     def lack(self, job: Job, count: int, servers: int = 0) -> Figures:

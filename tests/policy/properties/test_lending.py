@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policy import ceilings
 from policy.live_trainers import is_surplus
-from policy.model import Policy, Reserve
+from policy.model import Policy, Reserve, Stability
 from policy.planner import plan
 from policy.queue_model import Queue
 from policy.reasons import Reason
@@ -77,6 +77,42 @@ def test_only_surplus_of_borrowers_is_returned(case: Case) -> None:
         if release.reason is Reason.SHARE_RETURNED:
             assert is_surplus(state.pods[release.uid])
             assert borrowing.borrowed(state.jobs[release.job].queue, ["cpu"])
+
+
+@CALM
+@given(
+    priority=st.integers(0, 1),
+    others_priority=st.integers(0, 1),
+    cpus=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    capacity=st.integers(8, 20),
+    named=st.booleans(),
+)
+def test_nothing_goes_round_between_borrowers_and_queues_that_do_not_lend(
+    priority: int, others_priority: int, cpus: tuple[int, int], capacity: int, named: bool
+) -> None:
+    """A job of no queue, or of one without a nominal quota, gives nothing to a job that would borrow.
+
+    Growth serves it first, so what it gave would come back, and go again.
+    """
+    lender = Queue(name="lender", namespaces=("*",), nominal_quota={"cpu": "30"})
+    borrower = Queue(
+        name="b", namespaces=("*",), nominal_quota={"cpu": str(cpus[0])}, priority=priority
+    )
+    other = Queue(name="c", namespaces=("*",), priority=others_priority)
+    policy = Policy(
+        reserve=Reserve(max_load={}),
+        stability=Stability(gain_threshold=0.0),
+        queues=(lender, borrower, other),
+    )
+    jobs = [
+        job("borrower", 1, 10, cpu=cpus[0], queue="b"),
+        job("other", 1, 10, cpu=cpus[1], queue="c" if named else ""),
+    ]
+    cluster = Cluster([node("n0", capacity)], jobs)
+    cluster.settle(policy, 20)
+
+    assert cluster.round(policy).empty
+    assert cluster.stopped == 0
 
 
 @CALM
