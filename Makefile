@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,6 +159,12 @@ e2e-cert-manager: install ## have a real cert-manager issue and renew the extend
 
 e2e-torch: install torch ## train in PyTorch on a real node through a burst of services (3 minutes)
 	$(BIN)/python -m pytest e2e/test_torch.py -m torch -o faulthandler_timeout=2000
+
+e2e-upgrade: install ## upgrade EDL in a cluster from the last release, in bursts, with running jobs (4 minutes)
+	$(BIN)/python -m pytest e2e/test_in_cluster_upgrade.py -m upgrade -o faulthandler_timeout=2000
+
+installation: install ## measure servers' starts, first jobs, an update in bursts, and the demo with EDL in the cluster (20 minutes)
+	$(BIN)/python -m e2e.installation $(foreach part,$(PART),--only $(part))
 
 demo: install ## show a burst of services, live, on a real local Kubernetes (SCHEDULING=without-extender|own-scheduler IN_CLUSTER=1 OVERCOMMIT=1.5)
 	$(BIN)/python -m e2e.demo $(if $(SCHEDULING),--scheduling $(SCHEDULING)) $(if $(IN_CLUSTER),--in-cluster) $(if $(OVERCOMMIT),--overcommit $(OVERCOMMIT))

@@ -24,7 +24,7 @@ from e2e import commands, rights, scheduling
 from e2e.cluster import build
 from e2e.cluster.components import SchedulerOptions
 from e2e.cluster.local import Cluster, running
-from e2e.cluster.machine import image, python_image, server_image
+from e2e.cluster.machine import image, needs, python_image, server_image
 from e2e.cluster.toolchain import DEPLOYMENT_TOOLS, DNS, HELM
 from e2e.control_plane import EdlControlPlane
 from e2e.environment import Environment, PodHistory
@@ -33,7 +33,7 @@ from kube import request
 from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError
-from kube.request import NAMESPACES, SECRETS, SERVICES
+from kube.request import NAMESPACES
 from policy.names import SYSTEM_NAMESPACE
 from runtime import extender_tls
 
@@ -44,6 +44,7 @@ Printer = Callable[[str], None]
 _ROOT = Path(__file__).parents[1]
 CHART = _ROOT / "deploy" / "chart"
 REPOSITORY, TAG = "edl.local/edl", "1"
+_THIS_TREE: Mapping[str, Path] = {TAG: _ROOT}
 TRAINER_IMAGE = "edl.local/trainer:1"
 FIRST_JOB_S = 60.0
 """From the first command to a running job, on two cores that do nothing else."""
@@ -110,29 +111,45 @@ class BareCluster:
         """Replaces the pods of servers as an admin would, all at a time; returns when the new ones are ready."""
         names = [f"deployment/edl-{server}" for server in servers]
         self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", *names)
-        for name in names:
-            self.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "status", name, "--timeout=400s")
+        self.wait_rolled_out(*servers)
+
+    def wait_rolled_out(self, *servers: str) -> None:
+        """Waits until the pods of servers are those of their newest Deployments, and ready."""
+        for server in servers:
+            words = ("rollout", "status", f"deployment/edl-{server}", "--timeout=400s")
+            self.kubectl("-n", SYSTEM_NAMESPACE, *words)
 
     def admin(self, *words: str) -> str:
         """Runs `python -m admin` as an administrator; what it printed."""
         command = [sys.executable, "-m", "admin", "--kubectl", str(self.cluster.kubectl), *words]
         return self._run(command, "")
 
-    def register_extender(self) -> None:
-        """Restarts kube-scheduler with the extender's entries, as docs/install.md says for way (a)."""
-        with contextlib.closing(Client(load(self.cluster.admin), user_agent="edl-e2e")) as api:
-            name = extender_tls.SECRET
-            secret = orjson.loads(api.send(request.get(SECRETS, SYSTEM_NAMESPACE, name)))
-            name = extender_tls.SERVICE
-            service = orjson.loads(api.send(request.get(SERVICES, SYSTEM_NAMESPACE, name)))
+    def extender_address(self) -> str:
+        """The address of the extender's Service."""
+        words = ("get", "service", extender_tls.SERVICE, "-o", "jsonpath={.spec.clusterIP}")
+        return self.kubectl("-n", SYSTEM_NAMESPACE, *words).strip()
+
+    def register_extender(self, certificates: Path | None = None) -> None:
+        """Restarts kube-scheduler with the extender's entries, as docs/install.md says for way (a).
+
+        Args:
+            certificates: A folder with kube-scheduler's; None for those that the webhook has made.
+        """
+        tls = certificates or self._made_certificates()
+        url = f"https://{self.extender_address()}:8443"
+        mode = scheduling.SchedulingMode.EXTENDER
+        options = SchedulerOptions(scheduling.cluster_scheduler(mode, url, tls))
+        self.cluster.configure_scheduler(options)
+
+    def _made_certificates(self) -> Path:
+        """A folder with the certificates of kube-scheduler, from the webhook's Secret."""
+        words = ("get", "secret", extender_tls.SECRET, "-o", "json")
+        secret = orjson.loads(self.kubectl("-n", SYSTEM_NAMESPACE, *words))
         tls = self.directory / "extender-tls"
         tls.mkdir(exist_ok=True)
         for file in ("ca.crt", "client.crt", "client.key"):
             (tls / file).write_bytes(base64.b64decode(secret["data"][file]))
-        url = f"https://{service['spec']['clusterIP']}:8443"
-        mode = scheduling.SchedulingMode.EXTENDER
-        options = SchedulerOptions(scheduling.cluster_scheduler(mode, url, tls))
-        self.cluster.configure_scheduler(options)
+        return tls
 
     def logs(self) -> str:
         """The end of every server's log, for a failed journey."""
@@ -194,18 +211,39 @@ def edl_beside_played_nodes(directory: Path, *, real_nodes: int = 1) -> Iterator
         directory: Gets the files.
         real_nodes: For EDL; 2 for two replicas on different ones.
     """
-    skip_unless_able()
-    archive = server_image.build(directory / "edl.tar", f"{REPOSITORY}:{TAG}")
+    with nodes_for_servers(directory, real_nodes=real_nodes) as bare:
+        bare.kubectl("apply", "-k", str(bare.overlay(KWOK)))
+        bare.wait_available()
+        bare.register_extender()
+        bare.restart("reconciler")  # it looks for the extender's entries at its start
+        yield bare
+
+
+@contextmanager
+def nodes_for_servers(
+    directory: Path, *, real_nodes: int = 1, trees: Mapping[str, Path] = _THIS_TREE
+) -> Iterator[BareCluster]:
+    """Real nodes with images of EDL, and no EDL, in a cluster without a DNS.
+
+    Args:
+        directory: Gets the files.
+        real_nodes: How many.
+        trees: Tag of an image -> the tree whose servers are in it.
+
+    Raises:
+        ClusterError: this machine cannot run containers.
+    """
+    needs.find()
+    images = [
+        server_image.build(directory / f"edl-{tag}.tar", f"{REPOSITORY}:{tag}", root)
+        for tag, root in trees.items()
+    ]
     try:
-        with running(directory / "cluster", real_nodes=real_nodes, images=[archive]) as cluster:
-            bare = BareCluster(cluster, directory)
-            bare.kubectl("apply", "-k", str(bare.overlay(KWOK)))
-            bare.wait_available()
-            bare.register_extender()
-            bare.restart("reconciler")  # it looks for the extender's entries at its start
-            yield bare
+        with running(directory / "cluster", real_nodes=real_nodes, images=images) as cluster:
+            yield BareCluster(cluster, directory)
     finally:
-        archive.unlink()
+        for archive in images:
+            archive.unlink()
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -40,7 +39,8 @@ from e2e.in_cluster import (
 )
 from e2e.reader import failed_commands
 from e2e.scheduling import OWN, OWN_SCHEDULER, SchedulingMode
-from e2e.waiting import until, until_true
+from e2e.server_starts import READY_S, addresses, restarted
+from e2e.waiting import until
 from kube import request
 from kube.request import JOBS, PODS, SECRETS
 from policy.model import VERSION
@@ -49,7 +49,6 @@ from runtime import certs, clock
 from webhook import certificates
 from webhook.certificates import CertificateSet
 
-READY_S = 3.0
 REQUESTED_MIB = {"webhook": 128, "extender": 256, "reconciler": 256}
 TESTED = {"edl-webhook", "edl-extender"}
 pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.timeout(900)]  # the first run builds
@@ -277,16 +276,6 @@ def test_the_accounts_have_the_rights_that_they_use(
     assert {str(right) for right in unused} == set()
 
 
-_STARTED = (
-    "import glob, time\n"
-    "up = float(open('/proc/uptime').read().split()[0])\n"
-    "ticks = int(open('/proc/1/stat').read().rpartition(')')[2].split()[19])\n"
-    "stats = [open(path).read().rpartition(')')[2].split() for path in glob.glob('/proc/[0-9]*/stat')]\n"
-    "print(time.time() - up + ticks / 100, sum(int(n) for s in stats for n in s[11:13]) / 100)\n"
-)
-"""Prints when the first process of a container was started, in seconds since the epoch, and CPU seconds of all."""
-
-
 _MEMORY = (
     "import glob, os\n"
     "paths = set(glob.glob('/proc/[0-9]*/smaps_rollup')) - {f'/proc/{os.getpid()}/smaps_rollup'}\n"
@@ -296,48 +285,18 @@ _MEMORY = (
 """Prints the KiB of all processes of a container but its own."""
 
 
-def _addresses(environment: Environment, server: str) -> dict[str, str]:
-    """Name -> address of a server's pods that have one and stay."""
-    page = environment.send(request.list_page(PODS, SYSTEM_NAMESPACE))
-    return {
-        pod["metadata"]["name"]: pod["status"]["podIP"]
-        for pod in page["items"]
-        if pod["metadata"]["labels"].get("app.kubernetes.io/name") == f"edl-{server}"
-        and pod["status"].get("podIP")
-        and not pod["metadata"].get("deletionTimestamp")
-    }
-
-
-def _is_ready(address: str) -> bool:
-    with contextlib.suppress(urllib3.exceptions.HTTPError):
-        url = f"http://{address}:8080/readyz"
-        return urllib3.request("GET", url, timeout=1.0, retries=False).status == HTTPStatus.OK
-    return False
-
-
 @pytest.mark.parametrize("server", COMPONENTS)
 def test_a_new_pod_of_a_server_is_ready_soon(
     bare: BareCluster, environment: Environment, server: str, report: Printer
 ) -> None:
     """Within three seconds of its first instruction, on a machine that does nothing else."""
     machine_is_busy = is_busy()
-    before = _addresses(environment, server)
-    words = ("delete", "pod", min(before), "--wait=false")
-    bare.kubectl("-n", SYSTEM_NAMESPACE, *words)
-    ((name, address),) = until(
-        "there is a new one",
-        lambda: [item for item in _addresses(environment, server).items() if item[0] not in before],
-        bool,
-        WAIT_S,
+    start = restarted(bare, environment, server)
+    report(
+        f"{server} is ready {start.ready_s:.2f} s after its start, with {start.cpu_s:.2f} s of CPU"
     )
-    until_true(lambda: _is_ready(address), WAIT_S)
-    ready_s = clock.epoch_s()
-    text = bare.kubectl("-n", SYSTEM_NAMESPACE, "exec", name, "--", "python", "-c", _STARTED)
-    started_s, cpu_s = map(float, text.split())
-    took_s = ready_s - started_s
-    report(f"{server} is ready {took_s:.2f} s after its start, and has used {cpu_s:.2f} s of CPU")
 
-    assert took_s < READY_S or machine_is_busy
+    assert start.ready_s < READY_S or machine_is_busy
 
 
 def test_servers_use_less_than_they_request(
@@ -348,7 +307,7 @@ def test_servers_use_less_than_they_request(
         name: int(bare.kubectl("-n", SYSTEM_NAMESPACE, "exec", name, "--", "python", "-c", _MEMORY))
         >> 10
         for server in COMPONENTS
-        for name in _addresses(environment, server)
+        for name in addresses(environment, server)
     }
     report("; ".join(f"{name}: {mib} MiB" for name, mib in sorted(used_mib.items())))
 

@@ -166,9 +166,9 @@ def _libraries(entries: Sequence[Entry]) -> dict[str, Path]:
     return {path: Path(path) for path in libraries if "site-packages" not in path}
 
 
-def project_packages() -> Iterator[Entry]:
-    """This tree's packages, as they are now, and the SDK."""
-    for init in [*ROOT.glob("*/__init__.py"), *(ROOT / "sdk" / "src").glob("*/__init__.py")]:
+def project_packages(root: Path = ROOT) -> Iterator[Entry]:
+    """The packages of this tree or another, as they are now, and the SDK."""
+    for init in [*root.glob("*/__init__.py"), *(root / "sdk" / "src").glob("*/__init__.py")]:
         package = init.parent
         if package.name not in ("tests", "e2e", "bench"):
             for path in package.rglob("*.py"):

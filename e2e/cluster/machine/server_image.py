@@ -28,27 +28,28 @@ _TAG = sys.implementation.cache_tag
 _PIN = re.compile(r"^([a-z0-9-]+==[^\\\n]+)", re.MULTILINE)
 
 
-def build(target: Path, name: str) -> Path:
+def build(target: Path, name: str, root: Path = ROOT) -> Path:
     """Writes the image.
 
     Args:
         target: The tar file.
         name: With registry and tag, as manifests name it.
+        root: The tree whose servers are in it; the packages are those of this tree's lock.
 
     Raises:
         ClusterError: an installed package has another version than the lock; says which.
         OSError: a file cannot be read, or the disk is full.
     """
-    return write(target, name, layers(), SETTINGS)
+    return write(target, name, layers(root), SETTINGS)
 
 
-def layers() -> list[list[Entry]]:
+def layers(root: Path = ROOT) -> list[list[Entry]]:
     """What is in it: the interpreter with the locked packages, and the project.
 
     Raises:
         ClusterError: see `build`.
     """
-    return [base(packages(LOCK.read_text(encoding="utf-8"))), [*_compiled()]]
+    return [base(packages(LOCK.read_text(encoding="utf-8"))), [*_compiled(root)]]
 
 
 def packages(lock: str) -> list[str]:
@@ -71,12 +72,12 @@ def packages(lock: str) -> list[str]:
     return [pin.name for pin in needed]
 
 
-def _compiled() -> Iterator[Entry]:
-    """The project's packages with their byte code, which stays valid whatever the files' times."""
+def _compiled(root: Path) -> Iterator[Entry]:
+    """A tree's packages with their byte code, which stays valid whatever the files' times."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     with tempfile.TemporaryDirectory() as place:
         draft = Path(place, "code.pyc")
-        for entry in project_packages():
+        for entry in project_packages(root):
             source = Path(entry.path)
             if source.relative_to(APP).parts[0] == _SDK or not isinstance(entry.content, Path):
                 continue

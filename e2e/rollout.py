@@ -1,0 +1,112 @@
+"""Bursts of services in a cluster where EDL's servers are pods, and admission while these are replaced.
+
+The load is on nodes that kwok plays, beside the real ones of EDL.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from e2e import workload
+from e2e.cluster.nodes import node
+from e2e.environment import NODE_COUNT, SLOTS, Environment, IsolatedNamespace
+from e2e.faults import live_ids
+from e2e.in_cluster import SLEEP, elastic_job, is_refused
+from e2e.waiting import until
+from kube import request
+from kube.request import JOBS, NODES
+
+SERVICES = 40
+IN_TIME_S = 60.0
+JOBS_OF_BURSTS = ("one", "two")
+_BACK_S = 90.0
+_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update of the servers did to bursts and to admission.
+
+    Attributes:
+        bursts_s: Seconds until the services of each burst ran.
+        refused: Wrong Jobs that were refused meanwhile.
+        accepted: Wrong Jobs that were not: nobody reviewed them.
+    """
+
+    bursts_s: tuple[float, ...]
+    refused: int
+    accepted: int
+
+
+def create_played_nodes(environment: Environment) -> None:
+    """Creates nodes for the load, beside the real ones of EDL, and the class of services."""
+    environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
+    for number in range(NODE_COUNT):
+        environment.send(request.create(NODES, None, node(f"node-{number:03}")))
+
+
+def burst(
+    namespace: IsolatedNamespace,
+    jobs: tuple[str, ...] = JOBS_OF_BURSTS,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> float:
+    """Seconds until the services of a burst run; afterwards the jobs have the room again.
+
+    Args:
+        namespace: Where.
+        jobs: All that are there, which fill the cluster together.
+        meanwhile: Called once the services are wanted; the time counts from its end.
+    """
+    namespace.services(SERVICES)
+    meanwhile()
+    took_s = namespace.wait_services(SERVICES, IN_TIME_S)
+    ids = live_ids(namespace)
+    assert len(ids) == len(set(ids))
+    namespace.services(0)
+    wait_full(namespace, jobs)
+    return took_s
+
+
+def wait_full(namespace: IsolatedNamespace, jobs: tuple[str, ...]) -> None:
+    """Waits until the trainers of jobs fill the cluster together."""
+    until(
+        "the jobs fill the cluster",
+        lambda: sum(namespace.running(job) for job in jobs),
+        lambda count: count == SLOTS,
+        _BACK_S,
+    )
+
+
+def bursts_during(
+    namespace: IsolatedNamespace,
+    replace_servers: Callable[[], None],
+    jobs: tuple[str, ...] = JOBS_OF_BURSTS,
+) -> Update:
+    """Replaces servers, with one burst after another meanwhile, and wrong Jobs all the time.
+
+    Args:
+        namespace: Where jobs fill the cluster.
+        replace_servers: Returns when all new servers are ready.
+        jobs: As for `burst`.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        updating = pool.submit(replace_servers)
+        reviews = pool.submit(_admissions, namespace, updating)
+        bursts_s = [burst(namespace, jobs)]
+        while not updating.done():
+            bursts_s.append(burst(namespace, jobs))
+        updating.result()
+        accepted, refused = reviews.result()
+    return Update(tuple(bursts_s), refused, accepted)
+
+
+def _admissions(namespace: IsolatedNamespace, updating: Future[None]) -> tuple[int, int]:
+    """(accepted, refused) of wrong Jobs until the update is done."""
+    wrong = dict(elastic_job("wrong", 4, 2, "100m", SLEEP))
+    create = replace(request.create(JOBS, namespace.name, wrong), query=(("dryRun", "All"),))
+    results = []
+    while not updating.done():
+        results.append(is_refused(namespace.environment, create))
+        time.sleep(_PAUSE_S)
+    return results.count(False), results.count(True)
