@@ -34,6 +34,9 @@ _FIXED = {
 _REPLICATED = ("webhook", "reconciler")
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _SETTINGS = "Its settings, in the words of its flags; those left out have their defaults."
+_HOST, _PART = r"[a-z0-9]+([.-]+[a-z0-9]+)*(:[0-9]+)?", r"[a-z0-9]+([._-]+[a-z0-9]+)*"
+_REPOSITORY = rf"^(({_HOST}/)?{_PART}(/{_PART})*)?$"
+"""A colon is in front of a port only: behind the last slash it would begin a tag."""
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 _README = """\
 # The chart of EDL
@@ -75,12 +78,22 @@ class Resources(_Values):
 class Image(_Values):
     """The image of all servers, of masters and of parameter servers."""
 
-    repository: Annotated[str, Field(pattern=r"^[a-z0-9]+([._/:-]+[a-z0-9]+)*$")] = "edl"
-    """Where you have pushed it, without a tag."""
+    repository: Annotated[str, Field(pattern=_REPOSITORY)] = ""
+    """Where you have pushed it, without a tag; there is no default."""
     tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")] = "0.1.0"
     """Its tag; unused with a digest."""
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
     """Its digest, which a registry cannot exchange, such as sha256:...; "" for the tag."""
+
+
+class Toleration(_Values):
+    """A taint that does not keep the servers away (core/v1)."""
+
+    key: str = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: str = ""
+    effect: Literal["", "NoExecute", "NoSchedule", "PreferNoSchedule"] = ""
+    toleration_seconds: int = 0
 
 
 class Server(_Values):
@@ -176,7 +189,7 @@ class ChartValues(_Values):
     )
     node_selector: dict[str, str]
     """Labels of the nodes that all servers run on."""
-    tolerations: list[dict[str, Any]]
+    tolerations: list[Toleration]
     """Taints of nodes that do not keep the servers away."""
     affinity: dict[str, Any]
     """More of what decides about their nodes."""
@@ -217,12 +230,16 @@ def _walk(item: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
 
 
 def _usable(part: dict[str, Any]) -> dict[str, Any]:
-    """Titles say nothing, defaults are the base's, and paths are texts."""
+    """Titles say nothing, defaults are the base's, paths are texts, and with a null Helm takes a value away."""
     cleaned = {key: value for key, value in part.items() if key not in ("required", "default")}
     if isinstance(cleaned.get("title"), str):
         del cleaned["title"]
     if cleaned.get("format") == "path":
         del cleaned["format"]
+    kinds = cleaned.get("anyOf", [])
+    if len(kinds) == 2 and kinds[1] == {"type": "null"}:  # noqa: PLR2004 - it may be left out
+        del cleaned["anyOf"]
+        cleaned |= kinds[0]
     return cleaned
 
 

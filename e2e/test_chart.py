@@ -21,6 +21,8 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
 CHART = DEPLOY / "chart"
 _COMMAND_S = 60.0
 _OVERLAYS = ("single-node", "high-availability", "kwok")
+_IMAGE = ("--set-json", 'image.repository="edl"')
+"""As `deploy/base` has it; the chart has no default."""
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -52,10 +54,13 @@ def template(helm: Run) -> Run:
     """Renders the chart with these flags."""
 
     def render(
-        *words: str, namespace: str = "edl-system", chart: Path = CHART
+        *words: str,
+        namespace: str = "edl-system",
+        chart: Path = CHART,
+        image: tuple[str, ...] = _IMAGE,
     ) -> "subprocess.CompletedProcess[str]":
         version = ("--kube-version", recipe().kubernetes)
-        return helm("template", "edl", str(chart), "-n", namespace, *version, *words)
+        return helm("template", "edl", str(chart), "-n", namespace, *version, *image, *words)
 
     return render
 
@@ -197,7 +202,10 @@ def _set(key: str, value: object) -> str:
         ("reconciler.settings.leaseSeconds", "long", "/reconciler/settings/leaseSeconds"),
         ("reconciler.settings.kubeconfig", "/x", "'kubeconfig'"),
         ("extender.resources.limits.memory", "1 GB", "/extender/resources/limits/memory"),
+        ("extender.resources.requests.cpu", "lots", "/extender/resources/requests/cpu"),
         ("image.digest", "sha256:1", "/image/digest"),
+        ("image.repository", "registry.example/edl:1", "/image/repository"),
+        ("tolerations", [{"key": "a", "operator": "Exist"}], "/tolerations/0/operator"),
         ("spread", "never", "/spread"),
         ("namespaces", ["ML"], "/namespaces/0"),
         ("namespaces", ["ml", "ml"], "/namespaces"),
@@ -236,4 +244,43 @@ def test_an_archive_for_a_registry_renders_the_same(
     assert packed.returncode == 0, packed.stderr
     (archive,) = tmp_path.glob("*.tgz")
 
-    assert template(chart=archive).stdout == template().stdout
+    rendered = template(chart=archive)
+
+    assert rendered.returncode == 0, rendered.stderr
+    assert rendered.stdout == template().stdout
+
+
+def test_an_image_has_to_be_named(template: Run) -> None:
+    """Else nodes would ask a public registry for somebody's `edl`, and the installation would stop half-way."""
+    done = template(image=())
+
+    assert done.returncode != 0
+    assert not done.stdout.strip()
+    assert "such as --set image.repository=registry.example/edl" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("repository", "image"),
+    [
+        ("localhost:5000/team/edl", "localhost:5000/team/edl:0.1.0"),
+        ("registry.example:443/a_b/edl-1", "registry.example:443/a_b/edl-1:0.1.0"),
+    ],
+)
+def test_a_registry_may_have_a_port(template: Run, repository: str, image: str) -> None:
+    """A colon is refused where a tag would follow it."""
+    done = template("--set", f"image.repository={repository}")
+
+    assert done.returncode == 0, done.stderr
+    assert f"image: {image}\n" in done.stdout
+
+
+def test_an_older_kubernetes_is_refused(helm: Run) -> None:
+    """With both versions in the line."""
+    words = ("template", "edl", str(CHART), "-n", "edl-system", *_IMAGE, "--kube-version", "1.34.9")
+    done = helm(*words)
+
+    assert done.returncode != 0
+    assert (
+        "requires kubeVersion: >=1.35.0-0 which is incompatible with Kubernetes v1.34.9"
+        in done.stderr
+    )

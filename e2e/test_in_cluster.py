@@ -22,9 +22,11 @@ from e2e import documented, rights, scheduling
 from e2e.cluster.components import SchedulerOptions
 from e2e.environment import Environment, IsolatedNamespace
 from e2e.in_cluster import (
+    CHART,
     COMPONENTS,
     FIRST_JOB_S,
     NAMESPACE,
+    REPOSITORY,
     SCHEDULER_IMAGE,
     SLEEP,
     WAIT_S,
@@ -148,6 +150,13 @@ def test_a_mistake_is_refused_through_the_service(bare: BareCluster) -> None:
     """The API server finds the webhook by its Service, with the bundle that the webhook published."""
     with pytest.raises(AssertionError, match="min must not exceed max"):
         bare.apply(elastic_job("wrong", 4, 2, "100m", SLEEP))
+
+
+def test_the_chart_leaves_what_kustomize_has_installed(bare: BareCluster) -> None:
+    """Helm would stop half-way, at the first object that is not its own."""
+    words = ("--namespace", SYSTEM_NAMESPACE, "--set", f"image.repository={REPOSITORY}")
+    with pytest.raises(AssertionError, match=r"another EDL is installed \(without Helm\)"):
+        bare.helm("install", "edl", str(CHART), *words)
 
 
 def test_kube_scheduler_asks_the_extender_at_its_service(

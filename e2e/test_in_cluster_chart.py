@@ -79,6 +79,15 @@ def test_two_commands_lead_to_a_running_job(
     assert took_s < FIRST_JOB_S or machine_is_busy, bare.logs()
 
 
+def test_a_second_release_is_refused(bare: BareCluster) -> None:
+    """Before any of its objects is there; the line says what is."""
+    before = bare.kubectl("get", "deployments", "-A", "-o", "name")
+    with pytest.raises(AssertionError, match=r"another EDL is installed \(by the release edl\)"):
+        bare.helm("install", "second", *_RELEASE[1:], *_SMALL)
+
+    assert bare.kubectl("get", "deployments", "-A", "-o", "name") == before
+
+
 def test_an_upgrade_changes_what_was_named(
     bare: BareCluster, environment: Environment, ml: IsolatedNamespace
 ) -> None:

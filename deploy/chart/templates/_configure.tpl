@@ -9,6 +9,23 @@ value names stays as it is there.
 {{- end -}}
 {{- end -}}
 
+{{- define "edl.checkImage" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository is not set: name the image that you have built and pushed, such as --set image.repository=registry.example/edl (docs/install.md, section 1)" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The registrations have names of the cluster; `helm template` sees no cluster, and finds none. */ -}}
+{{- define "edl.checkOther" -}}
+{{- $other := lookup "admissionregistration.k8s.io/v1" "MutatingWebhookConfiguration" "" "edl-webhook" -}}
+{{- if $other -}}
+{{- $owner := get (default dict $other.metadata.annotations) "meta.helm.sh/release-name" -}}
+{{- if ne $owner .Release.Name -}}
+{{- fail (printf "another EDL is installed (%s): two would plan the same Jobs. Remove it first, jobs run on (docs/install.md, Removing it)" (ternary (printf "by the release %s" $owner) "without Helm" (ne $owner ""))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* "true" if the object belongs to this installation; takes (root, object). */ -}}
 {{- define "edl.wanted" -}}
 {{- $root := index . 0 -}}{{- $object := index . 1 -}}
