@@ -43,6 +43,7 @@ WAIT_S = 90.0
 Printer = Callable[[str], None]
 _ROOT = Path(__file__).parents[1]
 CHART = _ROOT / "deploy" / "chart"
+_FIRST_JOB = _ROOT / "examples" / "first-job.yaml"
 REPOSITORY, TAG = "edl.local/edl", "1"
 _THIS_TREE: Mapping[str, Path] = {TAG: _ROOT}
 TRAINER_IMAGE = "edl.local/trainer:1"
@@ -291,6 +292,14 @@ def elastic_job(name: str, low: int, high: int, cpu: str, program: str) -> Mappi
         "metadata": {"name": name, "annotations": annotations},
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
     }
+
+
+def first_job() -> dict[str, Any]:
+    """The Job of docs/install.md that tries EDL, in an image that nodes here have."""
+    job: dict[str, Any] = yaml.safe_load(_FIRST_JOB.read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    container["image"] = TRAINER_IMAGE
+    return job
 
 
 def services(count: int) -> dict[str, Any]:

@@ -25,13 +25,12 @@ from e2e.in_cluster import (
     FIRST_JOB_S,
     NAMESPACE,
     REPOSITORY,
-    SLEEP,
     TAG,
     WAIT_S,
     BareCluster,
     bare_cluster,
     edl_beside_played_nodes,
-    elastic_job,
+    first_job,
     installed,
 )
 from e2e.measure import report
@@ -135,14 +134,14 @@ def _cluster(directory: Path, _: Scenario, console: Console) -> Iterator[Criteri
             bare.kubectl("apply", "-k", overlay)
             bare.wait_available()
 
-        yield first_job("kustomize", _first_job(bare, environment, apply))
+        yield first_job_criterion("kustomize", _first_job(bare, environment, apply))
         for server in COMPONENTS:
             yield from starts(
                 server, [restarted(bare, environment, server) for _ in range(_STARTS)]
             )
-        bare.kubectl("-n", NAMESPACE, "delete", "job", "digits")
+        bare.kubectl("-n", NAMESPACE, "delete", "job", "first")
         bare.kubectl("delete", "-k", overlay, "--timeout=120s")
-        yield first_job("helm", _first_job(bare, environment, lambda: _helm(bare)))
+        yield first_job_criterion("helm", _first_job(bare, environment, lambda: _helm(bare)))
         console.print("cluster: done")
 
 
@@ -159,12 +158,12 @@ def _first_job(bare: BareCluster, environment: Environment, install: Callable[[]
     namespace = IsolatedNamespace(environment, NAMESPACE)
     begun_s = clock.monotonic_s()
     install()
-    bare.apply(elastic_job("digits", 2, 4, "100m", SLEEP))
-    until("the job runs", lambda: namespace.running("digits"), lambda n: n >= 2, WAIT_S)
+    bare.apply(first_job())
+    until("the job runs", lambda: namespace.running("first"), lambda n: n >= 2, WAIT_S)
     return clock.monotonic_s() - begun_s
 
 
-def first_job(way: str, seconds: float) -> Criterion:
+def first_job_criterion(way: str, seconds: float) -> Criterion:
     """The bar of the first job after an installation.
 
     Args:

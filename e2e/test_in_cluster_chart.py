@@ -10,13 +10,12 @@ from e2e.in_cluster import (
     FIRST_JOB_S,
     NAMESPACE,
     REPOSITORY,
-    SLEEP,
     TAG,
     WAIT_S,
     BareCluster,
     Printer,
     bare_cluster,
-    elastic_job,
+    first_job,
     installed,
     is_busy,
 )
@@ -71,8 +70,8 @@ def test_two_commands_lead_to_a_running_job(
     begun_s = clock.monotonic_s()
     bare.helm("install", *_RELEASE, "--create-namespace", *_SMALL)
     installed_s = clock.monotonic_s() - begun_s
-    bare.apply(elastic_job("digits", 2, 4, "100m", SLEEP))
-    until("the job runs", lambda: ml.running("digits"), lambda count: count >= 2, WAIT_S)
+    bare.apply(first_job())
+    until("the job runs", lambda: ml.running("first"), lambda count: count >= 2, WAIT_S)
     took_s = clock.monotonic_s() - begun_s
     report(f"installed after {installed_s:.1f} s, the first job runs after {took_s:.1f} s")
 
@@ -92,21 +91,21 @@ def test_an_upgrade_changes_what_was_named(
     bare: BareCluster, environment: Environment, ml: IsolatedNamespace
 ) -> None:
     """A policy of other values is in force at once, and no trainer notices."""
-    trainers = {pod.name for pod in ml.trainers("digits")}
+    trainers = {pod.name for pod in ml.trainers("first")}
     bare.helm("upgrade", *_RELEASE, *_SMALL, "--set", "policy.tiers.graceSeconds=7")
     policy = environment.send(request.get(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
     webhook = environment.send(request.get(DEPLOYMENTS, SYSTEM_NAMESPACE, "edl-webhook"))
 
     assert "graceSeconds: 7" in policy["data"]["policy.yaml"]
     assert webhook["spec"]["replicas"] == 1
-    assert {pod.name for pod in ml.trainers("digits")} == trainers
+    assert {pod.name for pod in ml.trainers("first")} == trainers
 
 
 def test_removal_leaves_the_jobs_and_the_namespace(
     bare: BareCluster, ml: IsolatedNamespace
 ) -> None:
     """Objects that EDL made itself go with its namespace; its kind stays, for what users made of it."""
-    running = {pod.name for pod in ml.trainers("digits")}
+    running = {pod.name for pod in ml.trainers("first")}
     bare.helm("uninstall", "edl", "--namespace", SYSTEM_NAMESPACE, "--wait")
     bare.kubectl("delete", "namespace", SYSTEM_NAMESPACE, "--timeout=90s")
     kinds = bare.kubectl("api-resources", "--verbs=list", "-o", "name").split()
@@ -116,4 +115,4 @@ def test_removal_leaves_the_jobs_and_the_namespace(
 
     assert remaining == ["customresourcedefinition.apiextensions.k8s.io/trainingjobs.edl.training"]
     assert "edl-" not in bare.kubectl("get", "priorityclasses", "-o", "name")
-    assert {pod.name for pod in ml.trainers("digits")} >= running
+    assert {pod.name for pod in ml.trainers("first")} >= running

@@ -5,7 +5,7 @@ import pytest
 from e2e import installation
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.machine import needs
-from e2e.installation import first_job, main, starts, update_criteria
+from e2e.installation import first_job_criterion, main, starts, update_criteria
 from e2e.rollout import Update
 from e2e.server_starts import Start
 
@@ -18,10 +18,10 @@ def test_the_longest_start_of_a_server_counts() -> None:
     assert (middle.value, middle.limit, cpu.value) == (2.0, None, 1.6)
 
 
-def test_a_minute_is_enough_for_a_first_job() -> None:
+def test_a_minute_is_enough_for_a_first_job_criterion() -> None:
     """The bar is the same for both ways."""
-    assert first_job("helm", 59.9).holds
-    assert not first_job("kustomize", 60.1).holds
+    assert first_job_criterion("helm", 59.9).holds
+    assert not first_job_criterion("kustomize", 60.1).holds
 
 
 def test_bursts_in_updates_are_compared_with_those_without() -> None:
