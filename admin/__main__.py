@@ -1,7 +1,7 @@
 """`python -m admin`: the commands of an admin, with the rights of the caller's kubeconfig."""
 
 import sys
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from admin.reader import Reader
 from admin.scheduler_config import ClientFiles
 from kube import config, request
 from kube.client import Client
-from kube.errors import ConfigError, KubeError
+from kube.errors import ConfigError, Forbidden, KubeError
 from policy.names import SYSTEM_NAMESPACE
 from runtime import clock
 from runtime.command_line import Parser
@@ -37,10 +37,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             "remains": _remains,
             "scheduler-config": _scheduler_config,
         }
+        _greet(reader)
         return commands[arguments.command](reader, arguments)
     except (OSError, ConfigError, KubeError, CommandError) as fault:
         print(f"admin: {fault}", file=sys.stderr)
         return 1
+
+
+def _greet(reader: Reader) -> None:
+    """Asks the API server something that everybody may know.
+
+    Raises:
+        CommandError: it does not answer, or not to the caller; no check would find anything.
+    """
+    try:
+        reader.version()
+    except Forbidden:
+        return
+    except KubeError as fault:
+        raise CommandError(f"{fault}; --kubeconfig and --context name another cluster") from fault
 
 
 def _parser() -> Parser:
@@ -48,6 +63,12 @@ def _parser() -> Parser:
     parser.add_argument("--kubeconfig", type=Path, help="default: kubectl's")
     parser.add_argument("--context", help="of the kubeconfig; default: the current one")
     parser.add_argument("--kubectl", default="kubectl", help="the program; default: %(default)s")
+    _add_commands(parser)
+    return parser
+
+
+def _add_commands(parser: Parser) -> None:
+    """Each command takes the flags of all commands behind it too, as kubectl does."""
     commands = parser.add_subparsers(dest="command", required=True, title="commands")
     check = commands.add_parser("check", help="before the installation: is the cluster ready?")
     check.add_argument(
@@ -72,7 +93,9 @@ def _parser() -> Parser:
         default="/etc/kubernetes/edl",
         help="where these files are for kube-scheduler; default: %(default)s",
     )
-    return parser
+    for command in commands.choices.values():
+        for flag, kind in (("--kubeconfig", Path), ("--context", str), ("--kubectl", str)):
+            command.add_argument(flag, type=kind, default=SUPPRESS, help=SUPPRESS)
 
 
 def _show(results: list[findings.Finding]) -> int:

@@ -80,8 +80,9 @@ def _sections(
 
 
 def _row(action: argparse.Action) -> str:
-    """An argument as a row; "" for help and subcommands."""
-    if isinstance(action, (argparse._HelpAction, argparse._SubParsersAction)):  # noqa: SLF001 - as above
+    """An argument as a row; "" for help, subcommands and what has its row elsewhere."""
+    is_other = isinstance(action, (argparse._HelpAction, argparse._SubParsersAction))  # noqa: SLF001 - as above
+    if is_other or action.help == argparse.SUPPRESS:
         return ""
     names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
     choices = tuple(map(str, action.choices or ())) or tuple(_value(action).split("|"))

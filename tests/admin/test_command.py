@@ -11,6 +11,8 @@ import yaml
 import admin.__main__
 from admin.servers import UnreachableError, readyz
 from kube import request
+from kube.errors import ConfigError, KubeError, Unauthorized, Unavailable
+from kube.request import Request
 from policy.names import SYSTEM_NAMESPACE
 from tests.admin.cluster import BASE, AdminCluster
 
@@ -130,6 +132,60 @@ def test_commands_print_a_report_and_fail_for_errors(capsys: pytest.CaptureFixtu
         1,
     ]  # the clock of this cluster in memory is years ahead, and has no leases
     assert "error   leader: no reconciler leads" in text
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Unavailable("Connection refused", request="GET /version"),
+        Unauthorized("Unauthorized", status=401, request="GET /version"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_one_line_and_no_success(
+    cluster: AdminCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fault: KubeError,
+) -> None:
+    """Else a script would go on to install where nothing has been checked."""
+
+    def send(_: Request) -> bytes:
+        raise fault
+
+    monkeypatch.setattr(cluster, "send", send)
+    code, printed = admin.__main__.main(["check"]), capsys.readouterr()
+
+    assert code == 1
+    assert printed.out == ""
+    assert printed.err == f"admin: {fault}; --kubeconfig and --context name another cluster\n"
+
+
+def test_who_may_not_ask_for_the_version_gets_the_other_checks(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A right that the caller lacks is a line of the report."""
+    cluster.forbidden.add("version")
+
+    assert admin.__main__.main(["check"]) == 0
+    assert "warning Kubernetes: not checked" in capsys.readouterr().out
+
+
+def test_flags_of_all_commands_may_stand_behind_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with kubectl; before it they count as well."""
+    loaded: list[object] = []
+
+    def load(*words: object) -> None:
+        loaded.append(words)
+        raise ConfigError("no such file")
+
+    monkeypatch.setattr("kube.config.load", load)
+    flags = ["--kubeconfig", "k", "--context", "c"]
+    admin.__main__.main(["check", *flags])
+    admin.__main__.main([*flags, "doctor"])
+
+    assert loaded == [(Path("k"), "c")] * 2
 
 
 @pytest.fixture
