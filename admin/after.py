@@ -40,6 +40,15 @@ def deployment(
     )
 
 
+def no_extender(config_map: Mapping[str, Any] | None) -> Finding:
+    """Of an installation without the extender, by the ConfigMap of the reconciler on the scheduler."""
+    check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
+    if check.registration is Registration.REGISTERED:
+        text = f"is not installed, but {check.scheduler} has its entries and asks it in vain: "
+        return error("edl-extender", text + "install it, or take the entries out")
+    return note("edl-extender", "is not installed: way (b) of docs/install.md")
+
+
 def _failures(obj: Mapping[str, Any]) -> list[str]:
     """Why no pods come of a Deployment: quotas, Pod Security, admission."""
     conditions = obj.get("status", {}).get("conditions", ())

@@ -177,10 +177,14 @@ def _image(reader: Reader, image: str, ask_registry: AskRegistry) -> Iterator[Fi
 
 def _servers(reader: Reader, ask: Ask) -> Iterator[Finding]:
     versions: dict[str, str] = {}
+    config_map = reader.get(request.CONFIGMAPS, SYSTEM_NAMESPACE, SCHEDULING_CONFIGMAP)
     for server in SERVERS:
         name = f"edl-{server}"
         pods = reader.all(request.PODS, SYSTEM_NAMESPACE, labels=f"app.kubernetes.io/name={name}")
         deployment = reader.get(request.DEPLOYMENTS, SYSTEM_NAMESPACE, name)
+        if server == "extender" and deployment is None:
+            yield after.no_extender(config_map)
+            continue
         yield after.deployment(name, deployment, pods)
         for pod in pods:
             if pod.get("status", {}).get("phase") == "Running":

@@ -254,6 +254,29 @@ def test_entries_of_the_scheduler_are_those_that_the_reconciler_found(
     assert after.scheduling({"data": data}).text.startswith(text)
 
 
+@pytest.mark.parametrize(
+    ("extender", "line"),
+    [
+        ("missing", "note    edl-extender: is not installed: way (b)"),
+        ("unknown", "note    edl-extender: is not installed: way (b)"),
+        ("registered", "error   edl-extender: is not installed, but default-scheduler has its"),
+    ],
+)
+def test_an_installation_without_the_extender_is_one_of_the_three_ways(
+    cluster: AdminCluster, extender: str, line: str
+) -> None:
+    """As `extender.enabled: false` of the chart makes it; an error where kube-scheduler would ask it."""
+    for kind, name in ((request.DEPLOYMENTS, "edl-extender"), (request.PODS, "edl-extender-1")):
+        cluster.send(request.delete(kind, SYSTEM_NAMESPACE, name))
+    data = {"scheduler": "default-scheduler", "extender": extender}
+    body = {"metadata": {"name": "edl-scheduling"}, "data": data}
+    cluster.put(request.CONFIGMAPS, body, SYSTEM_NAMESPACE)
+    findings = _doctor(cluster)
+
+    assert line in report(findings)
+    assert failed(findings) == (extender == "registered")
+
+
 def test_a_server_that_is_scaled_away_is_no_error() -> None:
     """As the extender is where nobody asks it; one replica of two is a warning."""
     scaled = {"spec": {"replicas": 0}}
