@@ -65,7 +65,9 @@ def _waiting(pod: Mapping[str, Any]) -> list[str]:
     return [
         f"{pod['metadata']['name']}: {state['reason']} {state.get('message', '')}".strip()
         for status in statuses
-        if (state := status.get("state", {}).get("waiting")) and state.get("reason")
+        if not pod["metadata"].get("deletionTimestamp")
+        and (state := status.get("state", {}).get("waiting"))
+        and state.get("reason")
     ]
 
 
@@ -160,8 +162,10 @@ def webhook_called(job: Mapping[str, Any]) -> Finding:
     """Of an elastic Job as a dry run of its creation returns it."""
     if job.get("spec", {}).get("managedBy") == MANAGER:
         return ok("admission", "the API server reaches the webhook")
-    text = "the API server does not reach the webhook: new Jobs are not elastic; open port 8443 of "
-    text += "its pods to the API server, and see apiserver_admission_webhook_fail_open_count"
+    text = "the API server does not reach the webhook: new Jobs are not elastic; where edl-webhook is ready, open port "
+    text += (
+        "8443 of its pods to the API server, and see apiserver_admission_webhook_fail_open_count"
+    )
     return error("admission", text)
 
 

@@ -36,7 +36,7 @@ from e2e.in_cluster import (
 from e2e.measure import report
 from e2e.measure.criteria import Criterion, in_cluster_comparison
 from e2e.measure.processes import commit, machine
-from e2e.rollout import JOBS_OF_BURSTS, Update, burst, bursts_during, create_played_nodes
+from e2e.rollout import TWO_JOBS, Update, burst, bursts_during, create_played_nodes
 from e2e.scheduling import SchedulingMode
 from e2e.server_starts import READY_S, Start, restarted
 from e2e.waiting import until
@@ -190,14 +190,14 @@ def _update(directory: Path, _: Scenario, console: Console) -> Iterator[Criterio
     ):
         create_played_nodes(environment)
         with isolated_namespace(environment, "update") as namespace:
-            fill(namespace, *JOBS_OF_BURSTS)
+            fill(namespace, *TWO_JOBS.jobs)
             burst(namespace)  # the first one fills caches
             updates = [
                 bursts_during(namespace, lambda: bare.restart(*COMPONENTS)) for _ in range(_UPDATES)
             ]
             count = sum(len(update.bursts_s) for update in updates)
             alone_s = [burst(namespace) for _ in range(count)]
-            for job in JOBS_OF_BURSTS:
+            for job in TWO_JOBS.jobs:
                 namespace.wait_exact(job)
     console.print(f"update: {count} bursts in {_UPDATES} updates, and {count} without")
     yield from update_criteria(alone_s, updates)

@@ -19,9 +19,21 @@ from kube.request import JOBS, NODES
 
 SERVICES = 40
 IN_TIME_S = 60.0
-JOBS_OF_BURSTS = ("one", "two")
 _BACK_S = 90.0
 _PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The jobs that fill a cluster together.
+
+    Attributes:
+        jobs: Their names; there are no others.
+        trainers: How many run at least where no service does.
+    """
+
+    jobs: tuple[str, ...] = ("one", "two")
+    trainers: int = SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,9 @@ class Update:
     accepted: int
 
 
+TWO_JOBS = Load()
+
+
 def create_played_nodes(environment: Environment) -> None:
     """Creates nodes for the load, beside the real ones of EDL, and the class of services."""
     environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
@@ -48,14 +63,14 @@ def create_played_nodes(environment: Environment) -> None:
 
 def burst(
     namespace: IsolatedNamespace,
-    jobs: tuple[str, ...] = JOBS_OF_BURSTS,
+    load: Load = TWO_JOBS,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> float:
     """Seconds until the services of a burst run; afterwards the jobs have the room again.
 
     Args:
         namespace: Where.
-        jobs: All that are there, which fill the cluster together.
+        load: What fills the cluster.
         meanwhile: Called once the services are wanted; the time counts from its end.
     """
     namespace.services(SERVICES)
@@ -64,16 +79,16 @@ def burst(
     ids = live_ids(namespace)
     assert len(ids) == len(set(ids))
     namespace.services(0)
-    wait_full(namespace, jobs)
+    wait_full(namespace, load)
     return took_s
 
 
-def wait_full(namespace: IsolatedNamespace, jobs: tuple[str, ...]) -> None:
-    """Waits until the trainers of jobs fill the cluster together."""
+def wait_full(namespace: IsolatedNamespace, load: Load) -> None:
+    """Waits until the trainers of all jobs fill the cluster."""
     until(
         "the jobs fill the cluster",
-        lambda: sum(namespace.running(job) for job in jobs),
-        lambda count: count == SLOTS,
+        lambda: sum(namespace.running(job) for job in load.jobs),
+        lambda count: count >= load.trainers,
         _BACK_S,
     )
 
@@ -81,21 +96,21 @@ def wait_full(namespace: IsolatedNamespace, jobs: tuple[str, ...]) -> None:
 def bursts_during(
     namespace: IsolatedNamespace,
     replace_servers: Callable[[], None],
-    jobs: tuple[str, ...] = JOBS_OF_BURSTS,
+    load: Load = TWO_JOBS,
 ) -> Update:
     """Replaces servers, with one burst after another meanwhile, and wrong Jobs all the time.
 
     Args:
         namespace: Where jobs fill the cluster.
         replace_servers: Returns when all new servers are ready.
-        jobs: As for `burst`.
+        load: As for `burst`.
     """
     with ThreadPoolExecutor(2) as pool:
         updating = pool.submit(replace_servers)
         reviews = pool.submit(_admissions, namespace, updating)
-        bursts_s = [burst(namespace, jobs)]
+        bursts_s = [burst(namespace, load)]
         while not updating.done():
-            bursts_s.append(burst(namespace, jobs))
+            bursts_s.append(burst(namespace, load))
         updating.result()
         accepted, refused = reviews.result()
     return Update(tuple(bursts_s), refused, accepted)

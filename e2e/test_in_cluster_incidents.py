@@ -11,7 +11,7 @@ from e2e.environment import Environment, isolated_namespace
 from e2e.faults import fill
 from e2e.in_cluster import COMPONENTS, BareCluster, edl_beside_played_nodes, installed, is_busy
 from e2e.real_nodes import skip_unless_able
-from e2e.rollout import JOBS_OF_BURSTS, SERVICES, burst, bursts_during, create_played_nodes
+from e2e.rollout import SERVICES, TWO_JOBS, burst, bursts_during, create_played_nodes
 from e2e.waiting import until
 from kube import request
 from kube.request import LEASES, PODS
@@ -48,11 +48,11 @@ def test_all_servers_are_replaced_in_a_burst(
 ) -> None:
     """No admission is missed, services wait hardly longer, and no trainer is made twice or lost."""
     with isolated_namespace(environment, "update") as namespace:
-        fill(namespace, *JOBS_OF_BURSTS)
+        fill(namespace, *TWO_JOBS.jobs)
         undisturbed_s = burst(namespace)
         machine_is_busy = is_busy()
         update = bursts_during(namespace, lambda: bare.restart(*COMPONENTS))
-        for job in JOBS_OF_BURSTS:
+        for job in TWO_JOBS.jobs:
             assert namespace.wait_exact(job).status.failed == 0
         longest_s = max(update.bursts_s)
         report(
@@ -77,7 +77,7 @@ def test_the_leaders_node_is_lost_in_a_burst(
 ) -> None:
     """Services run in time; the other replica leads, and all servers are back when the node is deleted."""
     with isolated_namespace(environment, "node") as namespace:
-        fill(namespace, *JOBS_OF_BURSTS)
+        fill(namespace, *TWO_JOBS.jobs)
         leader = _leader(environment)
         where = environment.send(request.get(PODS, SYSTEM_NAMESPACE, leader))["spec"]["nodeName"]
         on_it = {
@@ -96,7 +96,7 @@ def test_the_leaders_node_is_lost_in_a_burst(
         leads_s = clock.monotonic_s() - begun_s
         bare.kubectl("delete", "node", where)
         bare.wait_available()
-        for job in JOBS_OF_BURSTS:
+        for job in TWO_JOBS.jobs:
             assert namespace.wait_exact(job).status.failed == 0
         report(
             f"a node with {', '.join(sorted(on_it))} is lost: {SERVICES} services run {took_s:.1f} s"

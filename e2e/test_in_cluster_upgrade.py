@@ -26,7 +26,7 @@ from e2e.in_cluster import (
     nodes_for_servers,
 )
 from e2e.real_nodes import skip_unless_able
-from e2e.rollout import JOBS_OF_BURSTS, bursts_during, create_played_nodes, wait_full
+from e2e.rollout import TWO_JOBS, Load, bursts_during, create_played_nodes, wait_full
 from e2e.scheduling import BASE
 from e2e.waiting import until_true
 from kube import request
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.upgrade, pytest.mark.timeout(1200)]
 
 _OLD_TAG = "0"
 _OLD_IMAGES = {"edl": f"{REPOSITORY}:{_OLD_TAG}"}
-_JOBS = (*JOBS_OF_BURSTS, "digits")
+_LOAD = Load((*TWO_JOBS.jobs, "digits"), SLOTS - 3)  # the master takes room of trainers
 _WAIT_S = 90.0
 _COMMAND_S = 60.0
 Printer = Callable[[str], None]
@@ -95,7 +95,7 @@ def _minimums(namespace: IsolatedNamespace) -> set[str]:
     """The uids of guaranteed trainers."""
     return {
         trainer.uid
-        for job in _JOBS
+        for job in _LOAD.jobs
         for trainer in namespace.trainers(job)
         if trainer.tier is Tier.GUARANTEED
     }
@@ -116,18 +116,18 @@ def test_an_upgrade_in_the_cluster_loses_nothing(
     """Every wrong Job is refused, each trainer has one id and one end, minimums run on, services start in time."""
     with isolated_namespace(environment, "upgrade") as namespace:
         namespace.submit("digits", low=2, high=6, master="true")
-        for job in JOBS_OF_BURSTS:
+        for job in TWO_JOBS.jobs:
             namespace.submit(job, low=2, high=SLOTS)
-        wait_full(namespace, _JOBS)
+        wait_full(namespace, _LOAD)
         assert set(_images(bare).values()) == set(_OLD_IMAGES.values())
-        assert all("version" not in namespace.job(job).accounting_text for job in _JOBS)
+        assert all("version" not in namespace.job(job).accounting_text for job in _LOAD.jobs)
         minimums, addresses = _minimums(namespace), _addresses(namespace)
 
         def upgrade() -> None:
             bare.kubectl("apply", "-k", str(bare.overlay(KWOK)))
             bare.wait_rolled_out(*COMPONENTS)
 
-        update = bursts_during(namespace, upgrade, _JOBS)
+        update = bursts_during(namespace, upgrade, _LOAD)
         until_true(lambda: set(_images(bare).values()) == set(IMAGES.values()), _WAIT_S)
         longest_s = max(update.bursts_s)
         report(
@@ -140,7 +140,7 @@ def test_an_upgrade_in_the_cluster_loses_nothing(
         assert len(minimums) == 6
         assert minimums <= _minimums(namespace)
         assert _addresses(namespace) == addresses
-        for job in _JOBS:
+        for job in _LOAD.jobs:
             stored = namespace.wait_exact(job, _WAIT_S)
             assert stored.accounting_text.startswith(f'{{"version":{VERSION},')
             assert stored.status.failed == 0

@@ -121,6 +121,12 @@ def test_an_image_that_is_missing_is_named(cluster: AdminCluster) -> None:
         },
     }
 
+    replaced = {
+        "metadata": {"name": "edl-webhook-0", "deletionTimestamp": "2030-05-01T11:59:00Z"},
+        "status": {"containerStatuses": [{"state": {"waiting": waiting}}]},
+    }
+
+    assert "edl-webhook-0" not in after.deployment("edl-webhook", quota, [replaced]).text
     assert 'edl-webhook-1: ImagePullBackOff Back-off pulling image "edl:0.1.0"' in line
     assert after.deployment("edl-webhook", quota, []).text.endswith("; exceeded quota: small")
     assert not failed(_doctor(cluster))
