@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 import pytest
+import yaml
 
 from e2e import releases
 from e2e.control_plane import Release
@@ -40,7 +41,14 @@ pytestmark = [pytest.mark.upgrade, pytest.mark.timeout(1200)]
 _OLD_TAG = "0"
 _OLD_IMAGES = {"edl": f"{REPOSITORY}:{_OLD_TAG}"}
 _LOAD = Load((*TWO_JOBS.jobs, "digits"), SLOTS - 3)  # the master takes room of trainers
+_LIVENESS = "/spec/template/spec/containers/0/livenessProbe/initialDelaySeconds"
+_PATIENT = {
+    "target": {"kind": "Deployment"},
+    "patch": orjson.dumps([{"op": "add", "path": _LIVENESS, "value": 300}]).decode(),
+}
+"""That release has no startup probes: on a busy machine its servers are killed before they serve."""
 _WAIT_S = 90.0
+_INSTALLED_S = 390.0
 _COMMAND_S = 60.0
 Printer = Callable[[str], None]
 
@@ -60,7 +68,11 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareCluster]:
 def _install(bare: BareCluster, release: Release) -> None:
     """The servers, and the certificates that the release wants of an admin, for the Service's address."""
     base = release.root / "deploy" / "base"
-    bare.kubectl("apply", "-k", str(bare.overlay(base, _OLD_IMAGES, "old-overlay")))
+    overlay = bare.overlay(base, _OLD_IMAGES, "old-overlay")
+    kustomization = overlay / "kustomization.yaml"
+    patched = yaml.safe_load(kustomization.read_text()) | {"patches": [_PATIENT]}
+    kustomization.write_text(yaml.safe_dump(patched))
+    bare.kubectl("apply", "-k", str(overlay))
     out = bare.directory / "old-certificates"
     words = [sys.executable, "-m", "extender", "certificates", "--out", str(out)]
     words += ["--host", bare.extender_address()]
@@ -68,7 +80,7 @@ def _install(bare: BareCluster, release: Release) -> None:
     files = [f"--from-file={out / name}" for name in ("tls.crt", "tls.key", "ca.crt")]
     words = ["create", "secret", "generic", extender_tls.SECRET, *files]
     bare.kubectl("-n", SYSTEM_NAMESPACE, *words)
-    bare.wait_available()
+    bare.wait_available(_INSTALLED_S)
     bare.register_extender(out)
 
 
