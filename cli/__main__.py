@@ -1,4 +1,4 @@
-"""`kubectl edl`: which jobs there are, why they have what they have, and what was reclaimed for whom."""
+"""`kubectl edl`: lists elastic jobs, explains their number of trainers, and shows what services reclaimed."""
 
 import os
 import sys
@@ -147,7 +147,7 @@ def _usage_text(error: click.ClickException) -> str:
 
 
 def _discard_output() -> None:
-    """Lets the interpreter's last flush of stdout go nowhere, as nobody reads it."""
+    """Discards the interpreter's last flush of stdout, which has no reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Changes of jobs, with the rights of the caller; of a Job that a TrainingJob owns, the TrainingJob is changed."""
+"""Changes of jobs, with the rights of the caller; where a TrainingJob owns the Job, the TrainingJob is changed."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every command works with: the API server, the namespace, the cluster's time, and the output.
+"""The frame of every command: the API server, the namespace, the cluster's time, and the output.
 
 I/O through `kube.api` and one console alone.
 """
@@ -110,18 +110,18 @@ class Frame:
             sys.stdout.write(yaml_text(document))
 
     def say(self, text: str) -> None:
-        """Prints a line about what was done; programs get none."""
+        """Prints a line about what was done; output in JSON or YAML has none."""
         if self.flags.output is Output.TABLE:
             self.console.print(terminal.printable(text), soft_wrap=True)
 
 
 def json_text(document: object) -> str:
-    """JSON in ASCII without control characters: terminals show others' texts, too."""
+    """JSON in ASCII without control characters: texts of other users may reach a terminal."""
     return json.dumps(document, indent=2).replace("\x7f", "\\u007f")
 
 
 def yaml_text(document: object) -> str:
-    """YAML in ASCII, with escapes: texts of strangers may hold what turns a terminal's text around."""
+    """YAML in ASCII, with escapes: texts of other users may contain control characters of terminals."""
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
     return text
 

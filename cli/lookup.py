@@ -21,7 +21,7 @@ KINDS = ("job", "pod")
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a user has written: `NAME`, `job/NAME`, `pod/NAME`, with the namespace of the flag."""
+    """A name as the user wrote it: `NAME`, `job/NAME` or `pod/NAME`, with the namespace of the flag."""
 
     namespace: str
     name: str
@@ -35,7 +35,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A job or a pod; of one that is gone, `obj` is None."""
+    """A job or a pod; `obj` is None where only the records have it."""
 
     kind: str
     key: str
@@ -111,7 +111,7 @@ def _get(frame: Frame, resource: request.Resource, name: Name) -> dict[str, Any]
 
 
 def _unknown(frame: Frame, name: Name) -> str:
-    """The message about a name that nobody knows, with the nearest that there is or was."""
+    """The message about an unknown name, with the nearest one that exists or has existed."""
     names = {
         record.name.rpartition("/")[2]
         for record in of_namespace(frame, name.namespace)

@@ -26,7 +26,7 @@ _MAX_JOBS = 200
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One look at the cluster, or at a namespace."""
+    """The state of the cluster, or of one namespace, at one time."""
 
     scope: str
     now_s: float
@@ -60,16 +60,16 @@ class Overview:
         }
 
 
-class Looker:
-    """Looks again and again; what changes seldom is read once."""
+class OverviewReader:
+    """Reads overviews repeatedly; the nodes, which seldom change, are read once."""
 
     def __init__(self, frame: Frame) -> None:
         """Reads nothing yet."""
         self._frame = frame
         self._total: Mapping[str, int] | None = None
 
-    def look(self) -> Overview:
-        """One look.
+    def read(self) -> Overview:
+        """Reads an overview.
 
         Raises:
             CliError: a right on Jobs or DecisionLogs is missing.
@@ -115,7 +115,7 @@ class Looker:
         }
 
     def _allocatable(self) -> Mapping[str, int]:
-        """What the nodes have together; empty for whoever may not see them."""
+        """The allocatable resources of all nodes; empty where the caller may not list them."""
         if self._total is None:
             try:
                 nodes = [decode.node(obj) for obj in self._frame.all(request.NODES)]
@@ -139,7 +139,7 @@ class Looker:
 
 
 def _services(frame: Frame, namespace: str | None) -> list[Pod]:
-    """Services without a node that nothing but room keeps waiting; none where pods may not be seen."""
+    """Services that wait for capacity; none where the caller may not list pods."""
     try:
         objects = frame.all(request.PODS, namespace, fields=_WAITING)
     except CliError:

@@ -1,4 +1,4 @@
-"""Reads the decision log for commands: what the caller may see of it."""
+"""Reads the decision log for commands, as far as the caller's rights go."""
 
 from cli.frame import Frame, explained
 from kube import record_log
@@ -32,7 +32,7 @@ def of_namespace(frame: Frame, namespace: str | None, containing: str = "") -> l
 
 
 def of_cluster(frame: Frame, *, only_current: bool = False, containing: str = "") -> list[Record]:
-    """Records of the whole cluster; none for whoever may not read them."""
+    """Records of the whole cluster; none where the caller may not read them."""
     try:
         return record_log.read(
             frame.api, records.CLUSTER, only_current=only_current, containing=containing

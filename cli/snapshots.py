@@ -44,7 +44,7 @@ class LiveCluster:
     check: SchedulerCheck
 
     def under(self, policy: Policy) -> PlanInput:
-        """What a plan by this policy is made of."""
+        """The input of a plan with this policy."""
         queues = QueueRules.of(policy)
         jobs = (overcommitted(policy.overcommit, queues.applied(job)) for job in self.records.jobs)
         cluster = ClusterState.of(replace(self.records, jobs=tuple(jobs)), policy)
@@ -73,7 +73,7 @@ def read_cluster(frame: Frame) -> LiveCluster:
 
 
 def of_cluster(frame: Frame) -> SnapshotFile:
-    """What a plan is made of now, but for what the reconciler remembers.
+    """The input of a plan now, without the reconciler's memory of earlier plans.
 
     Raises:
         CliError: the caller may not read it, or the cluster's policy is invalid.

@@ -1,4 +1,4 @@
-"""What commands print: tables that fit the terminal, ages, and nothing that others' text could do to it.
+"""Output of commands: tables that fit the terminal, ages, and texts without control characters.
 
 Pure but for the console that it is given. Texts of the cluster are written by strangers: control
 characters are replaced, and nothing in them is markup.

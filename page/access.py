@@ -1,7 +1,7 @@
-"""What a caller may see: the API server is asked with the caller's own token, and the answer is kept for seconds.
+"""Decides what a caller may see: asks the API server with the caller's token, and keeps the answer for seconds.
 
-A namespace is seen by whoever may list its DecisionLogs, Jobs and Pods; use of the cluster, shares and nodes
-by whoever may list nodes and the pods of all namespaces.
+A caller sees a namespace who may list its DecisionLogs, Jobs and Pods, and the use of the cluster, shares and
+nodes who may list nodes and the pods of all namespaces.
 """
 
 import threading
@@ -20,42 +20,42 @@ _MAX_CALLERS = 1_000
 _MAX_NAMESPACES = 1_000
 """For which rights of one caller are looked up; of more, the first in order."""
 _KINDS = (DECISIONLOGS, JOBS, PODS)
-"""What makes a namespace visible; whoever has no right on the first is not asked about the others."""
+"""The kinds that make a namespace visible; the first one that a caller may not list ends the check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one caller may see."""
+    """The parts of the cluster that one caller may see."""
 
     user: str
     namespaces: frozenset[str] | None
     """None for all of them."""
     cluster: bool = False
-    """Whether nodes, and sums over all namespaces."""
+    """Whether nodes and sums over all namespaces are visible."""
 
     @property
-    def everything(self) -> bool:
-        """Whether all namespaces are seen."""
+    def all_namespaces(self) -> bool:
+        """Whether all namespaces are visible."""
         return self.namespaces is None
 
     @property
-    def logs(self) -> bool:
-        """Whether records with the names of all namespaces are seen, and the objective."""
+    def cluster_log(self) -> bool:
+        """Whether the objective is visible, and records with the names of all namespaces."""
         return self.sees(CLUSTER)
 
     def sees(self, namespace: str) -> bool:
-        """Whether a namespace is seen."""
+        """Whether a namespace is visible."""
         return self.namespaces is None or namespace in self.namespaces
 
     @property
     def fingerprint(self) -> str:
-        """Another one for another view of the cluster."""
+        """Identifies the visible part of the cluster: it differs between callers who see other parts."""
         names = "*" if self.namespaces is None else "/".join(sorted(self.namespaces))
         return sha256(f"{self.user}\n{names}\n{self.cluster}".encode()).hexdigest()[:12]
 
 
-class Gate:
-    """Asks what callers may see; thread-safe."""
+class Authorizer:
+    """Looks up the rights of callers at the API server, and keeps them; thread-safe."""
 
     def __init__(
         self,

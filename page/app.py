@@ -1,4 +1,4 @@
-"""The page's routes: files for anybody, and for callers what they may see."""
+"""The page's routes: files for everybody, data for callers with a token, as far as their rights go."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ from werkzeug.exceptions import (
 
 from kube import errors
 from page import assets, master
-from page.access import Access, Gate
+from page.access import Access, Authorizer
 from page.cluster_view import ClusterView
-from page.logged import Question
 from page.master import MasterAnswerError
+from page.record_query import RecordQuery
 from page.rows import record
 from page.sections import OF_CLUSTER, Section, Subscription
 from page.streams import CONTENT_TYPE, RETRY_S, Streams
@@ -45,10 +45,12 @@ _NO_TOKEN = "send a token of the API server: Authorization: Bearer ..."  # noqa:
 
 
 class PageRoutes:
-    """The routes: files for anybody, the cluster for callers, each as far as the API server lets it be seen."""
+    """The handlers of all routes; the API server decides how much of the cluster a caller sees."""
 
-    def __init__(self, view: ClusterView, gate: Gate, streams: Streams, metrics: Metrics) -> None:
-        self._view, self._gate, self._streams = view, gate, streams
+    def __init__(
+        self, view: ClusterView, authorizer: Authorizer, streams: Streams, metrics: Metrics
+    ) -> None:
+        self._view, self._authorizer, self._streams = view, authorizer, streams
         self._assets = assets.load()
         self._refused = metrics.counter(
             "calls_refused_total",
@@ -89,7 +91,7 @@ class PageRoutes:
 
     def _access(self, token: str) -> Access:
         try:
-            return self._gate.access(token)
+            return self._authorizer.access(token)
         except errors.Unauthorized as error:
             self._refused.labels("token").inc()
             raise Unauthorized(
@@ -119,9 +121,9 @@ class PageRoutes:
                 "user": access.user,
                 "at": self._view.epoch_s(),
                 "namespaces": names,
-                "everything": access.everything,
+                "everything": access.all_namespaces,
                 "cluster": access.cluster,
-                "objective": access.logs,
+                "objective": access.cluster_log,
             }
         )
 
@@ -142,14 +144,14 @@ class PageRoutes:
 
     def _records(self) -> Response:
         access: Access = g.access
-        question = Question(
+        query = RecordQuery(
             namespace=request.args.get("namespace", ""),
             job=request.args.get("job", ""),
             about=request.args.get("about", ""),
             before_s=_number("before", float("inf")),
             limit=int(_number("limit", 200, _MAX_LIMIT)),
         )
-        logged, has_older = self._view.history(question, access.sees)
+        logged, has_older = self._view.history(query, access.sees)
         return web.reply({"records": [record(entry) for entry in logged], "more": has_older})
 
     def _series(self) -> Response:
@@ -185,7 +187,10 @@ class PageRoutes:
         job, address = job_and_address
         try:
             return web.reply(
-                {"at": self._view.epoch_s(), **master.ask(self._gate.api(g.token), job, address)}
+                {
+                    "at": self._view.epoch_s(),
+                    **master.ask(self._authorizer.api(g.token), job, address),
+                }
             )
         except errors.Forbidden as error:
             raise Forbidden(
@@ -242,7 +247,7 @@ def _may_have(access: Access, section: Section, job: str) -> bool:
     if section in OF_CLUSTER:
         return access.cluster
     if section is Section.OBJECTIVE:
-        return access.logs
+        return access.cluster_log
     return section is not Section.JOB or access.sees(job.partition("/")[0])
 
 

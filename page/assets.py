@@ -1,4 +1,4 @@
-"""The page's own files, read once: what a browser gets without a token, for they hold no data."""
+"""The page's static files, read once. A browser gets them without a token, because they contain no data."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +17,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file."""
+    """A static file and its headers."""
 
     content: bytes
     content_type: str

@@ -1,4 +1,4 @@
-"""The cluster as the page shows it: a thread follows the watches and keeps rows that streams read.
+"""The cluster as the page shows it: a thread follows the watches and keeps the rows that streams send.
 
 The state is that of the planner (`kube.state_feed`), the records are those of the decision logs. Nothing is stored:
 what was over time comes from the logs, and from series that begin with this process: nothing but a look
@@ -16,8 +16,8 @@ import orjson
 from kube.cache import ClusterCache
 from kube.state_feed import ClusterStateFeed
 from page import job_page, rows
-from page.logged import Logged, Question
 from page.record_logs import RecordLogs
+from page.record_query import LoggedRecord, RecordQuery
 from page.series import FINE_S, Point, TrainerSteps, UsageSeries
 from page.table import Row, RowTable
 from policy.cluster_state import job_key
@@ -40,7 +40,7 @@ _STOP_S = 5.0
 
 
 class ClusterView:
-    """Rows of jobs, nodes and bursts, the newest records, and what is used over time.
+    """The rows of jobs, nodes and bursts, the newest records, and the use of the cluster over time.
 
     One thread updates; what others read is guarded by locks. `version` grows with each update.
     """
@@ -76,7 +76,7 @@ class ClusterView:
         self._allocatable: dict[str, int] = {}
         self._node_versions: dict[str, int] = {}
         self._job_versions: dict[str, int] = {}
-        self._records: deque[tuple[int, Logged]] = deque(maxlen=_MAX_RECORDS)
+        self._records: deque[tuple[int, LoggedRecord]] = deque(maxlen=_MAX_RECORDS)
         self._usage, self._usage_version = UsageSeries(), 0
         self._usage_s = 0.0
         self._amounts: list[list[int]] = []
@@ -116,7 +116,7 @@ class ClusterView:
                 self._stopping.wait(_IDLE_S)
 
     def update(self) -> None:
-        """Takes in what the watches have seen; nothing before their first lists are complete."""
+        """Applies the changes of the watches; does nothing until their first lists are complete."""
         if not (self._cache.synced and self._logs.reflector.synced):
             return
         version, now_s = self.version + 1, self.epoch_s()
@@ -151,7 +151,7 @@ class ClusterView:
         return changed
 
     def _put_records(self) -> set[str]:
-        """Takes in new records; returns keys of jobs whose newest decision is another."""
+        """Applies new records; returns the keys of jobs whose newest decision has changed."""
         new, changed = self._logs.drain()
         changed |= {logged.record.job for logged in new if logged.record.job}
         version = self.version + 1
@@ -168,8 +168,8 @@ class ClusterView:
             self._objective, self._objective_version = objective, version
         return changed
 
-    def _put_past_steps(self, logged: Iterable[Logged]) -> None:
-        """Takes in what was decided about jobs before this process began, the oldest first."""
+    def _put_past_steps(self, logged: Iterable[LoggedRecord]) -> None:
+        """Applies the decisions about jobs from before this process began, the oldest first."""
         for record in job_page.targets(logged):
             job = self._cluster.jobs.get(record.name)
             if job is not None and record.at_s >= job.created_s:
@@ -214,7 +214,7 @@ class ClusterView:
         self._node_versions.clear()
 
     def _put_usage(self, version: int, now_s: float) -> None:
-        """Takes in what is used, where that is new, or the newest point is old."""
+        """Records the use of the cluster where it has changed, or where the newest point is old."""
         amounts = rows.usage(self._cluster, self.resources)
         counts = {"nodes": rows.nodes(self._cluster), "waiting": rows.waiting(self._cluster)}
         is_same = (amounts, counts) == (self._amounts, self._counts)
@@ -254,7 +254,7 @@ class ClusterView:
             return None
         return self._objective
 
-    def records(self, since: int) -> list[Logged]:
+    def records(self, since: int) -> list[LoggedRecord]:
         """Records that came after a version, as far as they are in memory."""
         with self._lock:
             newest = []
@@ -264,9 +264,11 @@ class ClusterView:
                 newest.append(logged)
         return newest[::-1]
 
-    def history(self, question: Question, sees: Callable[[str], bool]) -> tuple[list[Logged], bool]:
+    def history(
+        self, query: RecordQuery, sees: Callable[[str], bool]
+    ) -> tuple[list[LoggedRecord], bool]:
         """Records that were asked for; see `RecordLogs.history`."""
-        return self._logs.history(question, sees)
+        return self._logs.history(query, sees)
 
     def job_version(self, key: str) -> int:
         """When something of a job has changed; 0 where there is no such job."""
@@ -287,7 +289,7 @@ class ClusterView:
             record = self._logs.current(key)
             document = job_page.document(self._cluster, job, record, shares=shares)
             steps = self._steps.of(key)
-        logged, _ = self._logs.history(Question(job=key, limit=_JOB_RECORDS), sees)
+        logged, _ = self._logs.history(RecordQuery(job=key, limit=_JOB_RECORDS), sees)
         return {"at": self.epoch_s(), **document, **job_page.history(key, logged, steps)}
 
     def master(self, key: str) -> tuple[Job, str] | None:

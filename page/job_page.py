@@ -1,11 +1,11 @@
-"""All about one job, for its own page: from the cluster's state and the records. Pure."""
+"""The page of one job, made from the cluster's state and the records. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kube import story
 from page import rows
-from page.logged import Logged
+from page.record_query import LoggedRecord
 from policy.cluster_state import ClusterState
 from policy.names import Role
 from policy.quantity import show
@@ -68,13 +68,13 @@ def document(
 
 
 def master_address(cluster: ClusterState, job: Job) -> str:
-    """Where the job's master can be asked; "" where it has none that runs."""
+    """The address of the job's master; "" where no master runs."""
     host = cluster.master_host(job)
     return host.address if host is not None else ""
 
 
 def history(
-    job: str, logged: Sequence[Logged], steps: Sequence[tuple[float, int]]
+    job: str, logged: Sequence[LoggedRecord], steps: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
     """What has happened to a job.
 
@@ -93,7 +93,7 @@ def history(
     }
 
 
-def targets(logged: Iterable[Logged]) -> Iterator[Record]:
+def targets(logged: Iterable[LoggedRecord]) -> Iterator[Record]:
     """The decisions about jobs that say how many trainers they should have (figure `target`)."""
     for entry in logged:
         if entry.record.kind == "job" and isinstance(entry.record.figures.get("target"), int):

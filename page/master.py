@@ -1,4 +1,4 @@
-"""What a job's master says about its training, asked with the job's token, which the caller must be allowed to read.
+"""Asks a job's master for the state of its training, with the job's token, which the caller must be allowed to read.
 
 The page has no right to Secrets: whoever may read the token of a job may see what its master knows. Everything in
 the answer was written by programs of users.
@@ -43,11 +43,11 @@ _NAMES = {
 
 
 class MasterAnswerError(Exception):
-    """The master cannot be asked; the text is one line."""
+    """The master gave no answer that can be used; the text is one line."""
 
 
 def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[str, Any]:
-    """What the master says.
+    """The state of the training as the master reports it.
 
     Args:
         caller: The API server with the caller's rights.

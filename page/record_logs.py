@@ -1,4 +1,4 @@
-"""The decision logs of all namespaces, as their watch has them: what is new, and what was, by pages.
+"""The decision logs of all namespaces, from their watch: new records, and older ones in pages.
 
 Segments stay compressed in memory, a tenth of their size (decision 0059 bounds their number); one is
 parsed where it is new or a caller asks for its time.
@@ -14,7 +14,7 @@ from kube.api import Api
 from kube.changes import Changes
 from kube.reflector import Reflector
 from kube.request import DECISIONLOGS
-from page.logged import Logged, Question, merge, merged
+from page.record_query import LoggedRecord, RecordQuery, merge, merged
 from policy.records import CLUSTER, Record, newest_of_jobs
 
 FIRST_SEGMENTS = {CLUSTER: 20}
@@ -22,7 +22,7 @@ FIRST_SEGMENTS = {CLUSTER: 20}
 _FIRST_SEGMENTS = 2
 """The same for all others."""
 _MAX_READ = 300
-"""Segments that one question reads: those of a job's namespace, and of the cluster."""
+"""Segments that one query reads: those of a job's namespace, and of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Segment:
 
 
 class RecordLogs:
-    """The logs of all namespaces. One thread calls `drain`; others may ask."""
+    """The logs of all namespaces; one thread calls `drain`, the other methods are thread-safe."""
 
     def __init__(self, api: Api, changes: Changes, clock_s: Callable[[], float]) -> None:
         """Starts nothing; `reflector` watches.
@@ -70,7 +70,7 @@ class RecordLogs:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Those that have a log."""
+        """The namespaces that have a log."""
         with self._lock:
             return frozenset(self._history.keys() | self._chunks.keys())
 
@@ -84,8 +84,8 @@ class RecordLogs:
         records = [record for chunk in chunks for record in chunk if record.code == code]
         return max(records, key=lambda record: record.at_s, default=None)
 
-    def drain(self) -> tuple[list[Logged], set[str]]:
-        """Takes in what the watch has seen.
+    def drain(self) -> tuple[list[LoggedRecord], set[str]]:
+        """Applies the changes of the watch.
 
         Returns:
             Records that are new, in order of time, and the jobs about which the current decision is another.
@@ -95,21 +95,21 @@ class RecordLogs:
         if not queue:
             return [], set()
         changed: set[str] = set()
-        new: list[Logged] = []
+        new: list[LoggedRecord] = []
         with self._lock:
             for old, segment in queue:
                 if (segment or old).is_current:  # type: ignore[union-attr] # one of them is there
                     changed |= self._put_current(old, segment)
                 elif self._put_history(old, segment) and segment is not None and not self._is_first:
                     records = segment.records()[old.count if old is not None else 0 :]
-                    new += [Logged(segment.namespace, record) for record in records]
+                    new += [LoggedRecord(segment.namespace, record) for record in records]
             if self._is_first:
                 new = list(self._newest())
                 self._is_first = False
         return sorted(new, key=lambda logged: logged.record.at_s), changed
 
     def _put_current(self, old: Segment | None, new: Segment | None) -> set[str]:
-        """Takes in a segment of current decisions; returns the jobs whose decision is another."""
+        """Applies a segment of current decisions; returns the jobs whose decision has changed."""
         namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is there
         chunks = self._chunks.setdefault(namespace, {})
         if old is not None:
@@ -135,44 +135,46 @@ class RecordLogs:
             del self._history[namespace]
         return new is not None
 
-    def _newest(self) -> Iterator[Logged]:
+    def _newest(self) -> Iterator[LoggedRecord]:
         """The newest records of each namespace, at the start."""
         for namespace, segments in self._history.items():
             count = FIRST_SEGMENTS.get(namespace, _FIRST_SEGMENTS)
             for name in sorted(segments)[-count:]:
                 for record in segments[name].records():
-                    yield Logged(namespace, record)
+                    yield LoggedRecord(namespace, record)
 
-    def history(self, question: Question, sees: Callable[[str], bool]) -> tuple[list[Logged], bool]:
+    def history(
+        self, query: RecordQuery, sees: Callable[[str], bool]
+    ) -> tuple[list[LoggedRecord], bool]:
         """The newest records that were asked for, in order of time, and whether there are older ones.
 
         Args:
-            question: Which ones.
+            query: Which ones.
             sees: Whether the caller may see a namespace's records.
         """
-        places = question.places
+        namespaces = query.namespaces
         with self._lock:
             segments = [
                 segment
                 for namespace, by_name in self._history.items()
-                if (places is None or namespace in places) and sees(namespace)
+                if (namespaces is None or namespace in namespaces) and sees(namespace)
                 for segment in by_name.values()
-                if segment.first_s < question.before_s
+                if segment.first_s < query.before_s
             ]
         segments.sort(key=lambda segment: segment.last_s, reverse=True)
-        entries: dict[tuple[float, str, str, str], Logged] = {}
+        entries: dict[tuple[float, str, str, str], LoggedRecord] = {}
         for segment in segments[:_MAX_READ]:
-            if len(entries) > question.limit:
+            if len(entries) > query.limit:
                 oldest_s = sorted((logged.record.at_s for logged in entries.values()), reverse=True)
-                if segment.last_s < oldest_s[question.limit] - 1.0:  # its time is in whole seconds
-                    return _last(entries, question.limit), True
-            for record in segment.records(question.text):
-                if question.selects(record):
-                    merge(entries, Logged(segment.namespace, record))
-        return _last(entries, question.limit), len(entries) > question.limit
+                if segment.last_s < oldest_s[query.limit] - 1.0:  # its time is in whole seconds
+                    return _last(entries, query.limit), True
+            for record in segment.records(query.text):
+                if query.selects(record):
+                    merge(entries, LoggedRecord(segment.namespace, record))
+        return _last(entries, query.limit), len(entries) > query.limit
 
 
-def _last(entries: Mapping[Any, Logged], limit: int) -> list[Logged]:
+def _last(entries: Mapping[Any, LoggedRecord], limit: int) -> list[LoggedRecord]:
     return merged(entries.values())[-limit:]
 
 

@@ -1,10 +1,10 @@
-"""What the page's tables say about jobs, nodes, bursts and records: values for JSON, from records. Pure."""
+"""The rows of the page's tables: jobs, nodes, bursts and records as values for JSON. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kube import story
-from page.logged import Logged
+from page.record_query import LoggedRecord
 from policy import amounts
 from policy.cluster_state import ClusterState
 from policy.live_trainers import is_surplus
@@ -135,7 +135,7 @@ def _since_s(job: Job, record: Record | None) -> float:
 
 
 def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[Any], dict[str, str]]:
-    """One node's row but for what fits there, and the labels that end it.
+    """One node's row, without what fits there and without the labels at its end.
 
     Args:
         node: The node.
@@ -160,7 +160,7 @@ def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[An
     return [node.name, flags, sums], labels
 
 
-def record(logged: Logged) -> dict[str, Any]:
+def record(logged: LoggedRecord) -> dict[str, Any]:
     """A record, with what its code means and what helps."""
     entry = logged.record
     return {
@@ -177,14 +177,14 @@ def record(logged: Logged) -> dict[str, Any]:
     }
 
 
-def burst(logged: Logged) -> dict[str, Any]:
+def burst(logged: LoggedRecord) -> dict[str, Any]:
     """A burst of services."""
     empty: dict[str, Any] = {"services": {}, "trainers": {}, "stages": {}, "lostSeconds": 0.0}
     return {**empty, **burst_to_json(logged.record), "namespace": logged.namespace}
 
 
 def objective(entry: Record | None) -> dict[str, Any] | None:
-    """How the reclaim objective stands; None where there is none."""
+    """The standing of the reclaim objective; None where there is no objective."""
     if entry is None:
         return None
     return {"at": entry.at_s, "text": entry.text, **entry.figures}

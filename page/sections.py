@@ -1,4 +1,4 @@
-"""What a stream sends: events of the sections that a reader has asked for, as far as the caller may see them.
+"""The events of a stream: changes of the sections that a reader has subscribed to and may see.
 
 Each section is a function of the view, what is asked for, and the version after which the reader wants to go
 on (None: from the beginning). It returns lines of JSON; none where nothing has changed.
@@ -14,7 +14,7 @@ import orjson
 from page import rows
 from page.access import Access
 from page.cluster_view import ClusterView
-from page.logged import Logged, Question, merged
+from page.record_query import LoggedRecord, RecordQuery, merged
 from page.table import Delta, Row, RowTable
 from policy.records import CLUSTER
 
@@ -25,7 +25,7 @@ _FIRST_BURSTS = 100
 
 
 class Section(StrEnum):
-    """What a stream may have."""
+    """The sections that a stream can have."""
 
     USAGE = "usage"
     JOBS = "jobs"
@@ -42,7 +42,7 @@ OF_CLUSTER = frozenset({Section.USAGE, Section.NODES})
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a reader has asked for, and may see."""
+    """The sections of one stream, and the rights of its reader."""
 
     access: Access
     sections: tuple[Section, ...]
@@ -59,7 +59,7 @@ class Subscription:
 
     @property
     def fingerprint(self) -> str:
-        """Another one for another stream, which cannot go on where this one ended."""
+        """Identifies sections and rights: a stream continues only where both are the same."""
         words = (*self.sections, self.namespace, self.job, self.fits)
         text = "\n".join((self.access.fingerprint, *words))
         return sha256(text.encode()).hexdigest()[:16]
@@ -122,7 +122,7 @@ def _table(
     since: int | None,
     form: tuple[Callable[[str, Row], bytes], int, bytes],
 ) -> Iterator[bytes]:
-    """Events of a table: its rows and keys that are gone, so many at once."""
+    """Events of a table: changed rows and removed keys, a limited number in each event."""
     text, at_once, head = form
     delta = table.since(since) if since is not None else None
     is_reset = delta is None
@@ -146,8 +146,8 @@ def _table(
 
 def _records(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
     if since is None:
-        question = Question(namespace=subscription.namespace, limit=_FIRST_RECORDS)
-        logged, _ = view.history(question, subscription.sees)
+        query = RecordQuery(namespace=subscription.namespace, limit=_FIRST_RECORDS)
+        logged, _ = view.history(query, subscription.sees)
     else:
         new = (entry for entry in view.records(since) if subscription.sees(entry.namespace))
         logged = merged(new)
@@ -157,12 +157,12 @@ def _records(view: ClusterView, subscription: Subscription, since: int | None) -
     yield orjson.dumps({**first, "at": view.epoch_s(), "records": _plain(logged)})
 
 
-def _plain(logged: list[Logged]) -> list[dict[str, object]]:
+def _plain(logged: list[LoggedRecord]) -> list[dict[str, object]]:
     return [rows.record(entry) for entry in logged]
 
 
 def _reclaims(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
-    has_names = subscription.access.logs and not subscription.namespace
+    has_names = subscription.access.cluster_log and not subscription.namespace
 
     def sees(namespace: str) -> bool:
         """One log for whoever sees that of the cluster, which has all bursts with all names."""

@@ -1,4 +1,4 @@
-"""What was over time, bounded: use of the cluster in two resolutions, and steps of each job's trainers. Pure."""
+"""Bounded time series: use of the cluster in two resolutions, and the number of each job's trainers. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class UsageSeries:
         self._coarse: deque[Point] = deque(maxlen=_COARSE_POINTS)
 
     def put(self, now_s: float, amounts: list[list[int]]) -> Point:
-        """Takes in what is used now; it replaces what the same slots had."""
+        """Adds the use of the cluster now; it replaces the points of the same slots."""
         for points, slot_s in ((self._coarse, COARSE_S), (self._fine, FINE_S)):
             at_s = now_s - now_s % slot_s
             if points and points[-1][0] >= at_s:
@@ -35,7 +35,7 @@ class UsageSeries:
         )
 
     def clear(self) -> None:
-        """Forgets all, as where the resources have become others."""
+        """Removes all points, such as when the resources change."""
         self._fine.clear()
         self._coarse.clear()
 
@@ -47,13 +47,13 @@ class TrainerSteps:
         self._steps: dict[str, deque[tuple[float, int]]] = {}
 
     def put(self, job: str, now_s: float, trainers: int) -> None:
-        """Takes in how many trainers a job has now."""
+        """Adds the number of trainers that a job has now."""
         steps = self._steps.setdefault(job, deque(maxlen=_MAX_STEPS))
         if not steps or steps[-1][1] != trainers:
             steps.append((now_s, trainers))
 
     def drop(self, job: str) -> None:
-        """Forgets a job that is gone."""
+        """Removes a job that no longer exists."""
         self._steps.pop(job, None)
 
     def of(self, job: str) -> Sequence[tuple[float, int]]:

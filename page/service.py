@@ -13,7 +13,7 @@ from kube.api import Api
 from kube.cache import ClusterCache
 from kube.client import Client
 from kube.watch_metrics import add_watch_metrics
-from page.access import Gate
+from page.access import Authorizer
 from page.app import PageRoutes
 from page.cluster_view import ClusterView
 from page.record_logs import RecordLogs
@@ -27,7 +27,7 @@ from runtime.serve import WebService
 
 @dataclass(frozen=True, slots=True)
 class Watches:
-    """What the page follows, with the page's own rights."""
+    """The watches of the page, with the page's own rights."""
 
     cache: ClusterCache
     policy: ActivePolicy
@@ -63,13 +63,13 @@ class Watches:
         return max(self.cache.age_s(now_s), self.logs.reflector.age_s(now_s))
 
     def start(self) -> None:
-        """Starts to follow."""
+        """Starts the watches."""
         self.cache.start()
         self.logs.reflector.start()
         self.view.start()
 
     def stop(self) -> None:
-        """Ends that."""
+        """Stops the watches."""
         self.logs.reflector.request_stop()
         self.cache.stop()
         self.logs.reflector.stop()
@@ -136,6 +136,6 @@ def application(
         settings.max_streams, settings.max_streams_per_caller, settings.stream_seconds
     )
     streams = Streams(view, bounds, clock_s, lambda: bool(app.config[web.DRAINING]))
-    gate = Gate(with_token, lambda: view.namespaces, settings.access_seconds, clock_s)
-    PageRoutes(view, gate, streams, metrics).routes(app)
+    authorizer = Authorizer(with_token, lambda: view.namespaces, settings.access_seconds, clock_s)
+    PageRoutes(view, authorizer, streams, metrics).routes(app)
     return app

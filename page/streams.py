@@ -31,7 +31,7 @@ class StreamBounds:
 
 
 class Streams:
-    """The open streams of this process. They begin and end on the server's loop; others may count them."""
+    """The open streams of this process; they begin and end on the server's loop, `count` is thread-safe."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Streams:
 
     @property
     def count(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         return self._callers.total()
 
     def refusal(self, user: str) -> str:
@@ -72,7 +72,7 @@ class Streams:
         return "full" if self.count >= self._bounds.total else ""
 
     def position(self, subscription: Subscription, last_id: str) -> int | None:
-        """The version after which a reader wants to go on; None where it has to begin again."""
+        """The version after which a reader continues; None where it has to begin again."""
         boot, _, rest = last_id.partition(".")
         fingerprint, _, version = rest.partition(".")
         is_ours = (boot, fingerprint) == (self._boot, subscription.fingerprint)

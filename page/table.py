@@ -1,4 +1,4 @@
-"""Rows that streams follow: each has the version of its newest change, so a reader needs to remember one number.
+"""Tables that streams follow: each row has the version of its newest change, so a reader keeps only one number.
 
 A reader that is slow skips what was in between, and nothing waits for it. Thread-safe.
 """
@@ -13,7 +13,7 @@ _KEPT_DELETIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as it is sent."""
+    """A row as streams send it."""
 
     version: int
     namespace: str
@@ -25,7 +25,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What has changed since a version."""
+    """The changes of a table since a version."""
 
     rows: list[tuple[str, Row]]
     """(key, row), the oldest change first."""
@@ -53,7 +53,7 @@ class RowTable:
         return self._rows.get(key)
 
     def put(self, key: str, row: Row) -> bool:
-        """Adds or replaces a row; False where it says the same as before."""
+        """Adds or replaces a row; False where nothing changes."""
         with self._lock:
             old = self._rows.get(key)
             if old is not None and (old.text, old.full_text) == (row.text, row.full_text):

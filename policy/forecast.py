@@ -1,4 +1,4 @@
-"""What comes of a policy: plans carried out one after another, with an ideal kube-scheduler. Pure.
+"""Forecasts the effect of a policy: carries out plan after plan, with an ideal kube-scheduler. Pure.
 
 A plan is one step: it adds a few trainers and waits for those. A forecast repeats plans until nothing
 changes any more, if services and jobs stay as they are. Time runs in steps that are longer than the

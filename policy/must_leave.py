@@ -1,4 +1,4 @@
-"""What must leave so that a waiting job fits: by room alone, whoever else waits for it. Pure."""
+"""Which pods must leave so that a waiting job fits; considers capacity alone, not other waiting jobs. Pure."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ class RoleCount:
 
 @dataclass(frozen=True, slots=True)
 class JobRoles:
-    """The roles of one job. The Job's own status has what its trainers are."""
+    """The roles of one job, without its trainers, which the Job's own status counts."""
 
     trainers: int
     """How many the newest plan wants."""
@@ -39,7 +39,7 @@ class JobRoles:
 
 
 class RoleCounts:
-    """The roles of the jobs that somebody reads."""
+    """The roles of the jobs whose counts are read."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         """Counts nothing yet.

@@ -1,4 +1,4 @@
-"""Keeps the Job of each TrainingJob, and writes what becomes of it into the TrainingJob's status.
+"""Keeps the Job of each TrainingJob up to date, and writes its state into the TrainingJob's status.
 
 A thread of its own: TrainingJobs cost the control loop nothing, and it knows their Jobs alone
 (docs/decisions/0047). While the cluster has no TrainingJobs as a kind, it waits for them.
@@ -44,7 +44,7 @@ _CALM_S = 300.0
 
 
 class TrainingJobController:
-    """Creates and updates the Jobs of TrainingJobs. `run_pass` is used on one thread alone."""
+    """The controller of TrainingJobs: creates and updates their Jobs; one thread calls `run_pass`."""
 
     def __init__(
         self,

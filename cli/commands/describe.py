@@ -1,4 +1,4 @@
-"""`describe`: all about one job."""
+"""`describe`: the details of one job."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""`plan`: what the planner would do now, and what would come of another policy."""
+"""`plan`: the actions of the next plan, and the effect of another policy."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`snapshot`: what a plan reads from the cluster, as a file that can be planned again elsewhere."""
+"""`snapshot`: the input of a plan, as a file from which the plan can be made again elsewhere."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cli import terminal
 from cli.frame import Frame, Output, command
-from cli.overview import Looker, Overview
+from cli.overview import Overview, OverviewReader
 from cli.terminal import Column, age, printable
 from policy.records import Observation
 
@@ -35,19 +35,19 @@ def top(frame: Frame, once: bool, every_s: float) -> None:
     SHARE is the part of the cluster that a job has, of the resource of which it has most. Ctrl-C ends
     the display.
     """
-    looker = Looker(frame)
-    overview = looker.look()
+    reader = OverviewReader(frame)
+    overview = reader.read()
     if once or frame.flags.output is not Output.TABLE or not sys.stdout.isatty():
         frame.show(overview.to_json(), lambda console: console.print(render(overview, console)))
         return
     with Live(render(overview, frame.console), console=frame.console, screen=True) as live:
         while True:
             time.sleep(every_s)
-            live.update(render(looker.look(), frame.console))
+            live.update(render(reader.read(), frame.console))
 
 
 def render(overview: Overview, console: Console) -> RenderableType:
-    """One look as text; in a terminal no longer than that."""
+    """An overview as text; on a terminal, no more lines than it has."""
     height = console.height - _FRAME_LINES if console.is_terminal else len(overview.jobs)
     shown = overview.jobs[: max(1, height)]
     lines: list[RenderableType] = [

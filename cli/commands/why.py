@@ -1,4 +1,4 @@
-"""`why`: why a job has what it has, why a pod waits, or what ended them."""
+"""`why`: why a job has its number of trainers, why a pod waits, or why one ended."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ def why(frame: Frame, name: str, count: int) -> None:
 
 
 def ask(frame: Frame, text: str) -> Story:
-    """The answer about what a user names."""
+    """The answer for a job or a pod."""
     name = lookup.parse(frame, text)
     log_records = records.of_namespace(frame, name.namespace, name.key)
     target = lookup.target(frame, name, log_records)

@@ -185,7 +185,7 @@ def template_hash(spec: Mapping[str, Any]) -> str:
 
 
 def changes(training_job: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch that gives a Job what its TrainingJob says by now; {} where it has it.
+    """The merge patch that brings a Job up to date with its TrainingJob; {} where nothing differs.
 
     Args:
         training_job: The TrainingJob.

@@ -5,8 +5,8 @@ from typing import Any
 from kube import record_log, request
 from kube.changes import Changes
 from kube.request import DECISIONLOGS
-from page.logged import Question, merged
 from page.record_logs import RecordLogs
+from page.record_query import RecordQuery, merged
 from policy.records import CLUSTER, ELSEWHERE, Record
 from tests.reconciler.server import Clock, Instant
 
@@ -44,7 +44,7 @@ class Logs:
         new, changed = self.logs.drain()
         return [entry.record.code for entry in new], changed
 
-    def codes(self, question: Question, *namespaces: str) -> tuple[list[str], bool]:
+    def codes(self, question: RecordQuery, *namespaces: str) -> tuple[list[str], bool]:
         """Codes of the records that were asked for, by whoever sees these namespaces."""
         logged, has_older = self.logs.history(question, lambda name: name in namespaces)
         return [entry.record.code for entry in logged], has_older
@@ -68,7 +68,7 @@ def test_a_segment_that_grows_has_new_records() -> None:
     assert logs.look()[0] == []
     logs.api.ask(request.delete(DECISIONLOGS, "ml", "s1"))
     assert logs.look()[0] == []
-    assert logs.codes(Question(), "ml")[0] == ["C"]
+    assert logs.codes(RecordQuery(), "ml")[0] == ["C"]
 
 
 def test_the_current_decision_about_a_job() -> None:
@@ -105,7 +105,7 @@ def test_history_goes_back_page_by_page() -> None:
     has_older = True
     while has_older:
         logged, has_older = logs.logs.history(
-            Question(before_s=before_s, limit=7), lambda name: name == "ml"
+            RecordQuery(before_s=before_s, limit=7), lambda name: name == "ml"
         )
         codes = [entry.record.code for entry in logged] + codes
         before_s = logged[0].record.at_s
@@ -123,14 +123,16 @@ def test_a_question_about_a_job_reads_its_own_records() -> None:
     logs.write(CLUSTER, "s1", released)
     logs.look()
 
-    assert logs.codes(Question(job="ml/a"), "ml", "vision", CLUSTER)[0] == [
+    assert logs.codes(RecordQuery(job="ml/a"), "ml", "vision", CLUSTER)[0] == [
         "A",
         "ServicesFirst",
         "Reclaimed",
     ]
-    assert logs.codes(Question(job="ml/a"), "ml")[0] == ["A", "Reclaimed"]
-    assert logs.codes(Question(about="pod ml/a-trainer-1"), "ml", CLUSTER)[0] == ["ServicesFirst"]
-    assert logs.codes(Question(namespace="vision"), "ml", "vision")[0] == ["C"]
+    assert logs.codes(RecordQuery(job="ml/a"), "ml")[0] == ["A", "Reclaimed"]
+    assert logs.codes(RecordQuery(about="pod ml/a-trainer-1"), "ml", CLUSTER)[0] == [
+        "ServicesFirst"
+    ]
+    assert logs.codes(RecordQuery(namespace="vision"), "ml", "vision")[0] == ["C"]
 
 
 def test_of_two_copies_the_one_with_all_names_counts() -> None:
@@ -145,8 +147,8 @@ def test_of_two_copies_the_one_with_all_names_counts() -> None:
     logs.write("ml", "s1", masked)
     logs.write(CLUSTER, "s1", whole)
     logs.look()
-    (both,), _ = logs.logs.history(Question(), lambda _: True)
-    (own,), _ = logs.logs.history(Question(), lambda name: name == "ml")
+    (both,), _ = logs.logs.history(RecordQuery(), lambda _: True)
+    (own,), _ = logs.logs.history(RecordQuery(), lambda name: name == "ml")
 
     assert both.record.figures == {"service": "shop/web"}
     assert own.record.figures == {"service": ELSEWHERE}
@@ -163,4 +165,4 @@ def test_objects_of_strangers_are_left_out() -> None:
         logs.api.ask(request.create(DECISIONLOGS, "ml", body))
 
     assert logs.look() == ([], set())
-    assert logs.codes(Question(), "ml") == ([], False)
+    assert logs.codes(RecordQuery(), "ml") == ([], False)

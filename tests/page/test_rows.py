@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from page import job_page, rows
-from page.logged import Logged
+from page.record_query import LoggedRecord
 from policy.cluster_state import ClusterState
 from policy.names import Role, Tier
 from policy.records import Record
@@ -147,7 +147,9 @@ def test_what_a_job_has_lost() -> None:
             6, "pod ml/net-trainer-3", "TrainerFailed", figures={"lostSeconds": "?"}, job="ml/net"
         ),
     ]
-    history = job_page.history("ml/net", [Logged("ml", record) for record in records], [(3.5, 2)])
+    history = job_page.history(
+        "ml/net", [LoggedRecord("ml", record) for record in records], [(3.5, 2)]
+    )
 
     assert history["lostSeconds"] == 6.5
     assert history["trainersOverTime"] == [(1, 3), (3.5, 2)]

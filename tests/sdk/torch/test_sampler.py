@@ -7,14 +7,14 @@ from edl.master.protocol import Lease
 from edl.sources.leased_records import LeasedRecords
 from edl.sources.record_order import RecordOrder
 from edl.sync.plans import Plan, Span, split
-from edl.torch.sampler import IndexReader, Indices, LeasedSampler
+from edl.torch.sampler import IndexReader, IndexSource, LeasedSampler
 
 RECORDS, SEED = 100, 3
 
 
 def reader(sampler: LeasedSampler, seed: int | None = SEED) -> IndexReader:
     """A reader of a hundred records."""
-    dataset = Dataset("train", Indices(RECORDS))
+    dataset = Dataset("train", IndexSource(RECORDS))
     description = describe(dataset, 8, epochs=1, shuffle_seed=seed, task_records=16)
     return IndexReader(LeasedRecords(dataset.source, description), sampler)
 
@@ -72,4 +72,4 @@ def test_assignments_are_kept_until_their_step() -> None:
 def test_counts_that_are_none_are_refused(count: object) -> None:
     """In a line that says what is meant."""
     with pytest.raises(DataError, match=r"len\(train_set\)"):
-        Indices(count)
+        IndexSource(count)

@@ -40,7 +40,7 @@ FAILED = 1
 
 
 class Agent:
-    """Starts and ends the processes of one pod, round after round."""
+    """The processes of one pod as one member: it starts them for each round and stops them after it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Lines by which a framework says that its device or its communicator cannot be used any more (pure).
+"""Recognizes lines with which a framework reports that a device or a communicator has failed (pure).
 
 A process that has written one often does not end by itself: threads wait for a device that does not
 answer, or for an abort of NCCL that hangs. https://github.com/NVIDIA/nccl/issues/992
@@ -19,7 +19,7 @@ _END_OF_LINE = re.compile(rb"[\r\n]+")
 
 
 class ErrorOutput:
-    """What a process has written to stderr, as far as it says why it failed."""
+    """The stderr of a process: its newest line, and the first one that reports a fault of the device."""
 
     def __init__(self) -> None:
         self._rest = b""

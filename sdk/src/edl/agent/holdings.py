@@ -1,4 +1,4 @@
-"""Which snapshot all processes of a round start from, and who gives it to whom (pure)."""
+"""Chooses the snapshot from which all processes of a round start, and which agent sends which part (pure)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from edl.errors import RoundOver
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The newest snapshot of which all parts are left."""
+class SnapshotChoice:
+    """The snapshot that a round starts from: the newest of which all parts are left."""
 
     parts: tuple[SnapshotPart, ...]
     """In order of rank."""
@@ -52,7 +52,7 @@ def load(raw: bytes) -> list[SnapshotPart] | None:
         raise RoundOver(f"a member of this round announces no parts: {raw!r:.80}") from error
 
 
-def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> Choice | None:
+def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> SnapshotChoice | None:
     """Returns what all start from; None if no snapshot is complete, or an agent can keep none.
 
     Args:
@@ -75,11 +75,11 @@ def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> Choice | None:
         return None
     chosen = snapshots[max(complete)]
     ordered = tuple(chosen[rank] for rank in range(len(chosen)))
-    return Choice(ordered, tuple(owners[part] for part in ordered))
+    return SnapshotChoice(ordered, tuple(owners[part] for part in ordered))
 
 
 def needed(
-    choice: Choice, first_rank: int, processes: int, world_size: int
+    choice: SnapshotChoice, first_rank: int, processes: int, world_size: int
 ) -> tuple[SnapshotPart, ...]:
     """Returns the parts that the processes of an agent load: their own, or all if those do not fit."""
     if len(choice.parts) == world_size:

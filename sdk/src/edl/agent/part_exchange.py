@@ -1,4 +1,4 @@
-"""Parts of snapshots on their way between agents, which prove to each other that they have the token.
+"""Sends parts of snapshots between agents, which prove to each other that they have the token.
 
 The handshake is that of the ring (`edl.collective.handshake`); then the initiator sends a request,
 and one of both the bytes of a part. They are neither encrypted nor signed. Needs numpy.
@@ -39,7 +39,7 @@ _GET, _PUT = "get", "put"
 
 
 class PartServer:
-    """Gives parts to other agents of the round, and takes theirs; a thread for each connection."""
+    """A server of the parts of this agent, which also receives parts of others; one thread for each connection."""
 
     def __init__(
         self, listener: socket.socket, key: bytes, folder: Path, limit_bytes: int = 0
@@ -64,7 +64,7 @@ class PartServer:
         self._position = position
 
     def close(self) -> None:
-        """Serves nobody any more."""
+        """Stops serving."""
         self._position = None
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -122,7 +122,7 @@ class PartServer:
 
 
 class PartClient:
-    """Calls another agent of the round."""
+    """A client of another agent of the round."""
 
     def __init__(self, position: RoundPosition, key: bytes) -> None:
         """Makes no call.

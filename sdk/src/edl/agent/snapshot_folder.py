@@ -1,4 +1,4 @@
-"""The folder in memory in which an agent keeps snapshots, for itself alone."""
+"""The folder in memory in which one agent keeps its snapshots."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ABANDONED_S = 3_600.0
 
 
 class SnapshotFolder:
-    """A folder that no other agent uses; what an agent that was killed has left is found again."""
+    """A folder that no other agent uses; an agent that starts again after a kill finds its snapshots there."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path, self._lock = path, lock
 
     def close(self) -> None:
-        """Removes it: the job is over, or other pods have what is worth keeping."""
+        """Removes the folder: the job is over, or other pods have its snapshots."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
@@ -66,7 +66,7 @@ def open_folder(settings: Settings, memory: Path = MEMORY) -> SnapshotFolder | N
 
 
 def _sweep(memory: Path) -> None:
-    """Removes what agents of this user have left that were killed, and did not come back."""
+    """Removes folders of this user's agents that were killed and not started again."""
     for path in memory.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             about = path.lstat()

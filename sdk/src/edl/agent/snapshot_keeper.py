@@ -34,7 +34,7 @@ _PAUSE_S = 1.0
 
 
 class SnapshotKeeper:
-    """Used by the agent's main thread; a thread of its own copies parts to the next agent."""
+    """The snapshots of one agent; for its main thread, while another thread copies parts to the next agent."""
 
     def __init__(self, settings: Settings, limit_bytes: int, folder: SnapshotFolder) -> None:
         """Listens for the other agents.
@@ -111,7 +111,7 @@ class SnapshotKeeper:
             self._changed.wait_for(lambda: self._target is None or not self._next(), timeout_s)
 
     def close(self) -> None:
-        """Ends it, and forgets all snapshots."""
+        """Stops the copies, and removes all snapshots."""
         self._closed.set()
         with self._changed:
             self._target = None
@@ -125,7 +125,7 @@ class SnapshotKeeper:
         return self._folder.path
 
     def _fetch(
-        self, choice: holdings.Choice, round_: Round, place: Place, client: PartClient
+        self, choice: holdings.SnapshotChoice, round_: Round, place: Place, client: PartClient
     ) -> None:
         first, count = place.first_rank, place.sizes[place.rank]
         parts = holdings.needed(choice, first, count, place.world_size)
@@ -140,8 +140,8 @@ class SnapshotKeeper:
         if missing:
             log.info("%d parts of it came from other pods in %.1f s", len(missing), seconds)
 
-    def _tidy(self, choice: holdings.Choice | None) -> None:
-        """Removes what no process can start from, and writes what they can."""
+    def _tidy(self, choice: holdings.SnapshotChoice | None) -> None:
+        """Removes parts from which no process can start, and writes the list of the others."""
         found = find_parts(self._path)
         parts = () if choice is None else choice.parts
         for part, file in found.items():
@@ -154,7 +154,7 @@ class SnapshotKeeper:
         restore.write_bytes(holdings.dump(parts))
 
     def _begin_copying(
-        self, round_: Round, choice: holdings.Choice | None, client: PartClient
+        self, round_: Round, choice: holdings.SnapshotChoice | None, client: PartClient
     ) -> None:
         with self._changed:
             self._number, self._sent = round_.number, set()

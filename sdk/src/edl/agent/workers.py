@@ -21,7 +21,7 @@ WEDGED_S = 10.0
 
 
 class Workers:
-    """Starts processes, and ends them and what they have started."""
+    """A group of processes that are started and stopped together, with all that they start."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Workers:
 
     @property
     def failure(self) -> str:
-        """Which process has failed, in words; "" if none has."""
+        """A description of the process that failed; "" if none has."""
         for rank, worker in enumerate(self._workers):
             failure = worker.failure(self._wedged_s)
             if failure:

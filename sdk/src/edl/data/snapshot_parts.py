@@ -1,4 +1,4 @@
-"""Parts of snapshots as files in memory: each process of a pod has two slots, and one is whole.
+"""Parts of snapshots as files in memory: each process of a pod has two slots, one of which is always complete.
 
 A slot is a file and, once it is complete, a record beside it. Who writes a slot locks it, and who
 reads it does, so that a process which dies leaves nothing locked and nothing half-written that counts.
@@ -25,7 +25,7 @@ _MODE = 0o600
 
 @dataclass(frozen=True)
 class SnapshotPart:
-    """What one process of a snapshot has saved; a snapshot has `count` of them."""
+    """The part of a snapshot that one process has saved; a snapshot has `count` parts."""
 
     round: int
     """In which it was saved."""

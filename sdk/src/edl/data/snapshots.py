@@ -1,4 +1,4 @@
-"""Snapshots of a program's state in memory, which its agent keeps over restarts of the processes.
+"""Snapshots of a program's state in memory, which its agent keeps when the processes restart.
 
 They need no change of the loop but two lines, and cost a copy: docs/pytorch.md. Without an agent
 nothing is kept.
@@ -64,7 +64,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """Saves and loads snapshots; used by one thread.
+    """The snapshots of this process; for one thread.
 
     ```python
     snapshots = edl.Snapshots()

@@ -1,4 +1,4 @@
-"""A program's state as bytes: dicts, lists, numbers and texts as JSON, arrays and tensors as they are.
+"""Encodes a program's state: dicts, lists, numbers and texts as JSON, arrays and tensors as raw bytes.
 
 Nothing in it is code, so that reading what another process has written runs nothing.
 """
@@ -24,7 +24,7 @@ _SCALARS = (str, int, float, type(None))
 
 @dataclass
 class Encoded:
-    """A state, of which nothing is copied yet."""
+    """A state that is described but not copied yet."""
 
     header: bytes
     """Its length, and what is no array."""

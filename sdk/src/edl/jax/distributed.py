@@ -1,4 +1,4 @@
-"""What JAX has no public functions for: to leave a group of processes, and to join another.
+"""Leaves a group of JAX processes and joins another one, for which JAX has no public functions.
 
 `jax.distributed.initialize` starts the coordination service in rank 0, and JAX ends all processes that
 lose it. The calls here are those of jax 0.10 without that.
@@ -30,7 +30,7 @@ _kept: list[Any] = []
 
 
 class Processes:
-    """The processes of one round."""
+    """The processes of one round as a process of JAX sees them: rank, number, and their collective sum."""
 
     def __init__(self, rank: int, count: int) -> None:
         """Makes no call yet.

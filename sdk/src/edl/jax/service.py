@@ -23,7 +23,7 @@ HEARTBEAT_S = 86_400
 
 
 class CoordinationService:
-    """The process, as its parent has it; started with the first round that needs it."""
+    """A handle of the service's process, which starts with the first round that needs it."""
 
     def __init__(self, host: str) -> None:
         """Starts nothing yet.

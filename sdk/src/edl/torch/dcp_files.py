@@ -108,7 +108,7 @@ class DcpShare:
 
 
 class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types here
-    """Reads DCP's metadata, a pickle, without running what else it might name."""
+    """A reader of DCP's metadata, a pickle, that runs no other code."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Any:
         """Returns a `Metadata`."""

@@ -21,7 +21,7 @@ _RANK_BITS = 31
 
 
 class Groups(Protocol):
-    """Makes the process group of each round."""
+    """A maker of process groups, one for each round."""
 
     def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
         """Returns a group of these members, for its operations only; all of them call it.
@@ -45,7 +45,7 @@ class Groups(Protocol):
 
 
 class FreshGroups:
-    """A new gloo group for each round, in the manner of torchft; torch 2.7 and newer."""
+    """Makes a new gloo group for each round, as torchft does; torch 2.7 and newer."""
 
     def __init__(self, address: str) -> None:
         """Makes no connection yet.
@@ -86,7 +86,7 @@ class FreshGroups:
 
 
 class ReconfiguredGroups:
-    """One gloo group, which torch connects anew for each round; torch 2.15 and newer.
+    """Keeps one gloo group, which torch reconnects for each round; torch 2.15 and newer.
 
     Operations of an abandoned round that never end, because a peer is frozen, occupy the threads of
     their group. It is left behind then, and another one serves from the next round on.
@@ -120,7 +120,7 @@ class ReconfiguredGroups:
 
 
 class _Reconfigurable:
-    """A group that can be connected anew; its store is that of the newest round."""
+    """A group that can be reconnected; its store is that of the newest round."""
 
     def __init__(self, make_device: Callable[[], Any]) -> None:
         """Makes no connection yet."""
@@ -158,7 +158,7 @@ class _AbandonedGroups:
         return bool(pending)
 
     def release_ended(self) -> None:
-        """Lets go of groups whose operations have ended: frozen members were killed meanwhile."""
+        """Drops groups whose operations have ended because frozen members were killed."""
         waiting = []
         for group, works in self._groups:
             if all(work.is_completed() for work in works):

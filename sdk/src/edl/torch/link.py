@@ -1,4 +1,4 @@
-"""The exchange of one round over a process group of torch, which never blocks in it."""
+"""The collective calls of one round over a process group of torch; no thread blocks inside torch."""
 
 from __future__ import annotations
 

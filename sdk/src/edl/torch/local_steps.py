@@ -1,4 +1,4 @@
-"""Semi-synchronous training: members step apart, and exchange what has come of it now and then.
+"""Semi-synchronous training: members make steps of their own, and exchange the result after a number of them.
 
 LocalSGD (Stich 2019, "Local SGD Converges Fast and Communicates Little") and DiLoCo (Douillard et al.
 2023, "Distributed Low-Communication Training of Language Models"): a step of the group is one outer

@@ -19,7 +19,7 @@ class UnreadableError(Exception):
 
 
 class RecordReader:
-    """Reads this member's micro-batches; see `edl.torch.torch_round.MemberReader`."""
+    """A reader of this member's micro-batches; see `edl.torch.torch_round.MemberReader`."""
 
     def __init__(self, records: LeasedRecords) -> None:
         """Starts the thread."""

@@ -12,7 +12,7 @@ from edl.sources.leased_records import LeasedRecords
 from edl.sync.plans import Assignment, Plan, Span
 
 
-class Indices:
+class IndexSource:
     """A source of EDL whose records are their own numbers: the `DataLoader` reads the data."""
 
     def __init__(self, count: Any) -> None:
@@ -40,7 +40,7 @@ class Indices:
 
 
 class LeasedSampler:
-    """Yields lists of indices, as `batch_sampler` of a `DataLoader`.
+    """The `batch_sampler` of a `DataLoader`: an iterator over lists of indices.
 
     An iterator that has none at the moment ends, and has more later: a `DataLoader` then goes on.
     """
@@ -71,7 +71,7 @@ class LeasedSampler:
 
 
 class IndexReader:
-    """Hands the indices of planned steps to the sampler; see `edl.sync.group_round.PlanReader`."""
+    """A reader that hands the indices of planned steps to the sampler; see `edl.sync.group_round.PlanReader`."""
 
     def __init__(self, records: LeasedRecords, sampler: LeasedSampler) -> None:
         self._records, self._sampler = records, sampler

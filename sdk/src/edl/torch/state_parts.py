@@ -21,7 +21,7 @@ _NORM = "norm"
 
 
 class StateParts:
-    """Reads and writes a model and its optimizer's state, element by element."""
+    """The state of a model and its optimizer, readable and writable element by element."""
 
     def __init__(self, model: Any, optimizer: Any, statistics: NormStatistics) -> None:
         """Reads nothing yet."""

@@ -1,4 +1,4 @@
-"""A store of torch.distributed over the master's keys of a round: no port, and it outlives rank 0."""
+"""A store of torch.distributed over the master's keys of a round: it needs no port, and outlives rank 0."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from edl.torch.step import MemberStep
 
 
 class MemberReader(PlanReader, Protocol):
-    """What gets a member's part of each planned step, and gives it back when the step begins."""
+    """A reader that gets a member's part of each planned step, and returns it when the step begins."""
 
     def take(self, plan: Plan) -> Assignment:
         """Returns this member's micro-batches of a step that was requested, once."""
@@ -33,10 +33,10 @@ class MemberReader(PlanReader, Protocol):
 
 
 class MemberBatches(Protocol):
-    """Reads this member's micro-batches, one after the other."""
+    """A source of this member's micro-batches, one after the other."""
 
     def new_reader(self, records: LeasedRecords) -> MemberReader:
-        """Begins to read anew; what was read ahead is dropped."""
+        """Returns a new reader; batches that were read ahead are dropped."""
         ...
 
     def next(self) -> Any:
@@ -45,7 +45,7 @@ class MemberBatches(Protocol):
 
 
 class LoaderBatches:
-    """Takes batches from a `DataLoader`, begun anew where it has run out of planned ones."""
+    """Batches from a `DataLoader`, which is iterated again where it has run out of planned ones."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
         self._loader, self._sampler = loader, sampler

@@ -15,7 +15,7 @@ from edl.sync.options import OnStep, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
 from edl.torch.local_steps import LocalReplica, local_options
 from edl.torch.replica import TorchReplica
-from edl.torch.sampler import Indices, LeasedSampler
+from edl.torch.sampler import IndexSource, LeasedSampler
 from edl.torch.step import MemberStep
 from edl.torch.torch_round import LoaderBatches, TorchRound
 from edl.torch.workers import end_with_parent
@@ -102,7 +102,7 @@ class Training:
         options = SyncOptions(
             *batches, dict(code or {}), folder, checkpoint_steps, on_nan, seed, on_step, None
         )
-        dataset = Dataset(name, Indices(records))
+        dataset = Dataset(name, IndexSource(records))
         schedule = {"epochs": epochs, "shuffle_seed": shuffle_seed, "task_records": task_records}
         description = describe(dataset, batch_size, overlap=True, **schedule)  # type: ignore[arg-type]
         self.sampler = LeasedSampler()

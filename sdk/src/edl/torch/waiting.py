@@ -1,4 +1,4 @@
-"""Waits for work of torch without ever blocking in it: news of another round end the wait."""
+"""Waits for work of torch without blocking inside it: the end of the round ends the wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TICK_S = _TICK.total_seconds()
 
 
 class Waiting:
-    """Waits for works and for calls that block; used by one thread."""
+    """An interruptible wait for works and for calls that block; for one thread."""
 
     def __init__(self, interrupt: Interrupt, on_wait: OnWait | None = None) -> None:
         """Waits for nothing yet.

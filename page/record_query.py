@@ -1,4 +1,4 @@
-"""Records with the namespace whose log has them, and questions about them. Pure."""
+"""Queries of the decision logs: which records a caller asks for. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from policy.records import CLUSTER, ELSEWHERE, Record
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
-    """A record, and the namespace whose log has it."""
+class LoggedRecord:
+    """A record of a namespace's decision log."""
 
     namespace: str
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Which records are asked for."""
+class RecordQuery:
+    """A query for records; an empty field does not limit it."""
 
     namespace: str = ""
     job: str = ""
@@ -25,19 +25,19 @@ class Question:
     limit: int = 200
 
     def selects(self, record: Record) -> bool:
-        """Whether a record is one of them."""
+        """Whether a record matches."""
         if record.at_s >= self.before_s or (self.about and record.about != self.about):
             return False
         return not self.job or self.job == record.job or _gave(record, self.job)
 
     @property
     def text(self) -> str:
-        """What the lines of these records contain."""
+        """A text that the lines of all matching records contain."""
         return self.about or self.job
 
     @property
-    def places(self) -> frozenset[str] | None:
-        """The namespaces that may have them; None for any."""
+    def namespaces(self) -> frozenset[str] | None:
+        """The namespaces whose logs may have matching records; None for all."""
         if self.namespace:
             return frozenset({self.namespace})
         name = self.job or self.about.partition(" ")[2]
@@ -45,20 +45,20 @@ class Question:
 
 
 def _gave(record: Record, job: str) -> bool:
-    """Whether it is a burst to which a job gave trainers."""
+    """Whether the record is a burst to which a job gave trainers."""
     return record.kind == "reclaim" and job in (record.figures.get("trainers") or {})
 
 
-def merged(logged: Iterable[Logged]) -> list[Logged]:
+def merged(logged: Iterable[LoggedRecord]) -> list[LoggedRecord]:
     """Each record once, with all names where there are two."""
-    entries: dict[tuple[float, str, str, str], Logged] = {}
+    entries: dict[tuple[float, str, str, str], LoggedRecord] = {}
     for entry in logged:
         merge(entries, entry)
     return sorted(entries.values(), key=lambda entry: (entry.record.at_s, entry.record.about))
 
 
-def merge(entries: dict[tuple[float, str, str, str], Logged], logged: Logged) -> None:
-    """Takes in a record; see `merged`."""
+def merge(entries: dict[tuple[float, str, str, str], LoggedRecord], logged: LoggedRecord) -> None:
+    """Adds a record to entries; see `merged`."""
     record = logged.record
     key = (round(record.at_s, 3), record.about, record.code, record.job)
     earlier = entries.get(key)
