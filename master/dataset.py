@@ -1,7 +1,7 @@
 """A data set: its open epochs, totals over all epochs, and its evaluations."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from master.bounds import MAX_EVALUATIONS, capped
 from master.epoch import Epoch
@@ -58,6 +58,7 @@ class Dataset:
         """Number of epochs that were begun."""
         self.open: dict[int, Epoch] = {}
         self.totals = DatasetTotals()
+        self.steps = 0  # of all trainers, in its tasks
         self.dropped: dict[int, None] = {}
         """Keys of tasks that were dropped in any epoch, and not done in a later one; not of streams."""
         self._is_record_order = shape.get("record_order") is not None
@@ -280,7 +281,7 @@ class Dataset:
         if dropped > max_dropped(count, self.totals.tasks, max_dropped_share):
             of = "" if count is None else f" of {count}"
             return f"{dropped}{of} tasks of {self.name} were dropped"
-        none_done = self.totals.dropped_tasks and not self.totals.tasks
+        none_done = self.totals.dropped_tasks and not self.totals.records
         if self.complete and none_done and self.kind != EVALUATION:
             return f"no task of {self.name} was done: all were dropped"
         if self.wave.full and not self.totals.tasks and not self.wave.transient:
@@ -365,13 +366,13 @@ class Dataset:
 
     def dump(self) -> Json:
         """The data set as JSON; see `load`."""
-        t = self.totals
         return {
             "shape": self.shape,
             "epochs": self.epochs,
             "opened": self.opened,
             "open": [epoch.dump() for epoch in self.open.values()],
-            "totals": [t.tasks, t.records, t.dropped_tasks, t.dropped_records],
+            "totals": list(astuple(self.totals)),
+            "steps": self.steps,
             "rounds": [evaluation.dump() for evaluation in self.evaluations],
             "terms": self.terms.dump(),
             **({"dropped": list(self.dropped)} if self.dropped else {}),
@@ -380,8 +381,8 @@ class Dataset:
         }
 
     @classmethod
-    def load(cls, name: str, dumped: Json) -> "Dataset":
-        """The data set that `dump` wrote."""
+    def load(cls, name: str, dumped: Json, steps: int = 0) -> "Dataset":
+        """The data set that `dump` wrote; one of an earlier version has made these steps at most."""
         dataset = cls(name, dumped["shape"])
         dataset.epochs, dataset.opened = dumped["epochs"], dumped["opened"]
         count = dataset.partitioning.bound
@@ -390,9 +391,10 @@ class Dataset:
             for epoch in dumped["open"]
         }
         dataset.totals = DatasetTotals(*dumped["totals"])
+        dataset.steps = dumped.get("steps", steps)
         dataset.evaluations = [Evaluation(*fields) for fields in dumped["rounds"]]
-        dataset.terms = Terms.load(dumped.get("terms"))
         dataset.dropped = dict.fromkeys(dumped.get("dropped", ()))
+        dataset.terms = Terms.load(dumped.get("terms"))
         dataset.wave = FailureWave(*dumped.get("wave", ()))
         dataset.rewinds = RewindLog(*dumped.get("rewinds", ()))
         return dataset

@@ -143,7 +143,8 @@ class DatasetRegistry:
     def load(self, dumped: Json) -> None:
         """Restores what `dump` wrote."""
         self.by_name = {
-            name: Dataset.load(name, dataset) for name, dataset in dumped["datasets"].items()
+            name: Dataset.load(name, dataset, dumped["steps"])
+            for name, dataset in dumped["datasets"].items()
         }
 
 

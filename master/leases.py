@@ -48,9 +48,16 @@ class TaskQueue:
         """Whether training has done its steps, whatever data is left."""
         return self._max_steps is not None and self.steps >= self._max_steps
 
-    def add_steps(self, steps: int) -> None:
-        """Counts steps of a trainer."""
+    def add_steps(self, dataset: Dataset, steps: int) -> None:
+        """Counts steps of a trainer in a data set."""
         self.steps = capped(self.steps + steps)
+        dataset.steps = capped(dataset.steps + steps)
+
+    def restore_steps(self, dataset: Dataset, steps: int) -> int:
+        """Sets the steps in one data set to those of a model; returns how many are lost."""
+        lost = dataset.steps - steps
+        dataset.steps, self.steps = steps, capped(max(0, self.steps - lost))
+        return max(0, lost)
 
     def next(self, call: Work | More) -> Dataset | None:
         """The data set of the next free task; None where there is none.
@@ -189,7 +196,7 @@ class Leases:
         trainer.records = capped(trainer.records + records)
         trainer.tasks += 1
         trainer.steps = capped(trainer.steps + steps)
-        self._queue.add_steps(steps)
+        self._queue.add_steps(place.dataset, steps)
 
     def fail(self, trainer: Trainer, entry: TaskFailure) -> str:
         """Counts a failure of a task that a trainer leases; returns the result of the report."""
@@ -273,7 +280,7 @@ class Leases:
         if counted:
             steps = entry.steps or 0
             trainer.steps = capped(trainer.steps + steps)
-            self._queue.add_steps(steps)
+            self._queue.add_steps(place.dataset, steps)
         self.end(trainer, entry.task, max(0, (entry.trained or 0) - counted))
         return ACCEPTED
 

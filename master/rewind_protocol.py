@@ -36,6 +36,7 @@ class LedgerPosition(_Part):
     totals: Annotated[list[Count], Field(min_length=4, max_length=4)]
     """Tasks and records that are done, tasks and records that were dropped."""
     steps: Count
+    """In tasks of the data set; an older master counted those of all."""
 
 
 class PositionRequest(ProcessRequest):

@@ -28,19 +28,14 @@ _FIELDS_OF_TASKS = ("records", "files", "stream", "task_records", "shuffle_seed"
 """What decides which records a task has, and when it is leased."""
 
 
-def position(dataset: Dataset, steps: int) -> Json:
-    """The position of a data set: what is trained of it, and what is left.
-
-    Args:
-        dataset: The data set.
-        steps: The steps of all trainers.
-    """
+def position(dataset: Dataset) -> Json:
+    """The position of a data set: what is trained of it, in how many steps, and what is left."""
     return {
         "shape": _digest(dataset),
         "opened": dataset.opened,
         "open": [epoch.position() for epoch in dataset.open.values()],
         "totals": list(astuple(dataset.totals)),
-        "steps": steps,
+        "steps": dataset.steps,
     }
 
 
@@ -107,7 +102,7 @@ class Rewinds:
 
     def _rewind(self, dataset: Dataset, command: Rewind) -> tuple[int, int]:
         """Sets back the data set; returns by how many records and steps."""
-        records, steps = dataset.totals.records, self._queue.steps
+        records = dataset.totals.records
         for trainer in self._trainers:
             for task in [task for task in trainer.leases if _is_of(dataset, task)]:
                 del trainer.leases[task]
@@ -115,11 +110,11 @@ class Rewinds:
         if dataset.totals.records:
             dataset.terms.acknowledge()
         target = 0 if command.position is None else int(command.position["steps"])
-        self._queue.steps = min(steps, target)
+        steps = self._queue.restore_steps(dataset, target)
         for other in self._registry.by_name.values():
             if other.kind == EVALUATION:
                 other.discard_evaluations(command.version)
-        return max(0, records - dataset.totals.records), steps - self._queue.steps
+        return max(0, records - dataset.totals.records), steps
 
 
 def _identity(command: Rewind) -> str:

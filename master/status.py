@@ -136,7 +136,7 @@ def position(ledger: Ledger, name: str, tasks: list[str]) -> Json:
         text = f"data set {name!r:.60} does not exist: describe it first"
         raise RefusedError(404, text, "dataset")
     return {
-        "position": rewinds.position(dataset, ledger.steps),
+        "position": rewinds.position(dataset),
         "settled": rewinds.settled(dataset, tasks),
         "generation": dataset.rewinds.generation,
         "base": dataset.rewinds.base,

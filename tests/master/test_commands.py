@@ -113,8 +113,11 @@ def _recorded(tmp_path: Path) -> Iterator[DurableLedger]:
 
 
 def test_a_journal_of_an_older_master_leads_to_the_same_ledger(recorded: DurableLedger) -> None:
-    """Its trainers, totals, checkpoints and rollbacks."""
-    assert recorded.ledger.dump() == orjson.loads((RECORDED / "ledger.json").read_bytes())
+    """Its trainers, totals, checkpoints and rollbacks; it did not count steps by data set."""
+    dumped = recorded.ledger.dump()
+    for dataset in dumped["datasets"].values():
+        assert dataset.pop("steps") <= dumped["steps"]
+    assert dumped == orjson.loads((RECORDED / "ledger.json").read_bytes())
 
 
 def test_what_an_older_master_did_not_write_has_a_default() -> None:

@@ -196,6 +196,21 @@ def test_data_that_is_bad_as_a_whole_fails_the_job_soon(tasks: int, reason: str)
     assert job.now_s < 10
 
 
+def test_a_bad_record_of_the_only_task_leaves_those_before_it() -> None:
+    """They are trained and counted: the job has a model of nine records of ten."""
+    ledger = opened("a", records=10)
+    failure = {"error": "ValueError: torn", "record": 9, "transient": False}
+    for counted in (9, 0, 0):
+        (lease,) = work(ledger, "a", want=1)["tasks"]
+        failed = [{**ref(lease), **failure, "counted": counted}]
+        assert work(ledger, "a", failed=failed)["results"] == ["accepted"]
+        end_pauses(ledger)
+
+    assert ledger.state() == "done"
+    progress = ledger.datasets["train"].progress()
+    assert (progress["done_records"], progress["dropped_records"]) == (9, 1)
+
+
 @pytest.mark.parametrize(("bad", "state"), [(10, "done"), (11, "failed")])
 def test_a_share_of_the_data_may_be_bad(bad: int, state: str) -> None:
     """One percent of the tasks by default, whatever their number."""

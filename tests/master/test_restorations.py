@@ -36,6 +36,7 @@ _ACTIONS = {
 class _Lease:
     lease: Json
     trained: int = 0
+    steps: int = 0
 
     @property
     def remaining(self) -> int:
@@ -49,6 +50,7 @@ class _Save:
     model: Counter[tuple[str, int]] = field(default_factory=Counter)
     position: Json | None = None
     remaining: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
 
 
 class _Job:
@@ -66,6 +68,8 @@ class _Job:
         self.ledger = Ledger("digits")
         self.ledger.execute(Describe("train", shape(self.records, **fields)))
         self.model: Counter[tuple[str, int]] = Counter()
+        self.steps = 0
+        """Steps that the model has made."""
         self.leases: dict[str, dict[str, _Lease]] = {}
         """Trainer -> its leases by task."""
         self.generation = 0
@@ -101,6 +105,8 @@ class _Job:
         held = self.random.choice(list(self.leases[name].values()))
         start, epoch = held.lease["start"] + held.trained, held.lease["task"].split("/")[1]
         count = min(most, held.remaining)
+        held.steps += 1
+        self.steps += 1
         self.model.update((epoch, record) for record in range(start, start + count))
         held.trained += count
         return held
@@ -109,27 +115,29 @@ class _Job:
         held = self._train(name, _ALL)
         if held is not None:
             del self.leases[name][held.lease["task"]]
-            assert done(self.ledger, name, [held.lease]) == ["accepted"]
+            assert done(self.ledger, name, [held.lease], steps=held.steps) == ["accepted"]
 
     def _give_back(self, name: str) -> None:
         held = self._train(name)
         if held is not None and held.remaining:
             del self.leases[name][held.lease["task"]]
-            back = [{**ref(held.lease), "trained": held.trained, "counted": held.trained}]
+            back = [self._front(held)]
             assert work(self.ledger, name, back=back)["results"] == ["accepted"]
 
     def _leave(self, name: str) -> None:
         if len(self.leases) == 1:
             return
         held = self.leases.pop(name).values()
-        done(self.ledger, name, [h.lease for h in held if not h.remaining])
-        parts = [
-            {**ref(h.lease), "trained": h.trained, "counted": h.trained}
-            for h in held
-            if h.remaining
-        ]
+        for lease in [lease for lease in held if not lease.remaining]:
+            done(self.ledger, name, [lease.lease], steps=lease.steps)
+        parts = [self._front(lease) for lease in held if lease.remaining]
         fields = {"trainer": name, "incarnation": f"{name}-1", "back": parts}
         self.ledger.execute(from_json({"do": "leave", **fields}))
+
+    @staticmethod
+    def _front(held: _Lease) -> Json:
+        steps = {"steps": held.steps} if held.trained else {}
+        return {**ref(held.lease), "trained": held.trained, "counted": held.trained, **steps}
 
     def _kill(self, name: str) -> None:
         """What only a killed trainer knew of the model's records ends with a restoration."""
@@ -141,20 +149,23 @@ class _Job:
             self._restore(name)
 
     def _save(self, _: str) -> None:
-        position = rewinds.position(self.ledger.datasets["train"], self.ledger.steps)
+        position = rewinds.position(self.ledger.datasets["train"])
+        held = [lease for leases in self.leases.values() for lease in leases.values()]
+        position["steps"] += sum(lease.steps for lease in held)
         remaining = {
             task: held.remaining
             for leases in self.leases.values()
             for task, held in leases.items()
             if held.trained
         }
-        self.saves.append(_Save(self.model.copy(), orjson.loads(orjson.dumps(position)), remaining))
+        position = orjson.loads(orjson.dumps(position))
+        self.saves.append(_Save(self.model.copy(), position, remaining, self.steps))
         self.snapshots.append(orjson.dumps(self.ledger.dump()))
 
     def _restore(self, name: str) -> None:
         save = self.random.choice(self.saves)
         self.generation += 1
-        self.model = save.model.copy()
+        self.model, self.steps = save.model.copy(), save.steps
         self.leases = {name: {} for name in self.leases}
         command = Rewind(
             trainer=name,
@@ -198,3 +209,4 @@ def test_a_model_has_every_record_once_whenever_it_is_restored(batch: int) -> No
         epochs, records = range(job.epochs), range(job.records)
 
         assert job.model == {(str(e), r): 1 for e in epochs for r in records}, seed
+        assert job.ledger.steps == job.steps, seed

@@ -26,7 +26,7 @@ def _reopened(ledger: Ledger) -> Ledger:
 
 
 def _position(ledger: Ledger) -> Json:
-    return rewinds.position(ledger.datasets["train"], ledger.steps)
+    return rewinds.position(ledger.datasets["train"])
 
 
 def _rewind(ledger: Ledger, generation: int, position: Json | None, **fields: Any) -> Json:
@@ -365,6 +365,38 @@ def test_a_position_can_be_ahead_of_a_ledger_that_was_lost() -> None:
     assert _progress(ledger)["done_records"] == 50
     assert ledger.rollbacks.count == 0
     assert len(work(ledger, "a", want=9)["tasks"]) == 3
+
+
+def test_a_model_brings_its_steps_and_those_in_other_data_stay() -> None:
+    """One data set after the other: the first model is restored while the second is trained."""
+    ledger = opened("a", epochs=2)
+    ledger.execute(Describe("tuning", shape(30, task_records=10)))
+    done(ledger, "a", work(ledger, "a", want=3)["tasks"], steps=2)
+    position = _position(ledger)
+    done(ledger, "a", work(ledger, "a", want=1)["tasks"], steps=4)
+    (other,) = work(ledger, "a", want=1, datasets=["tuning"])["tasks"]
+    done(ledger, "a", [other], steps=3)
+    assert (position["steps"], ledger.steps) == (6, 13)
+
+    assert _rewind(_reopened(ledger), 1, position)["steps"] == 4
+    assert _rewind(ledger, 1, {**position, "steps": 8})["steps"] == 2
+    assert (ledger.steps, _position(ledger)["steps"]) == (11, 8)
+    lost = opened("a", epochs=2)
+    assert (_rewind(lost, 1, position)["steps"], lost.steps) == (0, 6)
+
+
+def test_steps_of_an_earlier_version_are_those_of_the_only_data_set() -> None:
+    """Its snapshots and positions have the sum of all."""
+    ledger = opened("a", epochs=2)
+    done(ledger, "a", work(ledger, "a", want=1)["tasks"], steps=2)
+    position = _position(ledger)
+    done(ledger, "a", work(ledger, "a", want=1)["tasks"], steps=3)
+    dumped = orjson.loads(orjson.dumps(ledger.dump()))
+    del dumped["datasets"]["train"]["steps"]
+    restored = Ledger("digits")
+    restored.load(dumped)
+
+    assert (_rewind(restored, 1, position)["steps"], restored.steps) == (3, 2)
 
 
 def test_a_position_names_the_settled_ones_of_some_tasks() -> None:

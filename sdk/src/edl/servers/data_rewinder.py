@@ -46,14 +46,21 @@ class DataRewinder:
         self._member, self._dataset, self._description = member, dataset, description
 
     def newest_generation(self) -> int:
-        """The newest generation of servers for which the data was set back; 0 where unknown.
+        """The newest generation of servers for which the data was set back; 0 with an older master.
+
+        A generation that began before is not set back to again, so this is asked until there is an
+        answer: servers that have lost their files do not know it.
 
         Raises:
             MasterError: The data set is described differently, or the master is away for long.
         """
         self._member.describe(self._dataset, self._description)
-        answer = self.position()
-        return 0 if answer is None else int(answer["generation"])
+        try:
+            answer = self._member.retry_while_away(lambda: self._ask(()))
+        except Refused as error:
+            log.info("the position in the data is not known: %s", error)
+            return 0
+        return int(answer["generation"])
 
     def position(self, tasks: Sequence[str] = ()) -> Json | None:
         """The ledger's position; None where the master is away, or an older one.
@@ -61,12 +68,16 @@ class DataRewinder:
         Args:
             tasks: The answer names those of them that are settled.
         """
-        client = self._member.client()
         try:
-            return client.position(self._dataset, tasks)
+            return self._ask(tasks)
         except MasterError as error:
             log.info("the position in the data is not known: %s", error)
             return None
+
+    def _ask(self, tasks: Sequence[str]) -> Json:
+        client = self._member.client()
+        try:
+            return client.position(self._dataset, tasks)
         finally:
             client.close()
 

@@ -28,6 +28,8 @@ class DataPosition:
         """As the master returned it; None is the beginning."""
         self._remaining: dict[str, int] = {}
         """Task -> records of its end that were not trained, of tasks that were begun since."""
+        self._steps: dict[str, int] = {}
+        """Task -> steps that began in it, of these: the master counts a task's once it is done."""
 
     @property
     def tasks(self) -> list[str]:
@@ -36,10 +38,12 @@ class DataPosition:
 
     def train(self, spans: Iterable[Span]) -> None:
         """Adds the records of a step."""
-        for span in spans:
-            self._remaining[span.lease.task] = span.lease.end - span.start - span.count
+        for index, span in enumerate(spans):
+            task = span.lease.task
+            self._remaining[task] = span.lease.end - span.start - span.count
+            self._steps[task] = self._steps.get(task, 0) + (index == 0)
         if len(self._remaining) > _MOST:
-            self._remaining, self.is_known = {}, False
+            self._remaining, self._steps, self.is_known = {}, {}, False
 
     def renew(self, answer: Mapping[str, protocol.Json]) -> None:
         """Continues from the ledger's position of now, which the model contains.
@@ -50,12 +54,14 @@ class DataPosition:
         self._ledger, self.is_known = answer["position"], True
         for task in answer["settled"]:
             self._remaining.pop(task, None)
+            self._steps.pop(task, None)
 
     def dump(self) -> protocol.Json | None:
         """Returns it as JSON; None where it is not known."""
-        return (
-            {"ledger": self._ledger, "remaining": dict(self._remaining)} if self.is_known else None
-        )
+        if not self.is_known:
+            return None
+        remaining, steps = dict(self._remaining), dict(self._steps)
+        return {"ledger": self._ledger, "remaining": remaining, "steps": steps}
 
     def load(self, dumped: protocol.Json | None) -> None:
         """Replaces it by what `dump` returned.
@@ -64,14 +70,18 @@ class DataPosition:
             TypeError: It is something else.
             ValueError: Likewise.
         """
-        ledger, remaining = (
-            (None, {}) if dumped is None else (dumped.get("ledger"), dumped["remaining"])
-        )
-        if not isinstance(ledger, (dict, type(None))) or not isinstance(remaining, dict):
+        about = {"remaining": {}} if dumped is None else dumped
+        ledger, remaining, steps = about.get("ledger"), about["remaining"], about.get("steps", {})
+        is_ledger = isinstance(ledger, (dict, type(None)))
+        if not (is_ledger and isinstance(remaining, dict) and isinstance(steps, dict)):
             raise TypeError(f"data is {dumped!r:.80}, which is no position")
         self._remaining = {str(task): int(records) for task, records in remaining.items()}
+        self._steps = {str(task): int(count) for task, count in steps.items()}
         self._ledger, self.is_known = ledger, dumped is not None
 
     def target(self) -> protocol.Json:
         """Returns the fields of a call that sets the data back to it."""
-        return {"position": self._ledger, "remaining": dict(self._remaining)}
+        ledger = self._ledger
+        if ledger is not None and isinstance(ledger.get("steps"), int):
+            ledger = {**ledger, "steps": ledger["steps"] + sum(self._steps.values())}
+        return {"position": ledger, "remaining": dict(self._remaining)}
