@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from master.commands import Describe, Retry, from_json
+import orjson
+
+from master import rewinds
+from master.commands import Describe, Retry, Rewind, from_json, to_json
 from master.ledger import Ledger
 from master.types import Json
 
@@ -61,3 +64,24 @@ def done(ledger: Ledger, name: str, leases: list[Json], **fields: Any) -> list[s
     entries = [{**ref(lease), "steps": 1, **fields} for lease in leases]
     results: list[str] = work(ledger, name, done=entries)["results"]
     return results
+
+
+def position_of(ledger: Ledger) -> Json:
+    """The position in the data set "train"."""
+    return rewinds.position(ledger.datasets["train"])
+
+
+def rewind(ledger: Ledger, generation: int, position: Json | None, **fields: Any) -> Json:
+    """Trainer a restores a model for parameter servers, from the command's line in the journal."""
+    command = Rewind(
+        trainer="a",
+        incarnation="a-1",
+        dataset="train",
+        version=0,
+        event=f"generation-{generation - 1}",
+        reason="servers restarted",
+        position=position,
+        generation=generation,
+        **fields,
+    )
+    return ledger.execute(from_json(orjson.loads(orjson.dumps(to_json(command)))))

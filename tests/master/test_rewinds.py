@@ -1,16 +1,14 @@
 """Remainders of tasks, positions in a data set, and rewinds to them."""
 
-from typing import Any
-
 import orjson
 import pytest
 
 from master import rewinds
-from master.commands import Describe, Evaluate, Expire, Rewind, from_json, to_json
+from master.commands import Describe, Evaluate, Expire, Rewind, from_json
 from master.ledger import Ledger
 from master.types import Json
 from runtime.call_checks import RefusedError
-from tests.master.ledger_calls import done, join, opened, ref, shape, who, work
+from tests.master.ledger_calls import done, join, opened, position_of, ref, rewind, shape, who, work
 
 
 def _progress(ledger: Ledger) -> Json:
@@ -23,26 +21,6 @@ def _reopened(ledger: Ledger) -> Ledger:
     restored.load(orjson.loads(orjson.dumps(ledger.dump())))
     assert restored.dump() == ledger.dump()
     return restored
-
-
-def _position(ledger: Ledger) -> Json:
-    return rewinds.position(ledger.datasets["train"])
-
-
-def _rewind(ledger: Ledger, generation: int, position: Json | None, **fields: Any) -> Json:
-    """Trainer a restores a model for parameter servers, from the command's line in the journal."""
-    command = Rewind(
-        trainer="a",
-        incarnation="a-1",
-        dataset="train",
-        version=0,
-        event=f"generation-{generation - 1}",
-        reason="servers restarted",
-        position=position,
-        generation=generation,
-        **fields,
-    )
-    return ledger.execute(from_json(orjson.loads(orjson.dumps(to_json(command)))))
 
 
 # -- remainders ----------------------------------------------------------------------------------
@@ -166,16 +144,16 @@ def test_what_was_trained_after_the_position_is_trained_again() -> None:
     ledger = opened("a", "b", epochs=2, shuffle_seed=3)
     tasks = work(ledger, "a", want=2)["tasks"]
     done(ledger, "a", tasks)
-    position = orjson.loads(orjson.dumps(_position(ledger)))
+    position = orjson.loads(orjson.dumps(position_of(ledger)))
     tasks = work(ledger, "a", want=2)["tasks"]
     done(ledger, "a", tasks)
     second = work(ledger, "b", want=1)["tasks"]
     done(ledger, "b", second)
 
-    answer = _rewind(ledger, 1, position)
+    answer = rewind(ledger, 1, position)
     assert (answer["records"], answer["steps"]) == (30, 3)
     ledger = _reopened(ledger)
-    assert _position(ledger) == position
+    assert position_of(ledger) == position
     lease = work(ledger, "b", want=9)["tasks"][0]
     assert lease["task"] == tasks[0]["task"]
     assert lease["attempt"] > answer["base"] > tasks[0]["attempt"]
@@ -187,9 +165,9 @@ def test_what_was_trained_after_the_position_is_trained_again() -> None:
 def test_what_a_model_has_beyond_the_position_is_not_trained_again() -> None:
     """A position is older than the model by what its trainers had not reported yet."""
     ledger = opened("a", epochs=3)
-    position = _position(ledger)
+    position = position_of(ledger)
     remaining = {"train/0/1": 0, "train/0/2": 4, "train/1/3": 1}
-    _rewind(ledger, 1, position, remaining=remaining)
+    rewind(ledger, 1, position, remaining=remaining)
 
     assert _progress(ledger)["done_records"] == 10 + 6 + 9
     leases = work(ledger, "a", want=3)["tasks"]
@@ -208,7 +186,7 @@ def test_a_model_that_has_nothing_begins_anew() -> None:
     leases = work(ledger, "b", want=4)["tasks"]
     done(ledger, "b", leases[:3])
 
-    assert _rewind(ledger, 1, None)["records"] == 30
+    assert rewind(ledger, 1, None)["records"] == 30
     assert done(ledger, "b", leases) == ["accepted", "accepted", "accepted", "stale"]
     assert _progress(ledger)["done_records"] == 0
     again = work(ledger, "b", want=4)["tasks"]
@@ -223,7 +201,7 @@ def test_a_process_that_joins_again_reports_nothing_of_a_lost_model() -> None:
     ledger = opened("a", "b")
     first, second = work(ledger, "b", want=2)["tasks"]
     done(ledger, "b", [first])
-    _rewind(ledger, 1, None)
+    rewind(ledger, 1, None)
     ledger.execute(from_json({"do": "takeover"}))
     join(ledger, "a")
     answer = join(ledger, "b", done=[ref(first)], held=[ref(second)])
@@ -237,16 +215,16 @@ def test_an_old_restorer_rewinds_nothing_and_a_repeated_call_nothing_more() -> N
     """The order is that of generations, and of tickets in one."""
     ledger = opened("a")
     done(ledger, "a", work(ledger, "a", want=1)["tasks"])
-    first = _rewind(ledger, 2, None, ticket=4)
+    first = rewind(ledger, 2, None, ticket=4)
     done(ledger, "a", work(ledger, "a", want=2)["tasks"])
-    assert _rewind(ledger, 2, None, ticket=4) == first
+    assert rewind(ledger, 2, None, ticket=4) == first
     for generation, ticket in ((1, 9), (2, 3)):
         with pytest.raises(RefusedError) as caught:
-            _rewind(ledger, generation, None, ticket=ticket)
+            rewind(ledger, generation, None, ticket=ticket)
         assert (caught.value.status, caught.value.field) == (409, "generation")
     assert _progress(ledger)["done_records"] == 20
 
-    assert _rewind(ledger, 2, None, ticket=5)["records"] == 20
+    assert rewind(ledger, 2, None, ticket=5)["records"] == 20
 
 
 def test_only_the_leader_of_the_newest_term_rewinds_a_group() -> None:
@@ -307,16 +285,16 @@ def test_a_damaged_position_is_refused_in_one_line_and_changes_nothing(
     """A checkpoint is written by its tenant."""
     ledger = opened("a")
     done(ledger, "a", work(ledger, "a", want=1)["tasks"])
-    position = _position(ledger)
+    position = position_of(ledger)
     epochs = [{**position["open"][0], **epoch} for epoch in damage.get("open", [])]
     damaged = {**position, **damage, **({"open": epochs} if "open" in damage else {})}
     before = ledger.dump()
     if not text:
-        _rewind(ledger, 1, damaged)
+        rewind(ledger, 1, damaged)
         assert ledger.complete
         return
     with pytest.raises(RefusedError) as caught:
-        _rewind(ledger, 1, damaged)
+        rewind(ledger, 1, damaged)
 
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -338,7 +316,7 @@ def test_a_damaged_position_is_refused_in_one_line_and_changes_nothing(
 def test_tasks_that_the_data_set_has_not_are_refused(task: str, remaining: int, text: str) -> None:
     """One line names the task."""
     with pytest.raises(RefusedError, match="remaining: ") as caught:
-        _rewind(opened("a"), 1, None, remaining={task: remaining})
+        rewind(opened("a"), 1, None, remaining={task: remaining})
 
     assert text in str(caught.value)
 
@@ -348,7 +326,7 @@ def test_a_job_that_is_over_is_not_rewound() -> None:
     ledger = opened("a")
     done(ledger, "a", work(ledger, "a", want=4)["tasks"])
     with pytest.raises(RefusedError, match="the job is done"):
-        _rewind(ledger, 1, None)
+        rewind(ledger, 1, None)
     ledger = opened("a")
     with pytest.raises(RefusedError, match="of training does not exist"):
         ledger.execute(Rewind("a", "a-1", "none", "e", "r", 0, None, generation=1))
@@ -361,7 +339,7 @@ def test_a_position_can_be_ahead_of_a_ledger_that_was_lost() -> None:
     done(before, "a", work(before, "a", want=1)["tasks"])
     ledger = opened("a", epochs=2)
 
-    assert _rewind(ledger, 1, _position(before))["records"] == 0
+    assert rewind(ledger, 1, position_of(before))["records"] == 0
     assert _progress(ledger)["done_records"] == 50
     assert ledger.rollbacks.count == 0
     assert len(work(ledger, "a", want=9)["tasks"]) == 3
@@ -372,31 +350,31 @@ def test_a_model_brings_its_steps_and_those_in_other_data_stay() -> None:
     ledger = opened("a", epochs=2)
     ledger.execute(Describe("tuning", shape(30, task_records=10)))
     done(ledger, "a", work(ledger, "a", want=3)["tasks"], steps=2)
-    position = _position(ledger)
+    position = position_of(ledger)
     done(ledger, "a", work(ledger, "a", want=1)["tasks"], steps=4)
     (other,) = work(ledger, "a", want=1, datasets=["tuning"])["tasks"]
     done(ledger, "a", [other], steps=3)
     assert (position["steps"], ledger.steps) == (6, 13)
 
-    assert _rewind(_reopened(ledger), 1, position)["steps"] == 4
-    assert _rewind(ledger, 1, {**position, "steps": 8})["steps"] == 2
-    assert (ledger.steps, _position(ledger)["steps"]) == (11, 8)
+    assert rewind(_reopened(ledger), 1, position)["steps"] == 4
+    assert rewind(ledger, 1, {**position, "steps": 8})["steps"] == 2
+    assert (ledger.steps, position_of(ledger)["steps"]) == (11, 8)
     lost = opened("a", epochs=2)
-    assert (_rewind(lost, 1, position)["steps"], lost.steps) == (0, 6)
+    assert (rewind(lost, 1, position)["steps"], lost.steps) == (0, 6)
 
 
 def test_steps_of_an_earlier_version_are_those_of_the_only_data_set() -> None:
     """Its snapshots and positions have the sum of all."""
     ledger = opened("a", epochs=2)
     done(ledger, "a", work(ledger, "a", want=1)["tasks"], steps=2)
-    position = _position(ledger)
+    position = position_of(ledger)
     done(ledger, "a", work(ledger, "a", want=1)["tasks"], steps=3)
     dumped = orjson.loads(orjson.dumps(ledger.dump()))
     del dumped["datasets"]["train"]["steps"]
     restored = Ledger("digits")
     restored.load(dumped)
 
-    assert (_rewind(restored, 1, position)["steps"], restored.steps) == (3, 2)
+    assert (rewind(restored, 1, position)["steps"], restored.steps) == (3, 2)
 
 
 def test_a_position_names_the_settled_ones_of_some_tasks() -> None:
