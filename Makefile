@@ -129,9 +129,9 @@ monitoring: install ## write dashboards and the operator's form of the alerts in
 chart: install ## write the values, the schema and the README of deploy/chart from the code
 	$(BIN)/python -m bench.chart
 
-fuzz: install ## feed random inputs to all that reads what strangers write (TARGET= SEED= COUNT= FIRST=; a minute for 1 000)
+fuzz: install ## feed random inputs to all that reads what strangers write (TARGET= SEED= COUNT= FIRST= JOBS=; a minute for 1 000)
 	$(BIN)/python -m tests.fuzz $(foreach target,$(TARGET),--target $(target)) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(COUNT),--count $(COUNT)) $(if $(FIRST),--first $(FIRST))
+	  $(if $(COUNT),--count $(COUNT)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS))
 
 page: install ## drive the page in a real Chromium: every view, live updates, broken streams, the keyboard (skipped without Chromium)
 	$(BIN)/python -m pytest tests/page/browser -m page

@@ -108,6 +108,12 @@ class FakeApi:
         with self._storage.condition:
             return self._storage.all(resource, None)
 
+    def load(self, other: "FakeApi") -> None:
+        """Takes over the objects of another server, without its history: watches begin with a list."""
+        with self._storage.condition:
+            self._storage.load(other._storage)  # noqa: SLF001 - of its own class
+            self._sequence = other._sequence  # noqa: SLF001
+
     # Faults of watches, in addition to `faults`
 
     @property

@@ -90,6 +90,13 @@ class FakeStorage:
             events.append(event)
         return events[::-1]
 
+    def load(self, other: "FakeStorage") -> None:
+        """Replaces all objects by those of another store, and drops the history."""
+        with self.condition:
+            self._objects = dict(other._objects)  # noqa: SLF001 - of its own class
+            self.version = other.version
+            self.compact()
+
     def compact(self) -> None:
         """Drops the history."""
         with self.condition:

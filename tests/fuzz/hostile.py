@@ -1,6 +1,7 @@
 """API objects that a tenant could store, with values that nobody expects.
 
-Types are those that the API server accepts; some Jobs have others all the same.
+Types are those that the API server accepts; some Jobs have others all the same. EDL refuses a Job for
+its first bad value, so most values of most objects are ordinary ones: `wild` is the share of others.
 """
 
 from random import Random
@@ -57,6 +58,53 @@ TEXTS = (
     '{"next":1,"lastFailure":"yesterday"}',
     "[" * 3000,
 )
+ORDINARY_TEXTS = {
+    names.ANNOTATION_MIN: ("1", "1", "2", "3", "100"),
+    names.ANNOTATION_MAX: ("2", "3", "100", "10000"),
+    names.ANNOTATION_QUEUE: ("a", ""),
+    names.ANNOTATION_WEIGHT: ("1", "7", "1000"),
+    names.ANNOTATION_MASTER: ("true", "true", "true", "false"),
+    names.ANNOTATION_MASTER_STEPS: ("1", "999999999"),
+    names.ANNOTATION_MASTER_HEARTBEAT: ("0.05", "60"),
+    names.ANNOTATION_MASTER_STUCK: ("1", "86400"),
+    names.ANNOTATION_DATA: ("/data", "s3://x"),
+    names.ANNOTATION_EPOCHS: ("1", "1000000"),
+    names.ANNOTATION_TOKEN_GENERATION: ("1", "2"),
+    names.ANNOTATION_MASTER_CPU: ("1m", "100m", "4", "5000"),
+    names.ANNOTATION_MASTER_MEMORY: ("64Mi", "1Gi", "8Ei"),
+    names.ANNOTATION_MASTER_TEMPLATE: (
+        '{"spec":{"containers":[{"name":"m","image":"i","ports":[{"containerPort":1}]}]}}',
+        (
+            '{"spec":{"containers":[{"name":"m","image":"i","ports":[{"containerPort":8790}],'
+            '"resources":{"requests":{"cpu":"9"}}}]}}'
+        ),
+    ),
+    names.ANNOTATION_SERVERS: ("1", "1", "2", "2", "5", "64"),
+    names.ANNOTATION_SERVER_CPU: ("1m", "500m", "9999"),
+    names.ANNOTATION_SERVER_MEMORY: ("128Mi", "1Gi"),
+    names.ANNOTATION_CLAIM: ("c",),
+    names.ANNOTATION_SERVER_TEMPLATE: (
+        '{"spec":{"nodeSelector":{"pool":"evil"}}}',
+        '{"spec":{"containers":[{"name":"s","image":"i","ports":[{"containerPort":1}]}]}}',
+    ),
+    names.ANNOTATION_SIZES: ("1", "1,2,4", "3,100"),
+    names.ANNOTATION_PROCESSES: ("1", "128"),
+    names.ANNOTATION_ENVIRONMENT: ("paddle", "torch"),
+    names.ANNOTATION_PLANNED_NODE: ("evil", "n0", "nowhere"),
+    names.ANNOTATION_SCHEDULER: ("default-scheduler", "volcano"),
+    names.ANNOTATION_NODE_REQUEST: ("start", "replacement"),
+    names.ANNOTATION_UNCOMMITTED: ("0", "17.5", "999999"),
+    names.ANNOTATION_BOOKS: (
+        '{"next":3,"open":"0-2"}',
+        '{"next":9,"open":"1,3,7","released":2,"failed":1}',
+        '{"next":1,"open":"0","failed":6}',
+        '{"next":10000,"open":"0-9999"}',
+        '{"next":2147483000,"open":""}',
+        '{"next":4,"open":"0-3","succeeded":2,"disrupted":5}',
+    ),
+}
+"""Texts that EDL takes for annotations; those that are missing here have none."""
+ORDINARY_QUANTITIES = ("0", "1", "100m", "1.5", "5", "13", "41", "1Gi")
 QUANTITIES = (
     *("0", "1", "100m", "1n", "0.1", "1.5", "1Gi", "8Ei", "1e3", "1E6", "9223372036854775807"),
     *(
@@ -107,20 +155,30 @@ _LABEL_VALUES = (
     *("99999999999999999999", "good-a", "bad", "x", ""),
 )
 _MANY = 0.05
+_WILD = (0.0, 0.0, 0.03, 0.2, 1.0)
 _WRONG: tuple[Any, ...] = (None, 0, 1.5, "x", [], {}, True, [None], {"a": None})
 """Values of types that the API server refuses nearly everywhere."""
 
 
-def annotations(random: Random) -> dict[str, str]:
-    """Annotations of EDL and others, with hostile texts."""
-    chosen = random.sample(_JOB_ANNOTATIONS, random.randint(0, 6))
-    return {name: random.choice(TEXTS) for name in chosen}
+def annotations(random: Random, wild: float = 1.0) -> dict[str, str]:
+    """Annotations of EDL and others."""
+    chosen = random.sample(_JOB_ANNOTATIONS, random.choice((0, 1, 2, 3, 6)))
+    return {name: _text(random, name, wild) for name in chosen}
 
 
-def quantities(random: Random) -> dict[str, str]:
+def _text(random: Random, name: str, wild: float) -> str:
+    if random.random() < wild or name not in ORDINARY_TEXTS:
+        return random.choice(TEXTS)
+    return random.choice(ORDINARY_TEXTS[name])
+
+
+def quantities(random: Random, wild: float = 1.0) -> dict[str, str]:
     """Amounts of some resources."""
     chosen = random.sample(RESOURCES, random.randint(0, 3))
-    return {name: random.choice(QUANTITIES) for name in chosen}
+    return {
+        name: random.choice(QUANTITIES if random.random() < wild else ORDINARY_QUANTITIES)
+        for name in chosen
+    }
 
 
 def _few_or(many: int, random: Random) -> int:
@@ -128,10 +186,12 @@ def _few_or(many: int, random: Random) -> int:
     return many if random.random() < _MANY else random.randint(0, 2)
 
 
-def _container(random: Random, number: int) -> dict[str, Any]:
+def _container(random: Random, number: int, wild: float) -> dict[str, Any]:
     container: dict[str, Any] = {"name": f"c{number}", "image": "none"}
     if random.random() < 0.8:
-        container["resources"] = {"requests": quantities(random), "limits": quantities(random)}
+        requests = {names.TRAINER_RESOURCE: "1"} if random.random() < wild else {}
+        requests |= quantities(random, wild)
+        container["resources"] = {"requests": requests, "limits": quantities(random, wild)}
     if random.random() < 0.2:
         container["restartPolicy"] = "Always"
     return container
@@ -156,19 +216,23 @@ def _affinity(random: Random) -> dict[str, Any]:
     return {"nodeAffinity": required, "podAntiAffinity": {}}
 
 
-def pod_spec(random: Random) -> dict[str, Any]:
+def pod_spec(random: Random, wild: float = 1.0) -> dict[str, Any]:
     """A pod's spec that can use the hostile node alone."""
     spec: dict[str, Any] = {
         "restartPolicy": random.choice(("Never", "OnFailure")),
         "nodeSelector": {"pool": POOL},
         "containers": [
-            _container(random, number) for number in range(random.choice((1, 1, 2, 40)))
+            _container(random, number, wild) for number in range(_few_or(40, random) or 1)
         ],
     }
     if random.random() < 0.3:
-        spec["initContainers"] = [_container(random, 90 + n) for n in range(random.randint(0, 3))]
-    if random.random() < 0.3:
+        spec["initContainers"] = [
+            _container(random, 90 + n, wild) for n in range(random.randint(0, 3))
+        ]
+    if random.random() < 0.3 * wild:
         spec["affinity"] = _affinity(random)
+    if random.random() < 0.1:
+        spec |= _unplannable(random)
     if random.random() < 0.3:
         spec["tolerations"] = [
             {
@@ -176,16 +240,31 @@ def pod_spec(random: Random) -> dict[str, Any]:
                 "operator": random.choice(("Exists", "Equal")),
                 "tolerationSeconds": random.choice(NUMBERS),
             }
-            for number in range(random.choice((1, 3, 200)))
+            for number in range(_few_or(200, random))
         ]
     if random.random() < 0.2:
-        spec["overhead"] = quantities(random)
+        spec["overhead"] = quantities(random, wild)
     if random.random() < 0.2:
         spec["priority"] = random.choice(NUMBERS)
         spec["preemptionPolicy"] = random.choice(("Never", "PreemptLowerPriority"))
     if random.random() < 0.2:
         spec["schedulingGates"] = [{"name": "x"}]
     return spec
+
+
+def _unplannable(random: Random) -> dict[str, Any]:
+    """Fields with which kube-scheduler looks at more than resources."""
+    claim = {"name": "d", "resourceClaimTemplateName": "gpu"}
+    return random.choice(
+        (
+            {"resourceClaims": [claim]},
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]},
+            {"schedulerName": "volcano"},
+            {"hostNetwork": True},
+            {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+            {"terminationGracePeriodSeconds": random.choice(NUMBERS)},
+        )
+    )
 
 
 def _conditions(random: Random) -> list[dict[str, Any]]:
@@ -204,34 +283,43 @@ def _conditions(random: Random) -> list[dict[str, Any]]:
 
 def job(random: Random, name: str) -> dict[str, Any]:
     """A Job, mostly an elastic one."""
+    wild = random.choice(_WILD)
+    low = random.choice((1, 1, 2, 3, 100, 9_000))
     body = objects.job(
         name,
-        random.choice((0, 1, 2, 100, 10_000)),
-        random.choice((1, 2, 3, 100, 10_000)),
+        0 if random.random() < wild / 2 else low,
+        low + random.choice((0, 1, 2, 100, -1 if random.random() < wild else 0)),
         managed=random.random() < 0.8,
-        annotations=annotations(random),
+        annotations=annotations(random, wild),
     )
+    for annotation, share in ((names.ANNOTATION_MASTER, 0.7), (names.ANNOTATION_SERVERS, 0.3)):
+        if random.random() < share:
+            text = _text(random, annotation, 0.0)
+            body["metadata"]["annotations"].setdefault(annotation, text)
     body["metadata"]["namespace"] = NAMESPACE
     if random.random() < 0.3:
         body["metadata"]["creationTimestamp"] = random.choice(TIMES)
-    body["spec"]["template"] = {"spec": pod_spec(random)}
+    body["spec"]["template"] = {"spec": pod_spec(random, wild)}
     for field in ("parallelism", "backoffLimit", "activeDeadlineSeconds"):
-        if random.random() < 0.3:
+        if random.random() < 0.3 * wild:
             body["spec"][field] = random.choice(NUMBERS)
-    if random.random() < 0.2:
+    if random.random() < 0.1:
+        body["spec"]["suspend"] = True
+    if random.random() < 0.2 * wild:
         codes = {"operator": random.choice(("In", "NotIn")), "values": [random.choice(NUMBERS)]}
         actions = ("Ignore", "FailJob", "Count", "FailIndex")
         rule = {"action": random.choice(actions), "onExitCodes": codes}
         body["spec"]["podFailurePolicy"] = {"rules": [rule] * random.choice((1, 20))}
-    if random.random() < 0.3:
+    if random.random() < 0.3 * wild:
         counts = {field: random.choice(NUMBERS) for field in ("active", "failed", "succeeded")}
         times = {field: random.choice(TIMES) for field in ("startTime", "completionTime")}
         body["status"] = {**counts, **times, "conditions": _conditions(random)}
-    return _damaged(random, body)
+    return _damaged(random, body) if random.random() < wild else body
 
 
 def pod(random: Random, name: str, owner: dict[str, Any] | None) -> dict[str, Any]:
-    """A pod with labels of EDL; perhaps it says that a Job owns it."""
+    """A pod with labels of EDL; perhaps it says that a Job owns it, and has a trainer's name."""
+    wild = random.choice(_WILD)
     body = objects.pod(name, namespace=NAMESPACE)
     labels = random.sample(_POD_LABELS, random.randint(0, len(_POD_LABELS)))
     body["metadata"]["labels"] = {label: random.choice(_LABEL_VALUES) for label in labels}
@@ -245,7 +333,10 @@ def pod(random: Random, name: str, owner: dict[str, Any] | None) -> dict[str, An
         }
         body["metadata"]["ownerReferences"] = [reference] * random.choice((1, 3))
         body["metadata"]["labels"][names.LABEL_JOB] = owner["metadata"]["name"]
-    body["spec"] = pod_spec(random)
+    body["spec"] = pod_spec(random, wild)
+    if random.random() < 0.5:
+        classes = ("edl-surplus", "edl-guaranteed", "edl-support", "x")
+        body["spec"]["priorityClassName"] = random.choice(classes)
     if random.random() < 0.4:
         body["spec"]["nodeName"] = random.choice(("evil", "nowhere"))
     if random.random() < 0.5:
@@ -267,8 +358,8 @@ def pod(random: Random, name: str, owner: dict[str, Any] | None) -> dict[str, An
 
 
 def _damaged(random: Random, body: dict[str, Any]) -> dict[str, Any]:
-    """The object; one in twenty has a value of another type somewhere."""
-    if random.random() < 0.05:
+    """The object; one in ten has a value of another type somewhere."""
+    if random.random() < 0.1:
         part: dict[str, Any] = body[random.choice(("metadata", "spec"))]
         for _ in range(random.randint(0, 2)):
             inner = [value for value in part.values() if isinstance(value, dict) and value]

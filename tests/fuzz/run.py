@@ -34,9 +34,7 @@ class Finding:
         return f"make fuzz TARGET={self.target} SEED={self.seed} FIRST={self.number} COUNT=1"
 
 
-def run(
-    name: str, target: Target, seed: int, numbers: range, *, after: Callable[[int], None]
-) -> Iterator[Finding]:
+def run(name: str, target: Target, seed: int, numbers: range) -> Iterator[Finding]:
     """Runs a target on inputs with these numbers; on the main thread, because a timer ends hangs.
 
     Args:
@@ -44,7 +42,6 @@ def run(
         target: The target.
         seed: Input `number` depends on seed and number alone.
         numbers: Numbers of the inputs.
-        after: Called with its number after each input.
     """
     for number in numbers:
         try:
@@ -52,7 +49,6 @@ def run(
                 target(Random(f"{name} {seed} {number}"))  # noqa: S311 - to be repeated
         except Exception:  # noqa: BLE001 - this is what a fuzzer looks for
             yield Finding(name, seed, number, traceback.format_exc())
-        after(number)
 
 
 @contextmanager

@@ -72,6 +72,13 @@ class World:
         body = {"metadata": {"name": POLICY_CONFIGMAP}, "data": {POLICY_KEY: _decided(policy)}}
         self.ask(request.create(CONFIGMAPS, SYSTEM_NAMESPACE, body))
 
+    def copy(self) -> "World":
+        """A cluster with the same objects at the same time, which from then on is another one."""
+        world = World()
+        world.clock.now_s = self.clock.now_s
+        world.api.fake.load(self.api.fake)
+        return world
+
     def ask(self, api_request: request.Request) -> Any:
         """Sends a request as a user or a control plane component would."""
         return self.api.ask(api_request)
