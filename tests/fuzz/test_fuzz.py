@@ -7,7 +7,7 @@ import pytest
 from kube.request import JOBS
 from policy.names import ANNOTATION_BOOKS
 from tests.fuzz import __main__ as command
-from tests.fuzz import run, worlds
+from tests.fuzz import parts, run, worlds
 from tests.fuzz.targets import TARGETS
 from tests.reconciler import objects
 from tests.reconciler.world import Process
@@ -74,8 +74,9 @@ def test_the_command_runs_the_targets_that_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It prints how many inputs there were, and ends with 1 where there are findings."""
-    monkeypatch.setattr(command, "limit_memory", lambda: None)
-    monkeypatch.setattr(command, "TARGETS", {"t": _fail_at_three, "good": lambda _: None})
+    monkeypatch.setattr(parts, "limit_memory", lambda: None)
+    for module in (command, parts):
+        monkeypatch.setattr(module, "TARGETS", {"t": _fail_at_three, "good": lambda _: None})
     good = command.main(["--target", "good", "--seed", "5", "--count", "3"])
     printed = capsys.readouterr().out
     bad = command.main(["--seed", "5", "--count", "6"])
