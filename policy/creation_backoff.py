@@ -1,7 +1,8 @@
 """Back-off of one job whose new trainers come to nothing: refused, or never placed. Pure.
 
 Its other trainers stay, and other jobs get the capacity meanwhile. After each pause one more
-trainer is tried; the back-off ends when that one works.
+trainer is tried where room is free, and after a longer one at the expense of another job; the back-off
+ends when one works.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,8 @@ _UNPLACED_S = (10.0, 300.0)
 """After trainers that kube-scheduler did not place: each is a pod made in vain."""
 _PARTIAL_S = (60.0, 960.0)
 """After a start of which only a part was created."""
+_MOVE_S = (10.0, 3600.0)
+"""Until another job ends a trainer for one more try: the room of that one would be in vain as well."""
 _PER_POD_S = 30.0
 """Shortest pause for each pod made in vain: two of them a minute."""
 
@@ -42,6 +45,10 @@ class CreationBackoff:
         placed = [pod for pod in live if pod.node]
         is_news = any(created_s(pod) > self.last_s for pod in placed)
         return not self.error and is_news and len(placed) > self.trainers
+
+    def allows_move(self, now_s: float) -> bool:
+        """Whether the next try is worth a trainer of another job, where no room is free for it."""
+        return now_s >= self.last_s + pause_s(*_MOVE_S, failures=self.failures)
 
     def after_vain(self, in_vain: int) -> "CreationBackoff":
         """The same with a longer pause, for trainers that are of no use to an allowed size."""

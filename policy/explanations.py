@@ -67,8 +67,9 @@ TARGETS: Mapping[Reason, Explanation] = {
     Reason.UNPLACED: Explanation(
         (
             "kube-scheduler placed `trainers` of its trainers and no more, although the plan "
-            "sees room: anti-affinity, host ports, volumes, claims. One is tried again after a "
-            "pause that doubles to five minutes."
+            "sees room: anti-affinity, host ports, volumes, claims. One is tried again in free "
+            "room after a pause that doubles to five minutes, and in the room of another job's "
+            "after one that doubles to an hour."
         ),
         figures="`trainers`, `until`",
         way_out=(

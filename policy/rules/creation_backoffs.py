@@ -61,6 +61,16 @@ def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
     return True
 
 
+def may_receive(state: CycleState, draft: JobDraft) -> bool:
+    """Whether other jobs give trainers to a job: for sizes that came to nothing rarely, one at a time."""
+    backoff = state.creation_backoffs.get(draft.job.uid)
+    if backoff is None:
+        return True
+    if draft.expected_count:
+        return False
+    return _had_more(state, draft, backoff) or backoff.allows_move(state.now_s)
+
+
 def _had_more(state: CycleState, draft: JobDraft, backoff: CreationBackoff) -> bool:
     """Whether a job has had a larger size than now; of trainers between two sizes none stays."""
     return draft.count < ceilings.floor_size(state.policy, draft.job, backoff.trainers)

@@ -14,6 +14,7 @@ from policy.free_capacity import When
 from policy.job_draft import JobDraft
 from policy.live_trainers import is_surplus, loss
 from policy.reasons import Reason
+from policy.rules import creation_backoffs
 from policy.rules.sharing import free_slot
 from policy.snapshot import Pod, Resources
 
@@ -61,13 +62,13 @@ def rank(state: CycleState, draft: JobDraft) -> tuple[bool, int, float, str]:
 
 
 def may_receive(state: CycleState, draft: JobDraft) -> bool:
-    """Whether a move is of use to a job: one whose last trainers came to nothing tries one.
+    """Whether a move is of use to a job.
 
     None where a minimum of its namespace has what a ResourceQuota leaves.
     """
     if draft.job.namespace in state.awaiting_quota:
         return False
-    return not draft.expected_count or draft.job.uid not in state.creation_backoffs
+    return creation_backoffs.may_receive(state, draft)
 
 
 class Donors:

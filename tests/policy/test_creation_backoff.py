@@ -47,6 +47,18 @@ def test_pauses_after_trainers_without_a_node_double_up_to_five_minutes() -> Non
     assert pauses == [10, 20, 40, 80, 160, 300, 300]
 
 
+def test_pauses_until_another_job_gives_a_trainer_double_up_to_an_hour() -> None:
+    """Tries in free room go on meanwhile: those cost nobody anything."""
+    backoff: CreationBackoff | None = None
+    pauses = []
+    for _ in range(11):
+        backoff = unplaced(backoff, trainers=3, now_s=NOW_S)
+        allowed = (s for s in range(4000) if backoff.allows_move(NOW_S + s))
+        pauses.append(next(allowed))
+
+    assert pauses == [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600]
+
+
 def test_more_trainers_with_a_node_than_before_end_the_back_off() -> None:
     """One was created since; and not that after a refusal, which the next creation ends."""
     young = trainer(JOB, 9, "n0", created_s=NOW_S + 1)

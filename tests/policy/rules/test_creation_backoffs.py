@@ -34,9 +34,14 @@ def _plan(
 
 
 def _backoff(
-    trainers: int, left_s: float = 5, error: str = "quota", *, partial: bool = False
+    trainers: int,
+    left_s: float = 5,
+    error: str = "quota",
+    *,
+    partial: bool = False,
+    since_s: float = 9,
 ) -> CreationBackoff:
-    return CreationBackoff(3, NOW_S - 9, NOW_S + left_s, trainers, error, partial)
+    return CreationBackoff(3, NOW_S - since_s, NOW_S + left_s, trainers, error, partial)
 
 
 def _created(new_plan: Plan, tier: Tier = Tier.SURPLUS) -> dict[str, int]:
@@ -213,7 +218,23 @@ def test_a_job_in_back_off_gets_one_trainer_of_another() -> None:
         update={"stability": _FREE.stability.model_copy(update={"max_moves": 0.5})}
     )
     cluster = cluster_state([node("n0", 150)], [_A, _B], pods)
-    history = History(creation_backoffs={_A.uid: _backoff(1, left_s=0)})
+    history = History(creation_backoffs={_A.uid: _backoff(1, left_s=0, since_s=40)})
 
     assert len(plan(cluster, many, NOW_S, History()).releases) > 1
     assert len(plan(cluster, many, NOW_S, history).releases) == 1
+
+
+@pytest.mark.parametrize("error", ["quota", ""])
+@pytest.mark.parametrize(("trainers_before", "released"), [(1, 0), (2, 1)])
+def test_a_try_rarely_costs_another_job_a_trainer(
+    error: str, trainers_before: int, released: int
+) -> None:
+    """On a full cluster the room of a try has to come from another job, mostly in vain.
+
+    A job that has fewer trainers than it had when its back-off began gets them back at once.
+    """
+    pods = [*trainers(_A, ["n0"]), *trainers(_B, ["n0"] * 29)]
+    backoff = _backoff(trainers_before, left_s=0, error=error, since_s=39)
+    new_plan = _plan([node("n0", 150)], [_A, _B], pods, backoff)
+
+    assert len(new_plan.releases) == released
