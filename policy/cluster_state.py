@@ -134,7 +134,8 @@ class ClusterState:
         """Adds or replaces a pod."""
         self.drop_pod(pod.uid)
         if not self.ignored.isdisjoint(pod.requests):
-            pod = replace(pod, requests=self.counted(pod.requests))
+            # Whether it lacks what is ignored, such as devices, only its scheduler can tell.
+            pod = replace(pod, requests=self.counted(pod.requests), only_resources=False)
         self.pods[pod.uid] = pod
         if pod.role is Role.TRAINER and pod.job:
             self.members.setdefault(job_key(pod), {})[pod.uid] = pod

@@ -51,6 +51,8 @@ MASTER_SETTINGS = (*_COUNTS, *_SECONDS_RANGES, ANNOTATION_DATA)
 """Annotations with settings of EDL's master, and of the data that it leases."""
 _MAX_NAME_CHARS = 63
 _PREFIX = f"{GROUP}/"
+_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+"""Of resource names for which kube-scheduler makes claims (k8s.io/api `resource/v1`)."""
 
 
 def is_elastic(annotations: Mapping[str, str]) -> bool:
@@ -208,7 +210,9 @@ def check_spec(spec: Mapping[str, object]) -> None:
             f"spec.completions is {completions}: an elastic job ends when its trainers say the "
             "work is done, not after a number of pods: leave it out"
         )
-    _check_containers(unstructured.mapping(unstructured.mapping(spec, "template"), "spec"))
+    pod_spec = unstructured.mapping(unstructured.mapping(spec, "template"), "spec")
+    _check_containers(pod_spec)
+    check_claims(pod_spec, "spec.template.spec")
     manager = spec.get("managedBy")
     if manager is not None and manager != MANAGER:
         raise JobError(
@@ -232,6 +236,33 @@ def _check_containers(pod_spec: Mapping[str, object]) -> None:
                 )
 
 
+def check_claims(pod_spec: Mapping[str, object], at: str) -> None:
+    """Rejects claims of devices (dynamic resource allocation), by themselves or as a resource's name.
+
+    Raises:
+        JobError: the field, whose place in the object is `at`, and what to do instead.
+    """
+    field = "resourceClaims" if pod_spec.get("resourceClaims") else _claimed(pod_spec)
+    if field:
+        raise JobError(
+            f"{at}.{field}: EDL does not count the devices of claims, so it would create pods that no "
+            "node can run; request an extended resource that nodes advertise, such as nvidia.com/gpu, "
+            "instead"
+        )
+
+
+def _claimed(pod_spec: Mapping[str, object]) -> str:
+    """The first container's request for devices of a class; "" for none."""
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(unstructured.objects(pod_spec, field)):
+            resources = unstructured.mapping(container, "resources")
+            for kind in ("requests", "limits"):
+                for name in unstructured.mapping(resources, kind):
+                    if name.startswith(_DEVICE_CLASS):
+                        return f"{field}[{index}].resources.{kind}: {name[:_MAX_NAME_CHARS]}"
+    return ""
+
+
 def check_template(spec: Mapping[str, object], annotations: Mapping[str, str]) -> None:
     """Rejects fields of the pod template with which EDL cannot say where a trainer fits.
 
@@ -241,12 +272,6 @@ def check_template(spec: Mapping[str, object], annotations: Mapping[str, str]) -
         JobError: the field, and what would be right.
     """
     pod_spec = unstructured.mapping(unstructured.mapping(spec, "template"), "spec")
-    if unstructured.objects(pod_spec, "resourceClaims"):
-        raise JobError(
-            "spec.template.spec.resourceClaims: EDL does not count the devices of claims, so it "
-            "would create trainers that no node can run; request an extended resource such as "
-            "nvidia.com/gpu instead"
-        )
     if pod_spec.get("nodeName"):
         raise JobError(
             "spec.template.spec.nodeName: trainers would bypass kube-scheduler, and their node would "

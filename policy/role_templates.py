@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from policy import quantity, template_limits, template_shapes, unstructured
+from policy import job_spec, quantity, template_limits, template_shapes, unstructured
 from policy.errors import JobError, QuantityError
 from policy.names import (
     ANNOTATION_MASTER_TEMPLATE,
@@ -53,6 +53,7 @@ def of_servers(annotations: Mapping[str, str]) -> Json | None:
     _check_known(ANNOTATION_SERVER_TEMPLATE, template, ("metadata", "spec"))
     spec = unstructured.mapping(template, "spec")
     at = f"{ANNOTATION_SERVER_TEMPLATE}: spec"
+    job_spec.check_claims(spec, at)
     if "containers" not in spec:
         _check_known(at, spec, PLACEMENT, "a template without containers places EDL's own servers")
         template_shapes.check(ANNOTATION_SERVER_TEMPLATE, template)
@@ -76,6 +77,7 @@ def of_master(annotations: Mapping[str, str]) -> Json | None:
         return None
     spec = unstructured.mapping(template, "spec")
     at = f"{ANNOTATION_MASTER_TEMPLATE}: spec"
+    job_spec.check_claims(spec, at)
     reason = "the master is a container in the pod of a trainer, whose template has the rest"
     _check_known(ANNOTATION_MASTER_TEMPLATE, template, ("spec",), reason)
     _check_known(at, spec, _MASTER_FIELDS, reason)

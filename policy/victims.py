@@ -224,6 +224,10 @@ class _Search:
         leaving = [
             pod for pod in bound if pod.uid in self._leaving or pod.leaves_within(self._horizon)
         ]
+        if not self._preemptor.only_resources:
+            # A victim may have its host port, volume or device: kube-scheduler knows which one.
+            free = self._free_after(candidate.node, leaving)
+            return self._rank(candidate, proposed, free, preemptible), candidate
         free, victims = self._cheapest(candidate.node, leaving, preemptible)
         nameable = [pod for pod in leaving if pod.is_training]
         if victims is not None and not (victims or nameable):

@@ -304,6 +304,11 @@ def test_a_job_without_bounds_is_none_of_ours() -> None:
         ({ANNOTATION_MIN: "70"}, {}, ANNOTATION_MIN),
         ({"edl.training/weight": "-1"}, {}, "edl.training/weight"),
         ({}, {"completionMode": "Indexed"}, "spec.completionMode"),
+        (
+            {},
+            {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}},
+            "spec.template.spec.resourceClaims: EDL does not count",
+        ),
     ],
 )
 def test_a_job_that_contradicts_itself_is_kept_with_its_error(

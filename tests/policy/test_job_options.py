@@ -71,6 +71,17 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ),
     ({ANNOTATION_MASTER_TEMPLATE: _text({"containers": [PROGRAM] * 2})}, "write one container"),
     (
+        {ANNOTATION_MASTER_TEMPLATE: _text({"containers": [PROGRAM], "resourceClaims": [{}]})},
+        "spec.resourceClaims: EDL does not count the devices of claims",
+    ),
+    (
+        {
+            ANNOTATION_SERVERS: "1",
+            ANNOTATION_SERVER_TEMPLATE: _text({"containers": [PROGRAM], "resourceClaims": [{}]}),
+        },
+        "spec.resourceClaims: EDL does not count the devices of claims",
+    ),
+    (
         {ANNOTATION_MASTER_TEMPLATE: '{"spec": {}, "metadata": {}}'},
         "metadata is not read: the master",
     ),

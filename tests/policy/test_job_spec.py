@@ -180,6 +180,27 @@ def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
             {"template": {"spec": {"containers": [{"name": "edl-pserver"}]}}},
             "spec.containers: edl-pserver .* name yours otherwise",
         ),
+        (
+            {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}},
+            "spec.template.spec.resourceClaims: EDL does not count the devices of claims",
+        ),
+        (
+            {
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {"resources": {"requests": {"cpu": "1"}}},
+                            {
+                                "resources": {
+                                    "limits": {"deviceclass.resource.kubernetes.io/a": "1"}
+                                }
+                            },
+                        ]
+                    }
+                }
+            },
+            r"spec.containers\[1\].resources.limits: deviceclass.* does not count the devices",
+        ),
         ({"managedBy": "edl.training/other"}, "spec.managedBy is edl.training/other: .* leave it"),
     ],
 )
@@ -201,13 +222,11 @@ def test_a_stored_default_job_cannot_be_elastic() -> None:
 @pytest.mark.parametrize(
     ("fields", "annotations", "message"),
     [
-        ({"resourceClaims": [{"name": "gpu"}]}, {}, "does not count the devices of claims"),
         ({"nodeName": "n0"}, {}, "nodeSelector: kubernetes.io/hostname"),
         ({"nodeName": ""}, {}, ""),
         ({"hostNetwork": True}, {ANNOTATION_MASTER: "true"}, "listen on fixed ports"),
         ({"hostNetwork": True}, {}, ""),
         ({"hostNetwork": False}, {ANNOTATION_MASTER: "true"}, ""),
-        ({"resourceClaims": []}, {}, ""),
     ],
 )
 def test_templates_of_which_nobody_can_say_where_they_fit_are_refused(

@@ -63,6 +63,18 @@ def test_surplus_goes_before_guaranteed() -> None:
     assert chosen(service("s", 3), cluster, "n0", "n1") == "n1: a-002"
 
 
+def test_a_pod_that_asks_for_more_than_resources_gets_the_victims_of_kube_scheduler() -> None:
+    """The older trainer has its host port: with the younger one gone it would wait on."""
+    old, young = trainers(A, ["n0", "n0"])
+    other = trainer(B, 1, "n1", Tier.GUARANTEED)
+    cluster = cluster_state([node("n0", 10), node("n1", 5)], [A, B], [old, young, other])
+    proposals = [Candidate("n0", (old.uid,)), Candidate("n1", (other.uid,))]
+    proxy = replace(service("s", 3), only_resources=False)
+
+    assert choose(proxy, proposals, cluster) == proposals[0]
+    assert choose(service("s", 3), proposals, cluster) == Candidate("n0", (young.uid,))
+
+
 def test_a_master_never_goes_while_trainers_can() -> None:
     """Not even where one master would be enough and two trainers are needed."""
     pods = [support(A, "m", "n0", cpu=5), trainer(A, 1, "n0", requests=shape(2))]

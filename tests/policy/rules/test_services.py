@@ -3,13 +3,14 @@ from typing import Any
 
 import pytest
 
+from policy.cluster_state import ClusterState
 from policy.cycle_state import CycleState
 from policy.model import Policy, Reserve
 from policy.names import NODE_NAME, Tier
 from policy.plan import History, Plan
 from policy.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Node, Pod, Requirement
+from policy.snapshot import Constraints, Job, Node, Pod, Requirement, Snapshot
 from tests.support.builders import (
     LONG_AGO_S,
     NOW_S,
@@ -64,6 +65,18 @@ def test_room_is_made_at_once_for_all_services_of_a_burst() -> None:
     assert _released(new_plan) == ["a-001"]
     assert new_plan.releases[0].reason is Reason.SERVICES_FIRST
     assert new_plan.reclaimed_for == {"uid-s0"}
+
+
+def test_no_trainer_leaves_for_a_service_that_may_lack_what_the_policy_ignores() -> None:
+    """Devices of a claim, say: whether freed CPU helps only kube-scheduler knows."""
+    policy = _FREE.model_copy(update={"ignored_resources": ("example.com/device",)})
+    needs = shape(3)
+    nodes, net = (node("n0", 5),), job("net")
+    for requests, released in ((needs, 1), ({**needs, "example.com/device": 1000}, 0)):
+        pods = (trainer(net, 1, "n0"), service("s", requests=requests))
+        cluster = ClusterState.of(Snapshot(nodes=nodes, jobs=(net,), pods=pods), policy)
+
+        assert len(plan(cluster, policy, NOW_S, History()).releases) == released
 
 
 def test_room_that_is_coming_is_not_made_again() -> None:
