@@ -75,13 +75,6 @@ REFUSED: list[tuple[dict[str, str], str]] = [
         "spec.resourceClaims: EDL does not count the devices of claims",
     ),
     (
-        {
-            ANNOTATION_SERVERS: "1",
-            ANNOTATION_SERVER_TEMPLATE: _text({"containers": [PROGRAM], "resourceClaims": [{}]}),
-        },
-        "spec.resourceClaims: EDL does not count the devices of claims",
-    ),
-    (
         {ANNOTATION_MASTER_TEMPLATE: '{"spec": {}, "metadata": {}}'},
         "metadata is not read: the master",
     ),
@@ -117,6 +110,7 @@ def test_what_contradicts_itself_is_refused_by_name(annotations: dict[str, str],
 REFUSED_SERVERS: list[tuple[str, str]] = [
     ('{"spec": {}, "metdata": {}}', "metdata is not read (did you mean metadata?)"),
     (_text({"containers": []}), "containers is empty"),
+    (_text({"containers": [PROGRAM], "resourceClaims": [{}]}), "the devices of claims"),
     (_text({"containers": [{"image": "a"}]}), "containers[0].name is missing"),
     (_text(image=""), "containers[0].image is missing"),
     (_text(name="edl-pserver"), "name yours otherwise"),
