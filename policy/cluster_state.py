@@ -131,10 +131,9 @@ class ClusterState:
         self._shapes_changed = True
 
     def put_pod(self, pod: Pod) -> None:
-        """Adds or replaces a pod."""
+        """Adds or replaces a pod; only its scheduler can tell whether it lacks what is ignored."""
         self.drop_pod(pod.uid)
         if not self.ignored.isdisjoint(pod.requests):
-            # Whether it lacks what is ignored, such as devices, only its scheduler can tell.
             pod = replace(pod, requests=self.counted(pod.requests), only_resources=False)
         self.pods[pod.uid] = pod
         if pod.role is Role.TRAINER and pod.job:

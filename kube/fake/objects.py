@@ -124,7 +124,7 @@ def grace_s(obj: Object, options: Object) -> int:
     grace_period_s = options.get("gracePeriodSeconds")
     if grace_period_s is None:
         grace_period_s = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
-    return int(grace_period_s)
+    return int(grace_period_s) if grace_period_s >= 0 else 1  # as CheckGracefulDelete
 
 
 def mark_deleting(obj: Object, period_s: int, now: datetime) -> Object:

@@ -62,7 +62,12 @@ def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
 
 
 def may_receive(state: CycleState, draft: JobDraft) -> bool:
-    """Whether other jobs give trainers to a job: for sizes that came to nothing rarely, one at a time."""
+    """Whether other jobs give trainers to a job: for sizes that came to nothing rarely, one at a time.
+
+    None where a minimum of its namespace has what a ResourceQuota leaves.
+    """
+    if draft.job.namespace in state.awaiting_quota:
+        return False
     backoff = state.creation_backoffs.get(draft.job.uid)
     if backoff is None:
         return True

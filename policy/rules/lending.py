@@ -14,7 +14,8 @@ from policy.cycle_state import CycleState
 from policy.decisions import Figures
 from policy.job_draft import JobDraft
 from policy.reasons import Reason
-from policy.rules.moves import Donors, Move, lacking, may_receive, next_step, rank
+from policy.rules.creation_backoffs import may_receive
+from policy.rules.moves import Donors, Move, lacking, next_step, rank
 from policy.snapshot import Pod, Resources
 
 

@@ -14,7 +14,7 @@ from policy.free_capacity import When
 from policy.job_draft import JobDraft
 from policy.live_trainers import is_surplus, loss
 from policy.reasons import Reason
-from policy.rules import creation_backoffs
+from policy.rules.creation_backoffs import may_receive
 from policy.rules.sharing import free_slot
 from policy.snapshot import Pod, Resources
 
@@ -59,16 +59,6 @@ def lacking(state: CycleState) -> list[tuple[bool, int, float, str, JobDraft]]:
 def rank(state: CycleState, draft: JobDraft) -> tuple[bool, int, float, str]:
     """Sort key of jobs that receive moves, unique for each."""
     return *state.standing(draft), state.expected_measure(draft), draft.key
-
-
-def may_receive(state: CycleState, draft: JobDraft) -> bool:
-    """Whether a move is of use to a job.
-
-    None where a minimum of its namespace has what a ResourceQuota leaves.
-    """
-    if draft.job.namespace in state.awaiting_quota:
-        return False
-    return creation_backoffs.may_receive(state, draft)
 
 
 class Donors:

@@ -58,6 +58,17 @@ def test_a_pod_on_a_node_stays_until_its_kubelet_is_done(api: FakeApi) -> None:
     assert is_gone(api)
 
 
+def test_a_negative_grace_period_is_one_second() -> None:
+    """As upstream (registry/rest `CheckGracefulDelete`): the pod stays until its kubelet has ended it."""
+    api = FakeApi()
+    spec = {"nodeName": "n0", "terminationGracePeriodSeconds": -5}
+    ask(api, request.create(PODS, "n", {"metadata": {"name": "p"}, "spec": spec}))
+
+    deleted = ask(api, request.delete(PODS, "n", "p"))
+
+    assert deleted["metadata"]["deletionGracePeriodSeconds"] == 1
+
+
 def test_a_finalizer_outlives_the_kubelet(api: FakeApi) -> None:
     """The pod also waits for the kubelet: it is removed when both are done."""
     nothing = {"metadata": {"finalizers": None}}
