@@ -234,7 +234,7 @@ def _check_job(
     if context.policy.protects(request.namespace) or _is_finished(job):
         return
     annotations, spec = unstructured.annotations(job), unstructured.mapping(job, "spec")
-    old = request.old_object if request.operation == "UPDATE" else None
+    old = request.old_object  # API servers send none of a Job that is created
     job_spec.check_names(
         annotations.keys() - (unstructured.annotations(old).keys() if old else set())
     )

@@ -69,15 +69,20 @@ def rooms(root: Path) -> dict[str, Room]:
             ("tests/master",),
             (*_processes("master"), _MASTER_KILL_TEST),
         ),
-        Room("reconciler", ("reconciler/**/*.py",), ("tests/reconciler",)),
+        Room("reconciler", ("reconciler/**/*.py",), ("tests/reconciler", _METRICS_PAGE_TEST)),
         Room(
             "pserver",
             ("pserver/store.py", "pserver/service.py"),
             ("tests/pserver",),
             _processes("pserver"),
         ),
-        Room("webhook", ("webhook/*.py",), ("tests/webhook",), _processes("webhook")),
-        Room("extender", ("extender/*.py",), ("tests/extender",)),
+        Room(
+            "webhook",
+            ("webhook/*.py",),
+            ("tests/webhook", _METRICS_PAGE_TEST),
+            _processes("webhook"),
+        ),
+        Room("extender", ("extender/*.py",), ("tests/extender", _METRICS_PAGE_TEST)),
         Room("admin", ("admin/*.py",), ("tests/admin",), tried_by_default=False),
         Room("cli", ("cli/*.py",), ("tests/cli",), (_CLI_PIPE_TEST,), tried_by_default=False),
         Room("kube", ("kube/lease.py", "kube/cache.py", "kube/reflector.py"), ("tests/kube",)),
@@ -117,6 +122,8 @@ _SDK_PROCESSES = (
     "tests/sdk/sync/test_frozen_storm.py",
     "tests/sdk/sync/test_resuming.py",
 )
+_METRICS_PAGE_TEST = "tests/bench/test_metrics_page.py"
+"""Names and descriptions of metrics are what their page says."""
 _CLI_PIPE_TEST = "tests/cli/test_frame.py::test_a_closed_pipe_ends_quietly"
 _MASTER_KILL_TEST = (
     "tests/master/test_rendezvous_service.py::test_killed_in_a_round_a_master_goes_on_with_it"

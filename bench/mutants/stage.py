@@ -18,11 +18,12 @@ PYTEST_OPTIONS = (
     *("-p", "no:cacheprovider"),
     *("-p", "no:tests.support.leftovers"),
     *("-p", "bench.mutants.order"),
+    "--timeout=0",
 )
 """Runs are concurrent: they do not use a cache and do not look for leftover processes.
 
-The time-out of a test stays long, as it counts as a kill: mutmut ends mutants that hang earlier, and
-they are tried again.
+No test has a time-out of its own, which would count as a kill on a slow machine: mutmut ends mutants
+that hang, and they are tried again with another limit of the whole.
 """
 PROFILE = "--hypothesis-profile=mutants"
 """Few and fixed examples (tests/conftest.py)."""
@@ -66,7 +67,7 @@ def _settings(target: Path, room: Room) -> str:
         "only_mutate": _matches(target, room.sources),
         "do_not_mutate_patterns": [  # log texts and thread names are not tested
             r"^\s*log\.\w+\(",
-            r'\bname="[a-z-]+", daemon=|\bname="edl-',
+            r'\bname="[a-z-]+", daemon=|\bname="edl-|ThreadPoolExecutor\(\d+, "',
         ],
         "also_copy": sorted(others),
         "pytest_add_cli_args_test_selection": list(room.tests),

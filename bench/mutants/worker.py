@@ -12,6 +12,7 @@ Steps:
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ from mutmut.utils.format_utils import (
     mangled_name_from_mutant_name,
     orig_function_and_class_names_from_key,
 )
+from mutmut.workers.isolation import ForkServerRunner
 
 from bench.mutants import files, patch, verdicts
 from bench.mutants.verdicts import Verdict
@@ -48,13 +50,22 @@ def main() -> None:
         files.write(files.CANDIDATES, {str(path): _numbers(path) for path in paths})
         return
     sample: dict[str, list[int]] = files.read(files.SAMPLE)
-    described = [
-        description for path, numbers in sample.items() for description in _described(path, numbers)
-    ]
-    files.write(files.MUTANTS, described)
+    if not files.MUTANTS.exists():  # else the run was interrupted after this
+        files.write(
+            files.MUTANTS,
+            [about for path, numbers in sample.items() for about in _described(path, numbers)],
+        )
+    if not files.exit_codes(Path(), sample):
+        shutil.rmtree(files.OUTPUT, ignore_errors=True)  # an interrupt may have left half of a file
     file_mutation.create_mutations = _only(sample)
+    ForkServerRunner.run_clean_tests = _passed  # type: ignore[method-assign]
     cli(["run", "--max-children", sys.argv[2]], standalone_mode=False)
     _again(sample, int(sys.argv[2]))
+
+
+def _passed(self: ForkServerRunner, tests: Iterable[str]) -> int:  # noqa: ARG001 - mutmut's signature
+    """The exit code of all tests without a mutant: they have just passed, when they were measured."""
+    return 0
 
 
 def _numbers(path: Path) -> list[int]:

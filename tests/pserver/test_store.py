@@ -52,6 +52,22 @@ def test_a_prepared_checkpoint_is_listed_and_read(store: CheckpointStore) -> Non
     assert [path.name for path in (store.root / name.folder).iterdir()] == ["shard-0-of-2"]
 
 
+def test_what_it_wrote_itself_is_not_read_again(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard may have gigabytes; of files that are gone nothing is remembered."""
+    read: list[Path] = []
+    monkeypatch.setattr("pserver.store._read", read.append)
+    names = [CheckpointName(1, version, 2) for version in (10, 20, 30)]
+    for name in names:
+        write(store, name)
+        store.commit(name, 1)
+
+    assert [checkpoint.name for checkpoint in store.checkpoints()] == names[2:]
+    assert read == []
+    assert len(store._checked) == 1  # noqa: SLF001 - else it would grow with every checkpoint
+
+
 def test_another_process_has_the_same(store: CheckpointStore, tmp_path: Path) -> None:
     """It reads and checks every byte."""
     write(store, CheckpointName(1, 20, 2))
@@ -188,6 +204,20 @@ def test_checkpoints_of_another_number_of_servers_need_all_files(
     store.commit(CheckpointName(2, 5, 2), 3)
     assert [checkpoint.name for checkpoint in store.checkpoints()] == [CheckpointName(2, 5, 2)]
     assert [path.name for path in (store.root / name.folder).iterdir()] == ["shard-1-of-3"]
+
+
+def test_what_one_server_wrote_alone_is_found_by_two(tmp_path: Path) -> None:
+    """Servers may be added: the only file is that of all."""
+    name = CheckpointName(1, 10, 1)
+    with closing(CheckpointStore(tmp_path, "digits", 0, 1)) as alone:
+        shard = make_shard()
+        about = {"job": "digits", "index": 0, **name._asdict()}
+        alone.prepare(name, *shard_codec.snapshot(shard, about))
+        alone.commit(name, 1)
+
+    with closing(CheckpointStore(tmp_path, "digits", 1, 2)) as store:
+        assert [checkpoint.name for checkpoint in store.checkpoints()] == [name]
+        assert len(store.load(name)) == 1
 
 
 def test_what_was_written_at_the_end_is_used_once(store: CheckpointStore) -> None:

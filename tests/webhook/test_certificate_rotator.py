@@ -15,7 +15,7 @@ from runtime import certs, clock
 from tests.reconciler.waiting import until
 from tests.webhook.cluster import KINDS, read, with_registrations
 from webhook import certificates
-from webhook.certificate_rotator import CertificateRotator
+from webhook.certificate_rotator import CertificateRotator, RotationStatus
 from webhook.certificates import REGISTRATION, SECRET, CertificateSet
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -187,6 +187,18 @@ def test_forbidden_registration_does_not_stop_serving(
     assert not rotator.try_sync()
     assert rotator.file.exists()
     assert "no" in rotator.status.error
+
+
+def test_a_failed_sync_leaves_the_end_of_the_served_certificate(
+    api: FakeApi, rotator: CertificateRotator
+) -> None:
+    """Alerts on it go on while the API server is away."""
+    assert rotator.try_sync()
+    api.faults.fail_next(Forbidden("no"), 99)
+
+    assert not rotator.try_sync()
+    assert rotator.status == RotationStatus(NOW + certs.LEAF_LIFE, rotator.status.error)
+    assert rotator.status.error
 
 
 def test_lost_answer_of_the_first_write(api: FakeApi, rotator: CertificateRotator) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -60,8 +61,10 @@ def test_without_an_environment_the_error_says_how_to_start(
         edl.session()
 
 
-def test_logs_are_shown_unless_the_program_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One handler, once."""
+def test_logs_are_shown_unless_the_program_has_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One handler, once; a line has time, name and message, such as why the loops end."""
     ours = logging.getLogger("edl")
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(ours, "handlers", [])
@@ -72,6 +75,8 @@ def test_logs_are_shown_unless_the_program_has_its_own(monkeypatch: pytest.Monke
         session_module.set_up_logging()
         assert len(ours.handlers) == 1
         assert not ours.propagate
+        edl.Session(edl.Settings("http://127.0.0.1:1", TOKEN, "trainer-0")).stop()
+        assert re.fullmatch(r"\d\d:\d\d:\d\d edl stopping: asked to\n", capsys.readouterr().err)
     finally:
         ours.setLevel(before)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from edl.collective import Interrupt, Ring
 from edl.master.protocol import Member, Round
-from edl.sync import SyncStep, parts
+from edl.sync import State, SyncStep, parts
 from edl.sync.agreement import StateReport, agree
 from edl.sync.group_member import GroupMember
 from edl.sync.growth import Growth, Streams
@@ -73,13 +73,29 @@ class Quiet:
         """As in `Rendezvous`."""
 
 
+class Scheduled(Softmax):
+    """A replica with a schedule of its rate, which parts do not have."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.rest_state = State({"rates": np.full(3, seed, np.float32)}, {"epoch": seed})
+
+    def rest(self) -> State:
+        """As in `PartedReplica`."""
+        return self.rest_state
+
+    def load_rest(self, rest: State) -> None:
+        """As in `PartedReplica`."""
+        self.rest_state = rest
+
+
 def _member(seed: int, term: int = 0) -> GroupMember:
     """A member that has a state if it has a term."""
     nothing: Any = None
     options: Any = SimpleNamespace(checkpoints=None)
     quiet: Any = Quiet()
     member = GroupMember(
-        Softmax(seed),
+        Scheduled(seed),
         nothing,
         {},
         options,
@@ -134,12 +150,15 @@ def _grow(seats: Seats, members: list[GroupMember], receivers: set[int], steps: 
 def test_newcomers_have_the_state_of_the_others_after_steps_in_which_all_went_on(
     take: Take,
 ) -> None:
-    """Bit for bit, parameters and momentum; two newcomers get it one from the other."""
+    """Bit for bit, parameters, momentum and what is in no part; two newcomers get it one from the other."""
     members = [_member(0, term=1), _member(0, term=1), _member(2), _member(3)]
 
     states, after = zip(*_grow(take(4), members, {2, 3}, 16), strict=True)
 
     assert states[0] == states[1] == states[2] == states[3]
+    rests = [member.replica.rest() for member in members if isinstance(member.replica, Scheduled)]
+    assert [rest.extra for rest in rests] == [{"epoch": 0}] * 4
+    assert [rest.arrays["rates"].tolist() for rest in rests] == [[0.0] * 3] * 4
     assert after[0][0] == (True, 2), "the others make their first step without a wait"
     assert after[2][0] == after[3][0] == (False, 2), "newcomers compute nothing in it"
     assert {member[-1] for member in after} == {(True, 4)}

@@ -116,4 +116,4 @@ class DataRewinder:
             self._end_leases(answer)
 
     def _end_leases(self, answer: Json) -> None:
-        self._member.lease_table.rewind(self._dataset, int(answer.get("base", 0)))
+        self._member.lease_table.rewind(self._dataset, int(answer["base"]))

@@ -125,7 +125,7 @@ class GroupSession:
         answer = self._session.retry_while_away(
             lambda: call_joined(self, call, self._dataset, fields)
         )
-        self.lease_table.rewind(self._dataset, int(answer.get("base", 0)))
+        self.lease_table.rewind(self._dataset, int(answer["base"]))
         return answer
 
     def confirm(self) -> None:
