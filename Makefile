@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -171,6 +171,9 @@ demo: install ## show a burst of services, live, on a real local Kubernetes (SCH
 
 experiments: install ## run the first experiment on a real local Kubernetes and in virtual time (10 minutes)
 	$(BIN)/python -m e2e.experiments first
+
+forecasts: install ## play random policies on a real local Kubernetes: does what `plan --policy` says happen? (CASES=200 FROM=0; 10 minutes)
+	$(BIN)/python -m e2e.experiments forecasts $(if $(CASES),--cases $(CASES)) $(if $(FROM),--from $(FROM))
 
 scale: install ## measure what a trainer and a burst of services cost on NODES=1000 nodes, with EDL and without (10 minutes)
 	$(BIN)/python -m e2e.scale $(if $(NODES),--nodes $(NODES))

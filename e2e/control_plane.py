@@ -150,6 +150,8 @@ class EdlControlPlane:
         self._kubeconfigs: dict[str, Path] = {}
         self.clock_offsets_s: dict[str, float] = {}
         """Component -> how far its clock is ahead, from its next start on."""
+        self.flags: dict[str, tuple[str, ...]] = {}
+        """Component -> further flags, from its next start on."""
         certificate_files = extender_tls.files(SYSTEM_NAMESPACE, (), clock.now())
         self._tls = self._directory / "extender-tls"
         certificates.write(self._tls, certificate_files)
@@ -303,6 +305,7 @@ class EdlControlPlane:
             *(probes if self._release.has_probe_port else ()),
             *("--drain-seconds", "0", "--log-format", "json"),
             *self._own_flags(name),
+            *self.flags.get(name, ()),
         ]
 
     def _scheduler_words(self) -> list[str]:

@@ -200,13 +200,7 @@ def running_environment(
         directory, control_plane, apiserver_args=apiserver_args, binaries=binaries
     ) as environment:
         create_nodes(environment)
-        expected = "missing" if mode is SchedulingMode.WITHOUT_EXTENDER else "registered"
-        until(
-            "EDL knows its scheduler",
-            lambda: _registration(environment),
-            lambda state: state == expected,
-            _START_S,
-        )
+        wait_registered(environment, mode)
         assert len(processes_of(directory)) > len(
             EDL_COMPONENTS
         )  # else the check at the end proves nothing
@@ -219,12 +213,31 @@ def running_environment(
     )
 
 
-def create_nodes(environment: Environment) -> None:
-    """Creates `NODE_COUNT` played nodes and the class of services; returns when nodes are ready."""
+def create_nodes(environment: Environment, nodes: Sequence[workload.Manifest] = ()) -> None:
+    """Creates played nodes and the class of services; returns when nodes are ready.
+
+    Args:
+        environment: The cluster.
+        nodes: The nodes; `NODE_COUNT` of 18 CPU by default.
+    """
+    nodes = nodes or [node(f"node-{number:03}") for number in range(NODE_COUNT)]
     environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
-    for number in range(NODE_COUNT):
-        environment.send(request.create(NODES, None, node(f"node-{number:03}")))
-    until("nodes ready", lambda: count_ready(environment.api), lambda n: n == NODE_COUNT, _START_S)
+    for manifest in nodes:
+        environment.send(request.create(NODES, None, manifest))
+    until("nodes ready", lambda: count_ready(environment.api), lambda n: n == len(nodes), _START_S)
+
+
+def wait_registered(
+    environment: Environment, mode: SchedulingMode = SchedulingMode.EXTENDER
+) -> None:
+    """Waits until EDL knows whether the scheduler asks its extender."""
+    expected = "missing" if mode is SchedulingMode.WITHOUT_EXTENDER else "registered"
+    until(
+        "EDL knows its scheduler",
+        lambda: _registration(environment),
+        lambda state: state == expected,
+        _START_S,
+    )
 
 
 class IsolatedNamespace:

@@ -1,9 +1,14 @@
-"""EDL installed by its chart, on a real node: a first job, a change of values, and removal."""
+"""EDL installed by its chart, on a real node: a first job, a change of values, the page, and removal."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import urllib3
+from orjson import loads
 
+from e2e import page, rights
 from e2e.environment import Environment, IsolatedNamespace
 from e2e.in_cluster import (
     CHART,
@@ -21,14 +26,23 @@ from e2e.in_cluster import (
 )
 from e2e.waiting import until
 from kube import request
-from kube.request import CONFIGMAPS, DEPLOYMENTS
+from kube.request import CONFIGMAPS, DEPLOYMENTS, SERVICES
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
-from runtime import clock
+from runtime import certs, clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.timeout(900)]  # the first run builds
 
 _RELEASE = ("edl", str(CHART), "--namespace", SYSTEM_NAMESPACE)
 _IMAGE = ("--set", f"image.repository={REPOSITORY}", "--set-string", f"image.tag={TAG}")
+_PAGE_HOST = "edl-page.edl-system.svc"
+_REMOTE_PORTS = (
+    "rows = [line.split() for path in ('tcp', 'tcp6') for line in open('/proc/net/' + path)]\n"
+    "listening = {row[1].split(':')[1] for row in rows if row[3] == '0A'}\n"
+    "called = {row[2].split(':')[1] for row in rows\n"
+    "          if row[3] == '01' and row[1].split(':')[1] not in listening}\n"
+    "print(*sorted(int(port, 16) for port in called))\n"
+)
+"""Prints the ports that the processes of a pod are connected to, without those of its own callers."""
 _SMALL = ("--values", str(CHART / "values-single-node.yaml"), *_IMAGE, "--wait", "--timeout=120s")
 
 
@@ -99,6 +113,68 @@ def test_an_upgrade_changes_what_was_named(
     assert "graceSeconds: 7" in policy["data"]["policy.yaml"]
     assert webhook["spec"]["replicas"] == 1
     assert {pod.name for pod in ml.trainers("first")} == trainers
+
+
+def test_the_page_is_served_from_its_pod(
+    bare: BareCluster, environment: Environment, ml: IsolatedNamespace, report: Printer
+) -> None:
+    """By its Service, with its certificate, to callers with their own rights; its account is refused nothing.
+
+    It has read the cluster with the rights of its account alone, and calls no other port than its
+    NetworkPolicy opens: no plugin of this cluster enforces that.
+    """
+    begun_s = clock.monotonic_s()
+    ca = _page_certificate(bare)
+    words = ("--set", "page.enabled=true", "--set", "page.tlsSecret=edl-page-tls")
+    bare.helm("upgrade", *_RELEASE, *_SMALL, *words)
+    report(f"the page is ready {clock.monotonic_s() - begun_s:.1f} s after it was switched on")
+    service = environment.send(request.get(SERVICES, SYSTEM_NAMESPACE, "edl-page"))
+    tenant = page.token(environment, NAMESPACE, "page-tenant", "view", everywhere=False)
+    stranger = page.token(environment, SYSTEM_NAMESPACE, "page-stranger", "view", everywhere=False)
+
+    def get(path: str, token: str) -> tuple[int, Any]:
+        url = f"https://{service['spec']['clusterIP']}{path}"
+        headers = {"Authorization": f"Bearer {token}"}
+        with urllib3.PoolManager(ca_certs=str(ca), server_hostname=_PAGE_HOST) as pool:
+            answer = pool.request("GET", url, headers=headers, timeout=10.0)
+        return answer.status, answer.json()
+
+    path = f"/api/v1/jobs/{NAMESPACE}/digits"
+    until("a tenant sees the job", lambda: get(path, tenant)[0], lambda code: code == 200, WAIT_S)
+    (status, job), (hidden, _), (unknown, _) = (
+        get(path, token) for token in (tenant, stranger, "none")
+    )
+    audited = rights.read(rights.audit_log(bare.directory).read_text(encoding="utf-8"))
+    of_page = [asked for asked in audited if asked.asked.account == "edl-page"]
+    called = bare.kubectl(
+        *("-n", SYSTEM_NAMESPACE, "exec", "deployment/edl-page", "--"),
+        *("python", "-c", _REMOTE_PORTS),
+    )
+    policy = bare.kubectl(
+        *("-n", SYSTEM_NAMESPACE, "get", "networkpolicy", "edl-page", "-o", "json")
+    )
+    opened = {port["port"] for rule in loads(policy)["spec"]["egress"] for port in rule["ports"]}
+
+    assert (status, hidden, unknown) == (200, 404, 401)
+    assert job["memberCount"] == len(ml.trainers("digits"))
+    assert {right.asked.verb for right in of_page} <= {"list", "watch"}
+    assert {str(right) for right in rights.refused(of_page)} == set()
+    assert set(map(int, called.split())) <= opened
+    assert called.split()
+
+
+def _page_certificate(bare: BareCluster) -> Path:
+    """Stores a certificate for the page, as docs/page.md says; the file with its CA."""
+    ca = certs.new_ca("page", clock.now())
+    leaf = certs.issue(ca, "edl-page", clock.now(), hosts=(_PAGE_HOST,))
+    paths = {name: bare.directory / f"page-{name}" for name in ("tls.crt", "tls.key", "ca.crt")}
+    for path, content in zip(paths.values(), (leaf.cert, leaf.key, ca.cert), strict=True):
+        path.write_bytes(content)
+    bare.kubectl(
+        *("-n", SYSTEM_NAMESPACE, "create", "secret", "tls", "edl-page-tls"),
+        *(f"--cert={paths['tls.crt']}", f"--key={paths['tls.key']}"),
+    )
+    return paths["ca.crt"]
 
 
 def test_removal_leaves_the_jobs_and_the_namespace(

@@ -1,4 +1,4 @@
-"""`python -m e2e.experiments`: the first experiment, and collisions of two schedulers."""
+"""`python -m e2e.experiments`: the first experiment, collisions of two schedulers, and forecasts of policies."""
 
 import argparse
 import os
@@ -15,7 +15,8 @@ from e2e.control_plane import ControlPlaneError
 from e2e.demo.run import play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
-from e2e.experiments import collisions, picture, tables
+from e2e.experiments import collisions, forecast_run, forecasts, picture, tables
+from e2e.experiments.forecast_run import ForecastError
 from e2e.experiments.run import REAL, Experiment, in_virtual_time, of_real
 from e2e.measure import report
 from e2e.measure.processes import commit, machine
@@ -26,6 +27,8 @@ from runtime.command_line import Parser
 from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
+_FAILURES = (ClusterError, ControlPlaneError, ScriptError, ForecastError, KubeError, OSError)
+"""Each is one line for people."""
 _FIRST = """The first experiment: twenty jobs of 2 to 60 trainers are submitted to 133 nodes, 10 s
 apart, and run for 300 s; the nodes have capacity for 14 trainers of each job. Runs on a real control
 plane (nine minutes; the first run also builds Kubernetes) and in virtual time (seconds), or only
@@ -35,12 +38,18 @@ again and again 120 services and a job come to 40 empty nodes in the same moment
 plane, with the extender in the cluster's scheduler and with two schedulers (fifteen seconds a
 round and mode). Writes collisions.json."""
 
+_FORECASTS = """What `kubectl edl plan --policy` says of another policy, beside what then happens, in random cases on one
+real control plane: 3 to 6 nodes, 2 to 4 jobs, services, two policies. A case takes about three seconds.
+Prints how far the forecasts were off, writes forecasts.json, and fails where fewer than 95 % of them are right
+within one trainer for each job."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for.
 
     Returns:
-        0; 1 for a run that failed, or for a missed criterion with STRICT=1; 130 when interrupted.
+        0; 1 for a run that failed, for forecasts that were wrong too often, or for a missed criterion with
+        STRICT=1; 130 when interrupted.
     """
     arguments = _parser().parse_args(argv)
     console = Console()
@@ -50,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started is stopped")
         return INTERRUPTED
-    except (ClusterError, ControlPlaneError, ScriptError, KubeError, OSError) as error:
+    except _FAILURES as error:
         text = f"experiments: {error}"
         Console(stderr=True).print(text, style="red", highlight=False, markup=False)
         return 1
@@ -72,7 +81,25 @@ def _parser() -> Parser:
     two = commands.add_parser("collisions", help="two schedulers at once", description=_COLLISIONS)
     two.set_defaults(run=_collisions)
     two.add_argument("--rounds", type=int, default=20, help="in each mode (default: 20)")
-    for command in (first, two):
+    policies = commands.add_parser(
+        "forecasts", help="what comes of other policies", description=_FORECASTS
+    )
+    policies.set_defaults(run=_forecasts)
+    policies.add_argument("--cases", type=_count, default=200, help="how many (default: 200)")
+    policies.add_argument(
+        "--from",
+        dest="first",
+        type=int,
+        default=0,
+        metavar="CASE",
+        help="number and seed of the first case (default: 0)",
+    )
+    policies.add_argument(
+        "--slow",
+        action="store_true",
+        help="pace plans as policies of users do: a minute a case",
+    )
+    for command in (first, two, policies):
         command.add_argument(
             "--output",
             type=Path,
@@ -97,6 +124,38 @@ def _collisions(arguments: argparse.Namespace, console: Console) -> int:
     console.print(collisions.table(outcomes))
     console.print(f"report {path}")
     return 0
+
+
+def _forecasts(arguments: argparse.Namespace, console: Console) -> int:
+    output: Path = arguments.output
+    binaries = build.ensure(build.cache_root(os.environ))
+    numbers = range(arguments.first, arguments.first + arguments.cases)
+    path = output / "forecasts.json"
+    outcomes = []
+    with view(console) as shown:
+        for outcome in forecast_run.play(
+            binaries, output / "forecasts", shown, numbers, quick=not arguments.slow
+        ):
+            outcomes.append(outcome)
+            runs = {"forecasts": forecasts.summary(outcomes)}
+            document = report.document(
+                machine=machine(), commit=commit(_ROOT), criteria=(), runs=runs
+            )
+            report.write(path, document)
+    console.print(forecasts.table(outcomes))
+    share = forecasts.share_right(outcomes)
+    right = sum(outcome.right for outcome in outcomes)
+    console.print(f"{right} of {len(outcomes)} right within one trainer a job: {100 * share:.1f} %")
+    console.print(f"report {path}")
+    return 0 if share >= forecasts.GOOD_SHARE else 1
+
+
+def _count(text: str) -> int:
+    """A number of cases, from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
 
 
 def _runs(arguments: argparse.Namespace, scenario: Scenario, console: Console) -> list[Experiment]:

@@ -19,9 +19,11 @@ _NEW_S = 20.0
 """Within this time all jobs are submitted."""
 
 
-def nodes(random: Random) -> tuple[Node, ...]:
-    """5 to 20 nodes of three sizes."""
-    sizes = random.choices((17, 18, 32), k=random.randint(5, 20))
+def nodes(
+    random: Random, fewest: int = 5, most: int = 20, cpus: tuple[int, ...] = (17, 18, 32)
+) -> tuple[Node, ...]:
+    """5 to 20 nodes of three sizes, unless other bounds are given."""
+    sizes = random.choices(cpus, k=random.randint(fewest, most))
     return tuple(node(f"n{i:02}", size, memory=96) for i, size in enumerate(sizes))
 
 

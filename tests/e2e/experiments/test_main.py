@@ -14,6 +14,7 @@ from e2e.experiments.__main__ import main
         ([], ["first", "collisions", "STRICT"]),
         (["first"], ["--virtual", "--real", "--quick", "--output", "report.json", "nine minutes"]),
         (["collisions"], ["--rounds", "--output", "collisions.json", "fifteen seconds"]),
+        (["forecasts"], ["--cases", "--from", "--slow", "forecasts.json", "95 %", "three seconds"]),
     ],
 )
 def test_help_says_what_comes_out_and_how_long_it_takes(
@@ -29,7 +30,14 @@ def test_help_says_what_comes_out_and_how_long_it_takes(
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["second"], ["first", "--real", "--virtual"], ["collisions", "--rounds", "many"]]
+    "words",
+    [
+        [],
+        ["second"],
+        ["first", "--real", "--virtual"],
+        ["collisions", "--rounds", "many"],
+        ["forecasts", "--cases", "0"],
+    ],
 )
 def test_what_makes_no_sense_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
