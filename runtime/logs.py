@@ -27,7 +27,7 @@ def setup(component: str, *, level: str, form: str, stream: TextIO | None = None
     """Sends all log records to `stream` (stderr by default).
 
     Args:
-        component: The name of the process; the field `room` of every JSON line.
+        component: The name of the process; the field `component` of every JSON line.
         level: The lowest level that is logged, lower case.
         form: "json", "text", or "auto": text on a terminal, JSON otherwise.
         stream: The output; stderr if None.
@@ -44,7 +44,7 @@ def setup(component: str, *, level: str, form: str, stream: TextIO | None = None
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter to JSON lines: time, level, room, message, keys, and the error if any."""
+    """A formatter to JSON lines: time, level, component, message, keys, and the error if any."""
 
     def __init__(self, component: str) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "room": self._component,
+            "component": self._component,
             "message": record.getMessage(),
         }
         line |= {key: value for key, value in _keys(record).items() if key not in line}

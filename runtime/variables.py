@@ -10,7 +10,7 @@ from policy.nearest import advice
 
 _PREFIX = "EDL_"
 _SERVICE = "_SERVICE_HOST"
-COMPONENTS = ("extender", "master", "pserver", "reconciler", "webhook")
+COMPONENTS = ("extender", "master", "page", "pserver", "reconciler", "webhook")
 TRAINERS = (
     "EDL_ADDRESS",
     "EDL_DATA",

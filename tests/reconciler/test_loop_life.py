@@ -46,7 +46,7 @@ def test_log_lines_of_creations_have_documented_keys(
     created = next(line for line in lines if line["message"] == "trainers created")
     keys = {"job": "ml/net", "tier": "guaranteed", "created": 2, "error": ""}
 
-    assert created.items() >= {"room": "reconciler", **keys}.items()
+    assert created.items() >= {"component": "reconciler", **keys}.items()
 
 
 def test_releases_come_before_creations(world: World) -> None:

@@ -29,7 +29,7 @@ def test_json_lines_have_keys() -> None:
     assert time.endswith("+00:00")
     assert line == {
         "level": "info",
-        "room": "attic",
+        "component": "attic",
         "message": "pod changed",
         "pod": "a/b",
         "name": "n",

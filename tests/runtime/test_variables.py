@@ -25,7 +25,7 @@ def test_an_unknown_variable_is_reported_with_the_nearest() -> None:
 def test_variables_of_others_are_not_reported() -> None:
     """Those that exist, of other components, of other software, of Services."""
     assert _reported(*KNOWN, *variables.TRAINERS) == []
-    assert _reported("EDL_MASTER_LISTEN", "EDL_CACHE", "PATH", "MASTERS") == []
+    assert _reported("EDL_MASTER_LISTEN", "EDL_PAGE_LISTEN", "EDL_CACHE", "PATH", "MASTERS") == []
     assert _reported("EDL_TOKEN_SERVICE_HOST", "EDL_TOKEN_SERVICE_PORT", "EDL_TOKEN_PORT") == []
     assert _reported("EDL_WEBHOOK_SERVICE_HOST", "EDL_WEBHOOK_PORT_443_TCP_ADDR") == []
     assert _reported("EDL_SERVICE_HOST", "EDL_PORT", "EDL_TOKEM") != []

@@ -15,7 +15,7 @@ log = logging.getLogger("edl")
 _PREFIX = "EDL_"
 _SERVICE = "_SERVICE_HOST"
 _MAX_EPOCHS = 1_000_000
-COMPONENTS = ("extender", "master", "pserver", "reconciler", "webhook")
+COMPONENTS = ("extender", "master", "page", "pserver", "reconciler", "webhook")
 """Programs with variables of their own, EDL_MASTER_LISTEN and the like, which they check."""
 TRAINERS = (
     "EDL_ADDRESS",
