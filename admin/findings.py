@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad a finding is; only an ERROR makes a command fail."""
+    """The severity of a finding; only an ERROR makes a command fail."""
 
     OK = "ok"
     NOTE = "note"

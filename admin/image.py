@@ -59,7 +59,7 @@ class ImageReference:
 
 
 class Presence(StrEnum):
-    """What a registry says of an image."""
+    """Whether an image exists, as far as a registry tells."""
 
     FOUND = "found"
     MISSING = "missing"
@@ -71,7 +71,7 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RegistryAnswer:
-    """What a registry says, or why it could not be asked."""
+    """The answer of a registry, or the reason why there is none."""
 
     presence: Presence
     detail: str = ""

@@ -32,7 +32,7 @@ _CONNECTION_HEADERS = {"connection", "host", "transfer-encoding", "content-lengt
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with requests.
+    """The kinds of faults of requests.
 
     Attributes:
         status: Every second request gets this answer in place of the API server's; 0 for none.

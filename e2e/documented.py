@@ -25,7 +25,7 @@ _MARK = re.compile(r"<!-- (run by|like|not run): (.+?) -->\n\s*\Z")
 
 
 class Run(StrEnum):
-    """Whether a block of commands is run."""
+    """The ways in which a block of commands is tested."""
 
     VERBATIM = "run by"
     ALIKE = "like"

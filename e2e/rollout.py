@@ -38,7 +38,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What an update of the servers did to bursts and to admission.
+    """The effect of an update of the servers on bursts and on admission.
 
     Attributes:
         bursts_s: Seconds until the services of each burst ran.

@@ -23,7 +23,7 @@ _TLS_FILES = {"caData": "ca.crt", "certData": "client.crt", "keyData": "client.k
 
 
 class SchedulingMode(StrEnum):
-    """How training pods are scheduled."""
+    """The ways in which training pods are scheduled."""
 
     EXTENDER = "extender"
     """By the cluster's scheduler, whose configuration has the extender's entries."""

@@ -62,7 +62,7 @@ class Lead(NamedTuple):
 
 
 class LostShare(NamedTuple):
-    """What one trainer of parameter servers lost in a rollback."""
+    """The loss of one trainer of parameter servers in a rollback."""
 
     holder: str
     steps: int

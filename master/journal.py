@@ -30,7 +30,7 @@ _KEPT_PAIRS = 2
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What was read from a journal's directory."""
+    """The contents of a journal's directory."""
 
     snapshot: Json | None
     """The ledger when the journal began; None where it was empty."""

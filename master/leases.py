@@ -127,7 +127,7 @@ class FailingTask(NamedTuple):
 
 
 class Leases:
-    """What trainers do with the tasks that they lease, and how much work is lost with leases.
+    """The leases of all trainers, and the work that is lost when leases end.
 
     Trainers and epochs list the leases themselves: this keeps both lists the same.
     """

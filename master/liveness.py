@@ -42,7 +42,7 @@ class TrainerActivity:
 
 @dataclass(slots=True)
 class TaskTimes:
-    """How long tasks of one kind take."""
+    """Durations of tasks of one kind."""
 
     usual_s: float
     """Smoothed; follows the newest by a fifth."""

@@ -12,7 +12,7 @@ class _Part(BaseModel):
 
 
 class EpochPosition(_Part):
-    """What is trained of one epoch."""
+    """The trained part of one epoch."""
 
     number: Count
     cursor: Count
@@ -25,7 +25,7 @@ class EpochPosition(_Part):
 
 
 class LedgerPosition(_Part):
-    """What is trained of a data set."""
+    """The trained part of a data set."""
 
     shape: CodeName
     """Stands for the description of the data set."""

@@ -23,7 +23,7 @@ RETRY_S = 5
 
 @dataclass(frozen=True, slots=True)
 class StreamBounds:
-    """How many streams there may be, and how long one lasts."""
+    """Limits on the number of streams and on the duration of each."""
 
     total: int
     per_caller: int

@@ -17,7 +17,7 @@ _NOTHING: Resources = {}
 
 
 class Borrowing:
-    """What queues use, beside their nominal quotas, while a plan is made.
+    """The use of queues, beside their nominal quotas, while a plan is made.
 
     Queues without a nominal quota, and jobs of no queue, neither lend nor borrow: all is allowed.
     """

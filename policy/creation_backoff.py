@@ -25,7 +25,7 @@ _PER_POD_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CreationBackoff:
-    """Why and until when a job gets no more trainers. Times are seconds since the epoch."""
+    """A pause in which a job gets no more trainers, with its reason. Times are seconds since the epoch."""
 
     failures: int
     """Tries in a row that came to nothing."""

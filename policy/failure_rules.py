@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class FailureAction(StrEnum):
-    """What a rule of `podFailurePolicy` does about a failed trainer."""
+    """The action of a rule of `podFailurePolicy` for a failed trainer."""
 
     IGNORE = "Ignore"
     COUNT = "Count"

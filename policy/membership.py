@@ -38,7 +38,7 @@ NO_CONTROLLER = Controller()
 
 
 class Membership(NamedTuple):
-    """What a pod is in training."""
+    """The job, role and tier of a pod."""
 
     job: str = ""
     """Name of its job; "" for none."""

@@ -156,7 +156,7 @@ def _nodes_at(failed: Iterable[Pod], pods: Iterable[Pod]) -> dict[float, tuple[i
 
 
 class Blame:
-    """Which failures of one job count against it, from all its pods."""
+    """The failures of one job that count against it, from all its pods."""
 
     def __init__(self, pods: Collection[Pod]) -> None:
         """Looks at ended pods and at live ones."""

@@ -18,7 +18,7 @@ from policy.snapshot import Job
 
 
 class QueueRules(NamedTuple):
-    """What the policy says about queues and weights; by default any queue and any weight."""
+    """The policy's rules for queues and weights; by default any queue and any weight."""
 
     queues: tuple[Queue, ...] = ()
     max_weight: int = job_spec.MAX_WEIGHT

@@ -50,7 +50,7 @@ class CoolDowns:
 
 
 class PlacementPace:
-    """How many trainers kube-scheduler places between two plans. Times are seconds on any one clock."""
+    """The pace at which kube-scheduler places trainers, between two plans. Times are seconds on any one clock."""
 
     def __init__(self) -> None:
         self._placed: deque[tuple[float, int]] = deque(maxlen=_MAX_PLACED)
@@ -88,7 +88,7 @@ class PlacementPace:
 
 
 class RecentHistory:
-    """What earlier plans did, as far as the next plan considers it. Entries expire by age."""
+    """The outcome of earlier plans, as far as the next plan considers it. Entries expire by age."""
 
     def __init__(self) -> None:
         self.cool_downs = CoolDowns()

@@ -119,7 +119,7 @@ def merged(records: Iterable[Record]) -> list[Record]:
 
 
 class Observation(StrEnum):
-    """Codes of what was observed, beside those of decisions (`policy.reasons`). Never renamed, only added."""
+    """Codes of observations, beside those of decisions (`policy.reasons`). Never renamed, only added."""
 
     PREEMPTED = "Preempted"
     """kube-scheduler preempted a trainer for a service."""

@@ -71,7 +71,7 @@ def _only_node(term: tuple[Requirement, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Constraints:
-    """Where a pod may run: node selector and required node affinity folded into one.
+    """The nodes on which a pod may run: node selector and required node affinity folded into one.
 
     `terms` are alternatives, each a conjunction; no terms at all means any node.
     """

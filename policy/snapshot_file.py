@@ -28,7 +28,7 @@ _MAX_PROBLEMS = 3
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """What one file holds."""
+    """The contents of one file."""
 
     input: PlanInput
     decided: Plan | None = field(default=None, repr=False)

@@ -32,7 +32,7 @@ _SPREAD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job stands that lacks trainers of its minimum."""
+    """The place of a job that lacks trainers of its minimum."""
 
     plan: JobPlan
     """What the plan says about it now."""

@@ -58,7 +58,7 @@ class Table(Part):
 
 
 class Rules(Part):
-    """How servers treat stale pushes, and when they write checkpoints."""
+    """The servers' rules for stale pushes and for checkpoints."""
 
     max_staleness: Annotated[int, Field(ge=0, le=1 << 40)] | None = None
     """A push that is staler by more versions is refused; null accepts all."""

@@ -61,7 +61,7 @@ class PreparedRows(NamedTuple):
 
 @dataclass(slots=True)
 class RowCounts:
-    """What happened to rows; a rollback takes it back, and a checkpoint holds it."""
+    """Counts of changes of rows; a rollback restores them, and a checkpoint holds them."""
 
     evicted: int = 0
     waiting: int = 0

@@ -106,7 +106,7 @@ class JobMetrics:
 
 
 class ClusterMetrics:
-    """Gauges of what all nodes have, and of what training and services request of it."""
+    """Gauges of the capacity of all nodes, and of the requests of training and services."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._figures = _ClusterFigures()

@@ -19,7 +19,7 @@ _MAX_BUCKETS = int(168 * 3600 / _BUCKET_S)
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveStanding:
-    """How the objective stands.
+    """The standing of the reclaim objective.
 
     Attributes:
         objective: The policy's.

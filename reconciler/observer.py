@@ -22,7 +22,7 @@ _STANDING_EVERY_S = 60.0
 
 
 class Observer:
-    """Observes each tick's changes; used on the loop's thread alone."""
+    """An observer of each tick's changes; for the loop's thread."""
 
     def __init__(self, inbox: RecordInbox, metrics: ReconcilerMetrics) -> None:
         """Starts without observations.

@@ -74,7 +74,7 @@ class _Burst:
 
 
 class Reclaims:
-    """Follows bursts; used on one thread."""
+    """The bursts that are under way; for one thread."""
 
     def __init__(self) -> None:
         self._burst: _Burst | None = None

@@ -19,7 +19,7 @@ RECLAIMS = (ReclaimCause.RELEASED, ReclaimCause.PREEMPTED)
 
 @dataclass(slots=True)
 class ServiceWait:
-    """What is known of a service that does not run yet; times by the own clock, 0 where unknown."""
+    """The wait of a service that does not run yet; times by the own clock, 0 where unknown."""
 
     pod: Pod
     """As it was seen last."""
@@ -61,7 +61,7 @@ class ServiceStart:
 
 
 class ServiceStarts:
-    """Follows the pods of services that do not run yet."""
+    """The services that do not run yet, with the causes of their waits."""
 
     def __init__(self) -> None:
         self._waits: dict[str, ServiceWait] = {}

@@ -27,7 +27,7 @@ NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
 
 @dataclass(frozen=True, slots=True)
 class _Failures:
-    """What ends a job besides the number of failed trainers."""
+    """Failures that end a job besides the number of failed trainers."""
 
     restarts: int
     """Of containers of its live trainers."""

@@ -44,7 +44,7 @@ _FAILED_S = (5.0, 300.0)
 
 @dataclass(frozen=True, slots=True)
 class TrainerShape:
-    """What the scheduler and quotas count for one trainer."""
+    """The amounts that the scheduler and quotas count for one trainer."""
 
     requests: Resources
     limits: Resources
@@ -53,7 +53,7 @@ class TrainerShape:
 
 @dataclass(slots=True)
 class _Finding:
-    """What is known about the trainers of one job."""
+    """The newest knowledge about the trainers of one job."""
 
     namespace: str
     template_json: bytes

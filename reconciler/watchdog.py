@@ -29,7 +29,7 @@ DEAD_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class LoopHealth:
-    """How the loop fares. Times are in seconds, 0 where there is no such trouble."""
+    """The health of the loop. Times are in seconds, 0 where there is no such trouble."""
 
     tick_age_s: float
     """Since the end of the last tick without an error, or the start."""
@@ -50,7 +50,7 @@ class LoopHealth:
 
 
 class Watchdog:
-    """Knows how the loop fares, and whether this process may lead."""
+    """A watchdog of the loop; it decides whether this process may lead."""
 
     def __init__(self, clock_s: Callable[[], float], name: str = "ticks") -> None:
         """Starts with a loop that waits; `clock_s` is a monotonic clock, `name` is for the log."""

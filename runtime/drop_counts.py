@@ -13,7 +13,7 @@ LOG_INTERVAL_S = 60.0
 
 
 class Drop(StrEnum):
-    """Why a server has dropped a connection."""
+    """The reasons for which a server drops connections."""
 
     HANDSHAKE = "handshake"
     """TLS failed or took too long; where a client CA is set, also: no certificate of it."""

@@ -56,7 +56,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a server serves."""
+    """The application of a server, with the server's limits."""
 
     app: Flask
     port: Port | None

@@ -46,7 +46,7 @@ SSLProtocol.max_size = _TLS_BUFFER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one server gives to its peers; times in seconds."""
+    """The limits of one server for its peers; times in seconds."""
 
     max_connections: int
     """Connections; never more than half of the process's file descriptors."""

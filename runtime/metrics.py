@@ -37,7 +37,7 @@ Samples = Mapping[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True, order=True)
 class MetricDescription:
-    """What the reference page says about a metric."""
+    """The description of a metric on the reference page."""
 
     name: str
     """The full name, as in a scrape."""

@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Serving(Protocol):
-    """What a worker runs, once it is built."""
+    """The service that a worker runs, once it is built."""
 
     drain_seconds: float
 

@@ -10,7 +10,7 @@ from simulator.clock import Clock
 
 
 class DisruptionReason(StrEnum):
-    """Why a pod is being deleted: reasons of the condition DisruptionTarget."""
+    """The reasons of a pod's deletion: those of the condition DisruptionTarget."""
 
     PREEMPTED = "PreemptionByScheduler"
     EVICTED = "EvictionByEvictionAPI"

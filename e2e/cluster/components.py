@@ -27,7 +27,7 @@ _NODE_GRACE = "500s"  # kwok's leases last 400 s
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """How kube-scheduler is set up.
+    """The set-up of kube-scheduler.
 
     Attributes:
         config: Laid over our KubeSchedulerConfiguration (mappings are merged, lists and

@@ -55,7 +55,7 @@ _ADMIN = "admin"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a cluster differs from the default one.
+    """The options of a cluster; each has a default.
 
     Attributes:
         scheduler: kube-scheduler's configuration.

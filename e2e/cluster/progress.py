@@ -20,7 +20,7 @@ _DOWNLOAD = "go: downloading "
 
 @dataclass(slots=True)
 class BuildState:
-    """What a build is doing.
+    """The state of a build.
 
     Attributes:
         title: Which part of it, such as "kubectl (6 of 6)".
@@ -65,7 +65,7 @@ class BuildState:
 
 
 class Display(Protocol):
-    """Where progress is shown; a context manager."""
+    """A display of progress; a context manager."""
 
     def __enter__(self) -> Self:
         """Begins to show."""

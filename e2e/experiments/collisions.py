@@ -52,7 +52,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CollisionOutcome:
-    """What the rounds in one mode came to."""
+    """The outcome of the rounds in one mode."""
 
     mode: str
     rounds: int

@@ -18,7 +18,7 @@ _NEAR_S = 3.0
 
 
 class Cause(StrEnum):
-    """Why a trainer with a node was deleted."""
+    """The cause of a trainer's deletion, of one that had a node."""
 
     SERVICES = "preempted by services"
     TRAINING = "preempted by another job's support or guaranteed pods"

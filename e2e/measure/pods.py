@@ -18,7 +18,7 @@ _REFUSED = "OutOf"
 
 
 class Kind(StrEnum):
-    """What a pod is in the experiment."""
+    """The part of a pod in the experiment."""
 
     SYSTEM = "system"
     SERVICE = "service"

@@ -34,7 +34,7 @@ _SERVICE = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); sig
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the trainers of a job run."""
+    """The program of a job's trainers."""
 
     image: str
     words: Sequence[str]

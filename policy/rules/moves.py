@@ -23,7 +23,7 @@ CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 
 
 class MoveTerms(Protocol):
-    """On which terms other jobs give trainers to one job."""
+    """The terms on which other jobs give trainers to one job."""
 
     gives_more: bool
     """Whether small trainers of any node leave as well until quotas and reserve allow a large one."""

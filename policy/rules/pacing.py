@@ -136,7 +136,7 @@ def _fits(used: int, step: int, limit: int) -> bool:
 
 
 class _Claims:
-    """What paused jobs would still get before a richer job, compared with the room that there is.
+    """The trainers that paused jobs would still get before a richer job, compared with the free capacity.
 
     Room for a shape of trainers counts in whole places: what is free in smaller pieces is of no use
     to it. Shapes are compared by the resource of which a trainer takes the largest share.

@@ -20,7 +20,7 @@ MAX_BYTES = HEAD_BYTES + _MAX_TEXT
 
 
 class CloseCode(IntEnum):
-    """Why a member ends."""
+    """The reasons with which a member closes its connections."""
 
     LEFT = 0
     """It closed its ring between two operations."""

@@ -17,7 +17,7 @@ _MAX_DIGITS = 9
 
 @dataclass
 class Notes:
-    """What a conversion says about fields that the TrainingJob does not have in the same way."""
+    """The notes of a conversion about fields that the TrainingJob does not have in the same way."""
 
     hints: list[str] = field(default_factory=list)
     """Fields without effect here, and what EDL does instead."""

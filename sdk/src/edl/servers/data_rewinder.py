@@ -17,7 +17,7 @@ _BEGINNING = "parameter servers start from initial parameters"
 
 @dataclass(frozen=True)
 class DataTarget:
-    """Where the data is to be set back to: the position of a checkpoint, or the beginning."""
+    """The position to which the data is set back: that of a checkpoint, or the beginning."""
 
     event: str
     """Names the rollback, as reports of lost batches do."""

@@ -23,7 +23,7 @@ _NEWEST = 5
 
 
 class GenerationStart(NamedTuple):
-    """What a new generation starts from."""
+    """The state from which a new generation starts."""
 
     generation: int
     checkpoint: Optional[Json]  # noqa: UP045 - evaluated, and Python 3.9 has no other way

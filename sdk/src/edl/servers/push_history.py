@@ -13,7 +13,7 @@ from edl.master.protocol import Json
 
 
 class RollbackLoss(NamedTuple):
-    """What one rollback cost this trainer."""
+    """The cost of one rollback for this trainer."""
 
     steps: int
     """Batches that all servers had acknowledged and that at least one of them lost."""

@@ -15,7 +15,7 @@ from edl.master import protocol
 
 
 class Needs(Enum):
-    """What the members lack that have not the newest state."""
+    """The kinds of state that a member can lack."""
 
     PROGRESS = "progress"
     """They have the model."""

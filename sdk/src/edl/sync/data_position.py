@@ -18,7 +18,7 @@ RENEWED_AT = 512
 
 
 class DataPosition:
-    """Which records a model contains: those of a ledger's position, and of the tasks listed here."""
+    """The records that a model contains: those of a ledger's position, and of the tasks listed here."""
 
     def __init__(self) -> None:
         """The position of a model that was never trained."""

@@ -43,7 +43,7 @@ _SEED_STEP, _SEED_MICRO, _SEED_MODULUS = 1_000_003, 8_191, 1 << 31
 
 
 class PlanReader(Protocol):
-    """What gets a member's part of each planned step."""
+    """A reader that gets a member's part of each planned step."""
 
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
         """Requests micro-batches of a step, after those of all earlier requests."""

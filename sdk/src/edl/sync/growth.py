@@ -33,7 +33,7 @@ have not come to it after 60 s."""
 
 
 class Streams(NamedTuple):
-    """How members connect the ring that carries the parts."""
+    """A maker of the ring that carries the parts."""
 
     interrupt: Interrupt
     """Ends its calls."""
@@ -42,7 +42,7 @@ class Streams(NamedTuple):
 
 
 class _Before(NamedTuple):
-    """What a member had before a round in which it lacks the state."""
+    """The state of a member before a round in which it lacks the newest one."""
 
     progress: protocol.Json
     term: int

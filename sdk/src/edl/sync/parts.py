@@ -25,7 +25,7 @@ class ArrayGroup(NamedTuple):
 
 
 class PartedReplica(Protocol):
-    """What a `Replica` has in addition if newcomers can get its state while the others train.
+    """A `Replica` whose state newcomers can get in parts while the others train.
 
     In a step, the new value of an element may depend only on the elements of the same index in the
     arrays of its group, on the gradient and on `rest`. This holds for SGD, momentum, Adagrad and Adam

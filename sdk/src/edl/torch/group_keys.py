@@ -12,7 +12,7 @@ _TOGETHER_S = 1.0
 
 
 class Keys(Protocol):
-    """What is used of `edl.master.round_store.RoundStore`."""
+    """The methods of `edl.master.round_store.RoundStore` that groups use."""
 
     def set(self, key: str, value: bytes) -> None:
         """Sets a key."""
