@@ -25,8 +25,9 @@ def send(
     """Applies a merge patch to a Job, or another one to the TrainingJob that owns it.
 
     Raises:
-        CliError: a right is missing, or the API server refuses the change.
+        CliError: a right is missing, the API server refuses the change, or no EDL would act on it.
     """
+    frame.require_edl()
     owner = next(
         (
             reference["name"]

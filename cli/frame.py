@@ -6,7 +6,7 @@ I/O through `kube.api` and one console alone.
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, wraps
@@ -23,7 +23,7 @@ from kube import config, reading
 from kube.api import Api
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.request import Resource
+from kube.request import DECISIONLOGS, Resource
 from policy.names import GROUP
 from runtime import clock
 
@@ -94,6 +94,16 @@ class Frame:
         has_flag = self.flags.all_namespaces and namespace is None
         with explained(resource, "list", namespace, has_flag=has_flag):
             return reading.list_all(self.api, resource, namespace, fields=fields)
+
+    def require_edl(self) -> None:
+        """Checks that the cluster has EDL, for what would else be asked of nobody.
+
+        Raises:
+            CliError: it has none.
+        """
+        with suppress(Forbidden):  # then other requests tell
+            if not reading.is_served(self.api, DECISIONLOGS):
+                raise no_edl()
 
     def show(self, document: object, print_text: Callable[[Console], None]) -> None:
         """Prints the result in the format that was asked for.

@@ -95,7 +95,12 @@ def policy_in_force(frame: Frame) -> Policy:
 
 
 def policy_text(frame: Frame) -> str:
-    """The text of the cluster's policy, "" where there is none."""
+    """The text of the cluster's policy, "" where there is none.
+
+    Raises:
+        CliError: the caller may not read it, or the cluster has no EDL, and so no policy.
+    """
+    frame.require_edl()
     return _config_map(frame, POLICY_CONFIGMAP).get(POLICY_KEY, "")
 
 
@@ -159,7 +164,7 @@ def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
     """Writes a snapshot; under its name there is always a whole file. Returns its length in bytes.
 
     Raises:
-        CliError: there is no such folder.
+        CliError: there is no such folder, or something other than a file has the name.
         OSError: it cannot be written.
     """
     if without_names:
@@ -169,6 +174,9 @@ def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
         text = gzip.compress(text, 6, mtime=0)
     if not path.parent.is_dir():
         raise CliError(f"there is no folder {path.parent}: create it first", ExitCode.NOT_FOUND)
+    if path.exists() and not path.is_file():
+        raise CliError(f"{path} is no ordinary file: name another one", ExitCode.USAGE)
+    path = path.resolve()  # a link stays one
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.touch(0o600)

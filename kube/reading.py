@@ -67,6 +67,19 @@ def list_all(
             return objects
 
 
+def is_served(api: Api, resource: Resource) -> bool:
+    """Whether the cluster has a kind of a named API group.
+
+    Raises:
+        KubeError: the request failed.
+    """
+    try:
+        served = call(api, request.kinds(resource.group, resource.version))
+    except NotFound:
+        return False
+    return any(kind.get("name") == resource.plural for kind in served.get("resources") or ())
+
+
 def server_time_s(api: Api) -> float:
     """The API server's time in seconds since the epoch, to the second; 0 where it does not say.
 

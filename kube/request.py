@@ -144,6 +144,11 @@ def get(resource: Resource, namespace: str | None, name: str) -> Request:
     return Request("GET", path_of(resource, namespace, name))
 
 
+def kinds(group: str, version: str) -> Request:
+    """Reads which kinds a version of an API group has (discovery: an APIResourceList), which takes no right of its own."""
+    return Request("GET", f"/apis/{group}/{version}")
+
+
 def list_page(
     resource: Resource,
     namespace: str | None = None,

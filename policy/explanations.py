@@ -338,8 +338,8 @@ NODES: Mapping[Reason, Explanation] = {
 """Why a node is no place for a pod."""
 OBSERVATIONS: Mapping[Observation, Explanation] = {
     Observation.PREEMPTED: Explanation(
-        "kube-scheduler preempted a trainer for a service.",
-        figures="`service`, `node`, `lostSeconds` of training",
+        "kube-scheduler preempted a trainer for a service, or for a guaranteed pod of another job.",
+        figures="`service` or the job `to`, `node`, `lostSeconds` of training",
         way_out="None: this is what surplus is for. Raise the minimum for more that stay.",
     ),
     Observation.EVICTED: Explanation(

@@ -50,7 +50,12 @@ class Observer:
         """Takes in the changes of a tick. All replicas do, and only the leader records."""
         starts, losses = self._metrics.observe_pods(pods, now_s)
         reclaiming = self._metrics.service_starts.reclaiming
-        records = self._reclaims.observe(reclaiming, starts, losses, now_s)
+        nominated = [
+            change.new
+            for change in pods.values()
+            if change.new is not None and change.new.is_training and change.new.nominated
+        ]
+        records = self._reclaims.observe(reclaiming, starts, losses, now_s, nominated)
         if leads:
             for namespace, record in records:
                 self._inbox.put(namespace, record)

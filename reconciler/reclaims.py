@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from policy.cluster_state import job_key
 from policy.reasons import Reason
 from policy.records import CLUSTER, ELSEWHERE, Observation, Record
 from policy.snapshot import Pod
@@ -80,6 +81,8 @@ class Reclaims:
         self._burst: _Burst | None = None
         self._nominated: dict[str, tuple[str, float]] = {}
         """Node -> (service that kube-scheduler preempts for there, when that was seen last)."""
+        self._nominated_training: dict[str, tuple[str, float]] = {}
+        """Node -> (job for whose guaranteed pod it does so there, when that was seen last)."""
         self._released: list[tuple[str, float, float]] = []
         """(job, seconds lost, when) of trainers that EDL released for services, and no burst has yet."""
         self._unclear: list[tuple[Loss, float]] = []
@@ -95,6 +98,7 @@ class Reclaims:
         starts: Iterable[ServiceStart],
         losses: Iterable[Loss],
         now_s: float,
+        nominated: Iterable[Pod] = (),
     ) -> list[tuple[str, Record]]:
         """Takes in what a tick has seen.
 
@@ -103,10 +107,13 @@ class Reclaims:
             starts: Services that have begun to run.
             losses: Trainers that have begun to leave.
             now_s: Seconds since the epoch.
+            nominated: Pods of training for which kube-scheduler preempts.
 
         Returns:
             (namespace, record) of each that is due.
         """
+        for pod in nominated:
+            self._nominated_training[pod.nominated] = (job_key(pod), now_s)
         for uid, wait in reclaiming.items():
             self._ask(uid, wait, now_s)
         for start in starts:
@@ -134,6 +141,7 @@ class Reclaims:
 
     def _give(self, losses: Iterable[Loss], now_s: float) -> list[tuple[str, Record]]:
         """Counts trainers that leave for services; records those that EDL has not released."""
+        self._forget_nominated(now_s)
         released, self._released = self._released, []
         for job, lost_s, since_s in released:
             if self._burst is not None:
@@ -146,20 +154,23 @@ class Reclaims:
             if loss.cause == EVICTED and loss.pod.node in self._nominated:
                 self._released.append((_job_of(loss), loss.seconds, now_s))
                 service = self._nominated[loss.pod.node][0]
-                records += _preempted(loss, service, since_s)
+                records += _preempted(loss, "service", service, since_s)
+            elif loss.cause == EVICTED and loss.pod.node in self._nominated_training:
+                job = self._nominated_training[loss.pod.node][0]
+                records += _preempted(loss, "to", job, since_s)
             elif loss.cause == EVICTED and now_s - since_s < _SETTLE_S:
                 self._unclear.append((loss, since_s))
             elif loss.cause == EVICTED:
                 records += _ended(loss, Observation.EVICTED, since_s)
             elif loss.cause not in _REASONS:
                 records += _ended(loss, Observation.TRAINER_FAILED, since_s)
-        self._forget_nominated(now_s)
         return records
 
     def _forget_nominated(self, now_s: float) -> None:
-        old = [n for n, (_, seen_s) in self._nominated.items() if now_s - seen_s > _NOMINATED_S]
-        for node in old:
-            del self._nominated[node]
+        for nominated in (self._nominated, self._nominated_training):
+            old = [n for n, (_, seen_s) in nominated.items() if now_s - seen_s > _NOMINATED_S]
+            for node in old:
+                del nominated[node]
 
     def _report(self, anyone_waits: bool, now_s: float) -> list[tuple[str, Record]]:
         burst = self._burst
@@ -186,13 +197,20 @@ def _job_of(loss: Loss) -> str:
     return f"{loss.pod.namespace}/{loss.pod.job or loss.pod.name}"
 
 
-def _preempted(loss: Loss, service: str, at_s: float) -> list[tuple[str, Record]]:
-    """The records of a trainer that kube-scheduler preempted: the job's namespace, and the cluster's."""
-    own = service if service.partition("/")[0] == loss.pod.namespace else ELSEWHERE
+def _preempted(loss: Loss, figure: str, winner: str, at_s: float) -> list[tuple[str, Record]]:
+    """The records of a trainer that kube-scheduler preempted: the job's namespace, and the cluster's.
+
+    Args:
+        loss: The trainer.
+        figure: Its name in the records: `service`, or `to` for a job.
+        winner: For whom.
+        at_s: When.
+    """
+    own = winner if winner.partition("/")[0] == loss.pod.namespace else ELSEWHERE
     return [
-        (namespace, _of_trainer(loss, Observation.PREEMPTED, at_s, service=name))
-        for namespace, name in ((loss.pod.namespace, own), (CLUSTER, service))
-        if namespace != CLUSTER or own != service
+        (namespace, _of_trainer(loss, Observation.PREEMPTED, at_s, **{figure: name}))
+        for namespace, name in ((loss.pod.namespace, own), (CLUSTER, winner))
+        if namespace != CLUSTER or own != winner
     ]
 
 
@@ -205,8 +223,9 @@ def _ended(loss: Loss, code: Observation, at_s: float) -> list[tuple[str, Record
 
 def _of_trainer(loss: Loss, code: Observation, at_s: float, **figures: Any) -> Record:
     values = {"node": loss.pod.node, "lostSeconds": round(loss.seconds, 1), **figures}
+    winner = figures.get("service") or f"guaranteed pods of {figures.get('to')}"
     texts = {
-        Observation.PREEMPTED: f"kube-scheduler preempted it for {figures.get('service')}",
+        Observation.PREEMPTED: f"kube-scheduler preempted it for {winner}",
         Observation.EVICTED: "somebody else ended it: a drain, a user, or its node was lost",
         Observation.TRAINER_FAILED: f"its program failed with exit code {figures.get('exit', '?')}",
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 from kube import errors
@@ -42,8 +43,36 @@ def route(request: Request, resources: Iterable[Resource]) -> Route:
             resource, namespace, segments
         ):
             return Route(resource, namespace, "".join(segments[1:2]), "/".join(segments[2:]))
+    raise _not_found(request)
+
+
+def kinds(request: Request, resources: Iterable[Resource]) -> dict[str, Any] | None:
+    """The APIResourceList that `request` asks for; None where it asks for something else.
+
+    Raises:
+        NotFound: the version of the group has no kinds.
+    """
+    root, _, path = request.path.partition("/apis/")
+    group, _, version = path.partition("/")
+    if root or not version or "/" in version:
+        return None
+    of_group = [each for each in resources if (each.group, each.version) == (group, version)]
+    if not of_group:
+        raise _not_found(request)
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}",
+        "resources": [
+            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
+            for each in of_group
+        ],
+    }
+
+
+def _not_found(request: Request) -> errors.NotFound:
     text = "the server could not find the requested resource"
-    raise errors.NotFound(text, status=404, reason="NotFound", request=request.line)
+    return errors.NotFound(text, status=404, reason="NotFound", request=request.line)
 
 
 def _namespace_fits(resource: Resource, namespace: str | None, segments: list[str]) -> bool:

@@ -17,7 +17,7 @@ from kube import errors
 from kube.fake import objects
 from kube.fake.faults import Faults
 from kube.fake.patches import merged, patched
-from kube.fake.routes import Route, route
+from kube.fake.routes import Route, kinds, route
 from kube.fake.selectors import check, labels_of, matches, selects
 from kube.fake.storage import HISTORY, FakeStorage, Key, Object
 from kube.fake.streams import FakeStream, WatchScope
@@ -79,7 +79,9 @@ class FakeApi:
         self.faults.before(request)
         with self._storage.condition:
             try:
-                answer = self._verbs[request.method](request, route(request, self._resources))
+                answer = kinds(request, self._resources) or self._verbs[request.method](
+                    request, route(request, self._resources)
+                )
             except errors.KubeError as error:
                 error.request = request.line
                 raise

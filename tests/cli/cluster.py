@@ -18,7 +18,7 @@ from kube import record_log, request
 from kube.errors import Forbidden, NotFound
 from kube.fake import FakeApi
 from kube.request import Request, Resource
-from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, MANAGER
+from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, GROUP, MANAGER
 from policy.records import Record
 
 NOW = datetime(2030, 5, 1, 12, tzinfo=UTC)
@@ -35,6 +35,7 @@ class CliCluster(FakeApi):
         self.forbidden: set[tuple[str, str | None]] = set()
         """(plural, namespace or None for all) that the caller has no rights on."""
         self.forbidden_writes = False
+        self.forbidden_kinds = False
         self.has_edl = True
         self.writes: list[Request] = []
         self.segments = 0
@@ -47,7 +48,11 @@ class CliCluster(FakeApi):
             where = f"/namespaces/{namespace}/{plural}" if namespace else f"/v1/{plural}"
             if where in request.path:
                 raise Forbidden("you may not", status=403, request=request.line)
-        if "/decisionlogs" in request.path and not self.has_edl:
+        is_discovery = request.path == f"/apis/{GROUP}/v1"
+        if is_discovery and self.forbidden_kinds:
+            raise Forbidden("you may not", status=403, request=request.line)
+        is_of_edl = is_discovery or "/decisionlogs" in request.path
+        if is_of_edl and not self.has_edl:
             raise NotFound("no such resource", status=404, request=request.line)
         if request.method != "GET" and self.forbidden_writes:
             raise Forbidden("you may not", status=403, request=request.line)

@@ -134,15 +134,43 @@ def test_a_missing_right_is_one_line(edl: Cli, flags: list[str]) -> None:
     assert "hidden" not in run.err
 
 
-def test_a_cluster_without_edl_is_one_line(edl: Cli) -> None:
-    """With its own exit code."""
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["jobs"],
+        ["why", "digits"],
+        ["describe", "digits"],
+        ["reclaims"],
+        ["top"],
+        ["when", "digits"],
+        ["plan"],
+        ["snapshot", "now.json"],
+        ["policy", "show"],
+        ["suspend", "digits"],
+        ["scale", "digits", "--max", "3"],
+    ],
+)
+def test_a_cluster_without_edl_is_one_line(
+    edl: Cli, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its own exit code; no plan is shown that nobody makes, and nothing is written that nobody acts on."""
+    monkeypatch.chdir(tmp_path)
     edl.cluster.has_edl = False
     edl.cluster.add_job("digits")
-    run = edl("jobs")
+    edl.cluster.writes.clear()
+    run = edl(*words)
 
     assert (run.code, run.out) == (ExitCode.NO_EDL, "")
     assert run.err.startswith("edl: this cluster has no EDL")
     assert run.err.count("\n") == 1
+    assert edl.cluster.writes == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_may_not_ask_for_kinds_gets_answers_all_the_same(edl: Cli) -> None:
+    """Some clusters show their kinds to nobody."""
+    edl.cluster.forbidden_kinds = True
+    assert edl("policy", "show").out == "The default policy is in force.\n"
 
 
 def test_what_strangers_write_does_nothing_to_the_terminal() -> None:
@@ -218,6 +246,23 @@ def test_a_snapshot_needs_its_folder(edl: Cli, tmp_path: Path) -> None:
         ExitCode.NOT_FOUND,
         f"edl: there is no folder {tmp_path}/none: create it first\n",
     )
+
+
+def test_a_snapshot_replaces_files_alone(edl: Cli, tmp_path: Path) -> None:
+    """What a pipe or a device is called stays what it is; behind a link the file is written, and the link stays."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refused = edl("snapshot", str(pipe))
+    link, file = tmp_path / "link.json", tmp_path / "file.json"
+    file.write_text("old")
+    link.symlink_to(file)
+
+    assert (refused.code, refused.out) == (ExitCode.USAGE, "")
+    assert refused.err == f"edl: {pipe} is no ordinary file: name another one\n"
+    assert pipe.is_fifo()
+    assert edl("snapshot", str(link)).code == ExitCode.OK
+    assert link.is_symlink()
+    assert '"kind": "edl.training/snapshot"' in file.read_text()
 
 
 def test_a_job_that_is_not_elastic_is_none_of_edl(edl: Cli) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from policy.model import ReclaimCause
+from policy.names import Tier
 from policy.records import CLUSTER, ELSEWHERE, Record
 from reconciler import reclaims as reclaims_module
 from reconciler.losses import EVICTED, FAILED, Loss
@@ -30,6 +31,22 @@ def test_a_trainer_on_a_nominated_node_was_preempted() -> None:
     assert records[0][1].figures["service"] == ELSEWHERE
     assert records[1][1].figures["service"] == WEB.key
     assert records[0][1].figures["lostSeconds"] == 7.0
+
+
+def test_a_trainer_may_be_preempted_for_a_guaranteed_one() -> None:
+    """Of another job, whose name its namespace does not learn; no service's burst counts it."""
+    reclaims = Reclaims()
+    huge = job("huge", namespace="lab")
+    waits = replace(trainer(huge, 0, tier=Tier.GUARANTEED), nominated="n0")
+    assert reclaims.observe({}, [], [Loss(TRAINER, EVICTED)], NOW_S) == []
+    (_, own), (_, whole) = reclaims.observe({}, [], [], NOW_S + 1, [waits])
+
+    assert (own.code, own.figures["to"]) == ("Preempted", ELSEWHERE)
+    assert own.text == "kube-scheduler preempted it for guaranteed pods of another namespace"
+    assert whole.figures["to"] == "lab/huge"
+    late = replace(TRAINER, uid="late")
+    assert reclaims.observe({}, [], [Loss(late, EVICTED)], NOW_S + 20) == []
+    assert _codes(reclaims.observe({}, [], [], NOW_S + 24)) == [("ml", "Evicted")]
 
 
 def test_a_victim_may_be_seen_before_the_nomination() -> None:

@@ -1,14 +1,16 @@
 """Lists and watches."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kube import errors, request
+from kube import errors, reading, request
 from kube.api import Api
 from kube.request import (
     CONFIGMAPS,
+    JOBS,
     PODS,
 )
 from tests.kube.contract.server import (
@@ -51,6 +53,15 @@ class CollectionContract(ContractFixtures):
 
         assert names == ["c0", "c1", "c2", "c3", "c4"]
         assert len(versions) == 1
+
+    def test_a_group_names_its_kinds(self, api: Api) -> None:
+        """Those that it has; a group that does not exist is not found."""
+        served = ask(api, request.kinds(JOBS.group, JOBS.version))
+
+        assert "jobs" in {kind["name"] for kind in served["resources"]}
+        assert reading.is_served(api, JOBS)
+        assert not reading.is_served(api, replace(JOBS, plural="works"))
+        assert not reading.is_served(api, replace(JOBS, group="none.training"))
 
     def test_items_of_a_list_carry_no_kind(self, api: Api, namespace: str) -> None:
         """The list has the kind once."""
