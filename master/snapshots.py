@@ -10,6 +10,7 @@ from master.errors import FencedError, JournalError
 from master.fence import Fence
 from master.ledger import Ledger
 from master.membership import MemberId
+from master.takeover import for_another_master
 from master.threads import run_in_thread
 from runtime.backoff import Backoff
 
@@ -124,7 +125,8 @@ class Snapshots:
     async def _store(self, fence: Fence) -> None:
         ledger = self._durable_ledger.ledger
         calls = _calls(ledger)
-        dumped, outcome, version = ledger.dump(), status.outcome(ledger), self._version
+        dumped = for_another_master(ledger.dump())
+        outcome, version = status.outcome(ledger), self._version
         self._changed.clear()
         self._wanted.clear()
         await run_in_thread(fence.write, ledger.generation, dumped, outcome)

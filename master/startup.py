@@ -8,6 +8,7 @@ from master.errors import FencedError
 from master.fence import Fence, StoredSnapshot
 from master.ledger import Ledger
 from master.status import outcome
+from master.takeover import for_another_master
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def _enter(durable_ledger: DurableLedger, fence: Fence) -> None:
             f"another master, {stored.holder or 'unknown'}, has taken over: generation "
             f"{stored.generation}, this journal is of {ledger.generation}"
         )
-    fence.write(ledger.generation, ledger.dump(), outcome(ledger))
+    fence.write(ledger.generation, for_another_master(ledger.dump()), outcome(ledger))
 
 
 def _take_over(durable_ledger: DurableLedger, fence: Fence, stored: StoredSnapshot) -> None:
@@ -65,7 +66,8 @@ def _take_over(durable_ledger: DurableLedger, fence: Fence, stored: StoredSnapsh
             break
         ledger = durable_ledger.load_next_generation(stored.state)
         try:
-            fence.write(ledger.generation, ledger.dump(), outcome(ledger))
+            state = for_another_master(ledger.dump())
+            fence.write(ledger.generation, state, outcome(ledger))
         except FencedError as error:
             log.info("claim failed: trying again", extra=keys(tried=attempt + 1, why=str(error)))
             stored = fence.read()

@@ -20,6 +20,27 @@ MAX_ATTEMPT = 1 << 52
 task are greater, and trainers must be able to report them, up to 2^53."""
 
 
+_MAX_ACKED, _LEAST_ACKED = 16_384, 16
+"""Acknowledgements of all trainers that are handed over, and of each of many."""
+
+
+def for_another_master(state: Json) -> Json:
+    """What another master needs of a ledger, so that a thousand trainers fit a ConfigMap.
+
+    It forgets the answers to their newest calls, and they report their newest acknowledgements to it.
+
+    Args:
+        state: As `Ledger.dump` wrote it; stays as it is.
+    """
+    members = state["members"]
+    most = max(_LEAST_ACKED, _MAX_ACKED // max(1, len(members)))
+    handed_over = [
+        {**member, "answer": None, "acked": dict(list(member["acked"].items())[-most:])}
+        for member in members
+    ]
+    return {**state, "members": handed_over}
+
+
 class Takeover:
     """The generation of the master, and what it learns about the time before."""
 

@@ -1,6 +1,7 @@
 """Snapshots in a ConfigMap, and which master may write them."""
 
 from pathlib import Path
+from random import Random
 
 import orjson
 import pytest
@@ -10,12 +11,14 @@ from kube.errors import Unavailable
 from kube.fake import FakeApi
 from kube.request import CONFIGMAPS
 from master import fence as fencing
-from master.commands import Join
+from master.commands import Join, TakeOver, from_json
 from master.errors import FencedError, JournalError
-from master.fence import ConfigMapFence, pack, unpack
+from master.fence import MAX_BYTES, ConfigMapFence, pack, unpack
 from master.ledger import Ledger
 from master.startup import open_ledger
-from tests.master.ledger_calls import opened, who, work
+from master.takeover import for_another_master
+from master.types import Json
+from tests.master.ledger_calls import opened, ref, who, work
 
 _PLACE = ("ml", "digits-master")
 
@@ -159,6 +162,29 @@ def test_a_million_tasks_fit() -> None:
     epoch.cursor = 500_000
 
     assert len(pack(ledger.dump())) < 20_000
+
+
+def test_a_thousand_trainers_fit_with_all_that_they_hold() -> None:
+    """Another master forgets the answers to their calls, which are most of their state."""
+    ledger = opened(records=10**9, task_records=256, shuffle_seed=5)
+    random = Random(1)  # noqa: S311 - to be repeated
+    for number in range(1_000):
+        incarnation = f"{random.getrandbits(128):032x}"
+        about = {"trainer": f"digits-trainer-{number}", "incarnation": incarnation}
+        ledger.execute(from_json({"do": "join", **about}))
+        tasks: list[Json] = []
+        for call in (1, 2):
+            done = [{**ref(lease), "steps": 8} for lease in tasks]
+            fields = {"done": done, "want": 32, "call": call}
+            tasks = ledger.execute(from_json({"do": "work", **about, **fields}))["tasks"]
+    packed = pack(for_another_master(ledger.dump()))
+    assert len(packed) < MAX_BYTES * 2 / 3
+    successor = Ledger("digits")
+    successor.load(unpack(packed))
+    ledger.execute(TakeOver())
+    successor.execute(TakeOver())
+
+    assert successor.dump() == for_another_master(ledger.dump())
 
 
 def test_a_new_pod_takes_over_and_the_old_one_stays_out(api: FakeApi, tmp_path: Path) -> None:
