@@ -15,7 +15,7 @@ from master.types import Json
 from tests.master.ledger_calls import done, end_pauses, opened, ref, work
 
 ROOT = Path(__file__).parents[2]
-_TABLE = "## The task master beside others"
+_TABLE = "## The task master compared with others"
 _TEST = re.compile(r"`([a-z_/]+)::(\w+)`")
 
 
