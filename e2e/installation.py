@@ -57,7 +57,6 @@ limit: the first elastic job after `kubectl apply -k` and after `helm install`, 
 server (cluster, 4 minutes); bursts of services while all servers are replaced, three times, against
 as many bursts without (update, 6 minutes); the demo with EDL as processes and then as pods (demo, 11
 minutes). Needs root and containers, and a machine that does nothing else."""
-Printer = Callable[[str], None]
 Part = Callable[[Path, Scenario, Console], Iterator[Criterion]]
 
 
@@ -112,18 +111,20 @@ def _report(arguments: argparse.Namespace, console: Console) -> int:
             continue
         loads[name] = os.getloadavg()[0]
         console.print(f"{name}: the machine's load is {loads[name]:.1f} before it")
-        criteria += measure(output / name, QUICK if arguments.quick else FULL, console)
-        document = report.document(
-            machine=machine(), commit=commit(_ROOT), criteria=criteria, runs={}
-        )
-        report.write(output / "report.json", document | {"load_before": loads})
+        for criterion in measure(output / name, QUICK if arguments.quick else FULL, console):
+            criteria.append(criterion)  # a run that fails later has shown this
+            console.print(f"  {criterion.name}: {criterion.value} {criterion.unit}")
+            document = report.document(
+                machine=machine(), commit=commit(_ROOT), criteria=criteria, runs={}
+            )
+            report.write(output / "report.json", document | {"load_before": loads})
     console.print(report.criterion_table(criteria, "installation"))
     console.print(f"report {output / 'report.json'}")
     is_missed = any(not criterion.holds for criterion in criteria)
     return 1 if is_missed and os.environ.get("STRICT") == "1" else 0
 
 
-def _cluster(directory: Path, _: Scenario, console: Console) -> Iterator[Criterion]:
+def _cluster(directory: Path, _: Scenario, __: Console) -> Iterator[Criterion]:
     """First jobs by kustomize and by Helm, and starts of each server, on one real node."""
     directory.mkdir(parents=True, exist_ok=True)
     with bare_cluster(directory) as bare, installed(bare) as environment:
@@ -142,7 +143,6 @@ def _cluster(directory: Path, _: Scenario, console: Console) -> Iterator[Criteri
         bare.kubectl("-n", NAMESPACE, "delete", "job", "first")
         bare.kubectl("delete", "-k", overlay, "--timeout=120s")
         yield first_job_criterion("helm", _first_job(bare, environment, lambda: _helm(bare)))
-        console.print("cluster: done")
 
 
 def _helm(bare: BareCluster) -> None:
