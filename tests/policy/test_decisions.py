@@ -71,6 +71,7 @@ def test_amounts_are_written_as_kubernetes_writes_them() -> None:
 def test_shares_are_shown_to_four_digits(share: float) -> None:
     """In JSON as in sentences nobody reads more."""
     assert plain(share) == round(share, 4)
+    assert plain(0.123_46) == 0.1235
     to: dict[str, Figure] = {
         "to": "ml/a",
         "to_trainers": 1,

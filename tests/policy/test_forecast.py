@@ -12,7 +12,8 @@ from policy.plan_input import PlanInput
 from policy.planner import plan
 from policy.queue_model import Quota
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod, ServerSpec, Snapshot
+from policy.scheduling import Scheduling
+from policy.snapshot import Constraints, Job, Node, Pod, Requirement, ServerSpec, Snapshot
 from tests.support.builders import NOW_S, job, node, service, trainers
 
 _FULL = Policy(reserve=Reserve(max_load={"cpu": 1.0}))
@@ -42,6 +43,20 @@ def test_a_job_grows_to_what_there_is_room_for() -> None:
     assert last.empty
     assert _count(forecast, big) == 48
     assert all(pod.node for pod in forecast.cluster.trainers(big))
+
+
+def test_new_trainers_ask_for_their_nodes_and_their_scheduler() -> None:
+    """As the pods of the reconciler: with the constraints of their job, and the marker."""
+    wanted = Constraints(((Requirement("pool", "In", ("a",)),),))
+    owner = job("net", 2, 60, constraints=wanted)
+    nodes = [node("n0", 20, labels={"pool": "a"}), node("n1", 20)]
+    scheduling = Scheduling(marked=True)
+    forecast = _forecast(nodes, [owner], history=History(scheduling=scheduling))
+    forecast.settle()
+
+    created = forecast.cluster.trainers(owner)
+    assert {(pod.constraints, pod.marked) for pod in created} == {(wanted, True)}
+    assert [pod.node for pod in created] == ["n0"] * 4
 
 
 def test_another_policy_moves_trainers_and_says_who_lost_them() -> None:

@@ -154,6 +154,7 @@ def test_a_template_of_servers_is_checked_field_by_field(template: str, text: st
     with pytest.raises(JobError) as refused:
         servers.requested({ANNOTATION_SERVERS: "2", ANNOTATION_SERVER_TEMPLATE: template})
 
+    assert str(refused.value).startswith(ANNOTATION_SERVER_TEMPLATE)
     assert text in str(refused.value)
 
 
@@ -241,6 +242,18 @@ def test_a_job_that_names_nothing_gets_no_variables() -> None:
     assert variables(_job(), RoleMember(Role.TRAINER, 3)) == []
 
 
+def test_variables_begin_with_what_the_pod_knows_of_itself() -> None:
+    """Later ones may refer to them."""
+    known = [
+        (variable["name"], variable["valueFrom"])
+        for variable in variables(_job(environment=("paddle",)), RoleMember(Role.TRAINER))[:2]
+    ]
+    assert known == [
+        ("POD_IP", {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}),
+        ("NAMESPACE", {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}),
+    ]
+
+
 def test_paddles_programs_find_their_peers() -> None:
     """By the names of the original, for each role; the pod's own address is referred to."""
     spec = ServerSpec(2, builders.shape(1), ports=(7164,), template_json=b"{}")
@@ -289,6 +302,7 @@ def test_torchruns_agents_meet_at_the_master() -> None:
     assert at_host["PET_RDZV_ENDPOINT"] == "[fd00::1]:29400"
     assert (at_host["MASTER_ADDR"], at_host["MASTER_PORT"]) == ("fd00::1", "29400")
     assert (at_host["PET_NNODES"], at_host["PET_NPROC_PER_NODE"]) == ("2:8", "8")
+    assert int(at_host["PET_MAX_RESTARTS"]) > 100_000
     assert (own["PET_RDZV_ENDPOINT"], own["PET_RDZV_CONF"]) == ("10.0.0.9:29400", "is_host=0")
     assert not {"RANK", "WORLD_SIZE"} & at_host.keys()
     assert not [name for name in _names(job, RoleMember(Role.PSERVER)) if name.startswith("PET_")]

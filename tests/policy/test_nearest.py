@@ -30,5 +30,8 @@ def test_advice_ends_a_message() -> None:
 
 def test_a_name_of_megabytes_resembles_none() -> None:
     """It is not compared: a tenant may write one, and the webhook answers all others meanwhile."""
+    longest = "--seed" + "d" * 94
+    assert nearest(longest, [f"{longest}d"]) == f"{longest}d"
+    assert nearest(f"{longest}d", [longest]) == ""
     assert nearest("--batch-sizes" + "s" * 88, KNOWN) == ""
     assert nearest("--seed" + "d" * 3_000_000, ["--seed" + "d" * 3_000_001]) == ""

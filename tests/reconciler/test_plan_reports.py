@@ -115,6 +115,15 @@ def test_a_job_that_is_wrong_is_told_even_with_its_trainers() -> None:
     assert "create it again" in event.message
 
 
+def test_a_job_that_is_kept_out_is_told_where_to_look() -> None:
+    """It keeps its trainers; the error is in the log of the reconciler."""
+    (event,) = plan_reports.shortage_events(_plan(Reason.QUARANTINED, 5), {}, JOBS)
+
+    detail = sentence(Reason.QUARANTINED, FIGURES)
+    help_ = "see the reconciler's log; if the Job's annotations are yours, correct them"
+    assert event.message == f"left with 5 trainers: {detail}; {help_}"
+
+
 @pytest.mark.parametrize(("target", "count"), [(0, 1), (1, 0)])
 def test_a_job_without_a_minimum_is_told_of_when_it_has_nobody(target: int, count: int) -> None:
     """With one trainer it runs."""

@@ -12,7 +12,7 @@ from tests.reconciler.world import Process, World
 
 def test_plans_on_the_snapshots_are_those_of_the_ticks(world: World, tmp_path: Path) -> None:
     """While jobs start, grow, share and give way to services; the newest files are kept."""
-    folder = tmp_path / "ticks"
+    folder = tmp_path / "not" / "there" / "yet"
     settings = ReconcilerSettings(snapshot_folder=folder, snapshots_kept=6)
     process = Process(world, settings=settings)
     decided = []

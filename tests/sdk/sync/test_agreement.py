@@ -119,6 +119,7 @@ def test_who_is_one_step_behind_gets_the_gradient() -> None:
         [replace(ahead, last_plan="other")],
         [ahead, StateReport("newcomer")],
         [ahead, replace(behind, term=3)],
+        [ahead, replace(ahead, term=3)],  # it has the model, but not the progress
     ):
         assert agree([behind, *others]).needs is Needs.STATE
     newcomer = StateReport("c", flight="p10")

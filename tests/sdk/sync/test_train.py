@@ -28,6 +28,14 @@ def test_one_trainer_trains_it_all(master: Served) -> None:
     assert progress["done_records"] == 1024
 
 
+def test_a_program_may_choose_the_records_of_a_task(master: Served) -> None:
+    """Else they are those of a step."""
+    trainer = Crew(master, epochs=1, task_records=100).add()
+
+    assert trainer.end().whole
+    assert master.service.ledger.datasets["points"].partitioning.count == 6
+
+
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_members_end_with_the_same_weights_as_one_alone(
     master: Served, tmp_path: Path, world_size: int
