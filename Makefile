@@ -172,7 +172,7 @@ demo: install ## show a burst of services, live, on a real local Kubernetes (SCH
 experiments: install ## run the first experiment on a real local Kubernetes and in virtual time (10 minutes)
 	$(BIN)/python -m e2e.experiments first
 
-forecasts: install ## play random policies on a real local Kubernetes: does what `plan --policy` says happen? (CASES=200 FROM=0; 10 minutes)
+forecasts: install ## play random policies on a real local Kubernetes: does what `plan --policy` says happen? (CASES=200 FROM=0; 20 minutes)
 	$(BIN)/python -m e2e.experiments forecasts $(if $(CASES),--cases $(CASES)) $(if $(FROM),--from $(FROM))
 
 scale: install ## measure what a trainer and a burst of services cost on NODES=1000 nodes, with EDL and without (10 minutes)

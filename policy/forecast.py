@@ -43,12 +43,21 @@ class Forecast:
         self._created = 0
 
     def settle(self, steps: int = MAX_STEPS) -> Plan:
-        """Steps until nothing changes, or so often; returns the last plan."""
+        """Steps until nothing changes twice in a row, or so often; returns the last plan.
+
+        Twice: when it begins, trainers may be too young to be moved, and nodes may cool down.
+        """
+        stability = self.policy.stability
+        resting = False
         while True:
             new_plan, changed = self.step()
             steps -= 1
-            if not (changed or new_plan.deferred) or steps <= 0:
+            rests = not (changed or new_plan.deferred)
+            if (rests and resting) or steps <= 0:
                 return new_plan
+            if rests:
+                self.now_s += max(stability.min_run_seconds, stability.cool_down_seconds)
+            resting = rests
 
     def step(self) -> tuple[Plan, bool]:
         """Plans, carries that out, schedules; returns the plan, and whether any pod has changed."""

@@ -39,7 +39,7 @@ plane, with the extender in the cluster's scheduler and with two schedulers (fif
 round and mode). Writes collisions.json."""
 
 _FORECASTS = """What `kubectl edl plan --policy` says of another policy, beside what then happens, in random cases on one
-real control plane: 3 to 6 nodes, 2 to 4 jobs, services, two policies. A case takes about three seconds.
+real control plane: 3 to 6 nodes, 2 to 4 jobs, services, two policies. A case takes 4 to 20 seconds, as busy as the machine is.
 Prints how far the forecasts were off, writes forecasts.json, and fails where fewer than 95 % of them are right
 within one trainer for each job."""
 

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from policy.cluster_state import ClusterState
 from policy.creation_backoff import CreationBackoff
 from policy.forecast import Forecast
-from policy.model import Policy, Reserve
+from policy.model import Policy, Reserve, Stability
 from policy.names import Role, Tier
 from policy.plan import History
 from policy.plan_input import PlanInput
@@ -79,6 +81,26 @@ def test_another_policy_moves_trainers_and_says_who_lost_them() -> None:
 
 
 _NAMES = ("web", "calm", "gated", "huge", "calm-huge")
+
+
+@pytest.mark.parametrize("age_s", [-0.5, 0.0, 14.0])
+@pytest.mark.parametrize("min_run_s", [0.0, 15.0, 600.0])
+def test_trainers_that_are_too_young_to_move_now_are_moved_later(
+    age_s: float, min_run_s: float
+) -> None:
+    """Also where the API server's clock, in whole seconds, is behind their start."""
+    rich, poor = job("rich", 1, 10), job("poor", 1, 10)
+    pods = [
+        replace(pod, created_s=NOW_S - age_s, started_s=NOW_S - age_s)
+        for pod in (*trainers(rich, ["n0"] * 4), *trainers(poor, ["n1"]))
+    ]
+    cluster = ClusterState.of(Snapshot((node("n0", 20), node("n1", 5)), tuple(pods), (rich, poor)))
+    stability = Stability(min_run_seconds=min_run_s)
+    paced = _FULL.model_copy(update={"stability": stability})
+    forecast = Forecast(PlanInput.of(cluster, paced, NOW_S))
+    forecast.settle()
+
+    assert (_count(forecast, rich), _count(forecast, poor)) == (3, 2)
 
 
 def test_services_that_wait_take_the_room_of_trainers() -> None:

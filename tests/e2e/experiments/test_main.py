@@ -14,7 +14,10 @@ from e2e.experiments.__main__ import main
         ([], ["first", "collisions", "STRICT"]),
         (["first"], ["--virtual", "--real", "--quick", "--output", "report.json", "nine minutes"]),
         (["collisions"], ["--rounds", "--output", "collisions.json", "fifteen seconds"]),
-        (["forecasts"], ["--cases", "--from", "--slow", "forecasts.json", "95 %", "three seconds"]),
+        (
+            ["forecasts"],
+            ["--cases", "--from", "--slow", "forecasts.json", "95 %", "4 to 20 seconds"],
+        ),
     ],
 )
 def test_help_says_what_comes_out_and_how_long_it_takes(
