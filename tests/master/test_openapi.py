@@ -37,6 +37,19 @@ def test_schemathesis_knows_every_operation(operations: dict[str, Any]) -> None:
     assert sorted(operations) == sorted(_OPERATIONS)
 
 
+def test_what_stands_in_a_path_is_required() -> None:
+    """OpenAPI asks for that; generators of clients refuse other descriptions."""
+    parameters = [
+        parameter
+        for item in openapi.description()["paths"].values()
+        for operation in item.values()
+        for parameter in operation.get("parameters", [])
+        if parameter["in"] == "path"
+    ]
+    assert parameters
+    assert all(parameter["required"] is True for parameter in parameters)
+
+
 @pytest.mark.parametrize("label", _OPERATIONS)
 def test_every_call_is_answered_as_described(
     operations: dict[str, Any], label: str, url: str

@@ -296,6 +296,7 @@ def test_a_damaged_position_is_refused_in_one_line_and_changes_nothing(
     with pytest.raises(RefusedError) as caught:
         rewind(ledger, 1, damaged)
 
+    assert caught.value.status == 422
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
     assert ledger.dump() == before

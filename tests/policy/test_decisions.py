@@ -1,9 +1,11 @@
 import re
+from time import tzset
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy import decisions
 from policy.decisions import SENTENCES, Decision, Figure, fields, plain, sentence
 from policy.explanations import CREATIONS, EXPLANATIONS, NODES, RELEASES, TARGETS
 from policy.reasons import Reason
@@ -64,6 +66,17 @@ def test_amounts_are_written_as_kubernetes_writes_them() -> None:
         "figures": {"missing": 2, "needs": {"cpu": "5", "memory": "8Gi", "pods": "1"}},
         "at": 0.0,
     }
+
+
+def test_times_are_in_utc_wherever_the_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounded up, so that the time has come when it is shown."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        tzset()
+        shown = decisions.time(0.5)
+    tzset()
+
+    assert shown == "1970-01-01T00:00:01Z"
 
 
 @CALM

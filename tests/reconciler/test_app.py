@@ -108,6 +108,7 @@ def test_a_process_that_leads_plans_writes_and_says_why(
     assert status == 200
     assert {key: ready[key] for key in ("leader", "synced")} == {"leader": True, "synced": True}
     assert ready["policy"]["source"] == "configmap"
+    assert ready["scheduling"].keys() == {"scheduler", "extender"}
     assert 0.0 <= age_s == round(age_s, 1)
     assert event["source"] == {"component": "me"}
     assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == ("edl-reconciler", "edl")
