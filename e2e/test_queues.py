@@ -11,9 +11,10 @@ from e2e.control_plane import EDL_COMPONENTS
 from e2e.environment import NODE_COUNT, SLOTS, Environment, IsolatedNamespace, readiness
 from e2e.waiting import until
 from kube import request
-from kube.request import EVENTS
+from kube.request import EVENTS, JOBS
 from policy import document
 from policy.names import SYSTEM_NAMESPACE
+from reconciler.status import WAITING
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 _LIMIT_S = 60.0
 """Ends a wait in vain; how long it took is reported, and docs/measurements.md has figures."""
 
+_HOLD_S = 120
 TRAINER_CPU = 5
 OWN_CPU = SLOTS * TRAINER_CPU // 2
 """Each of two queues owns half of what trainers can have."""
@@ -106,6 +108,41 @@ def test_an_owner_gets_its_share_back(
     namespace.wait_exact("owner")
     namespace.wait_exact("borrower")
     report(f"{owned} trainers of the owner run after {took_s:.1f} s")
+
+
+def test_a_large_minimum_starts_after_a_wait_that_its_status_shows(
+    namespace: IsolatedNamespace, policy: str, report: Callable[[str], None]
+) -> None:
+    """In strict order nodes are held for it until a time that its condition names; younger jobs wait."""
+    environment = namespace.environment
+    small = SLOTS // 6
+    text = f"{policy}\nadmission: {{order: strictFifo, afterSeconds: 1, holdSeconds: {_HOLD_S}}}\n"
+    environment.set_policy(text)
+    in_force(environment, text)
+    names = [f"small-{i}" for i in range(5)]
+    for name in names:
+        namespace.submit(name, low=small, high=small)
+        namespace.wait_running(name, small, _LIMIT_S)
+    namespace.submit("large", low=SLOTS - small, high=SLOTS - small)
+
+    def waits(name: str) -> str:
+        conditions = namespace.job(name).status.conditions
+        return next((c.message for c in conditions if c.type == WAITING and c.status == "True"), "")
+
+    shown = until("nodes are held", lambda: waits("large"), lambda m: "held until" in m, _LIMIT_S)
+    namespace.submit("late", low=small, high=small)  # it would fit into what is free
+    until("the younger job waits", lambda: waits("late"), lambda m: "large is older" in m, _LIMIT_S)
+    begun_s = clock.monotonic_s()
+    for name in names:
+        environment.send(request.delete(JOBS, namespace.name, name))
+    namespace.wait_running("large", SLOTS - small, _LIMIT_S)
+    took_s = clock.monotonic_s() - begun_s
+    namespace.wait_running("late", small, _LIMIT_S)
+
+    assert took_s < _HOLD_S
+    report(
+        f"{SLOTS - small} trainers start {took_s:.1f} s after the small jobs end; before: {shown}"
+    )
 
 
 def test_overcommitted_trainers_request_less_and_give_way_alike(

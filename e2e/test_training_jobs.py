@@ -41,6 +41,13 @@ def _training_job(low: int = 2, high: int = 6, **spec: Any) -> dict[str, Any]:
     return body
 
 
+def _template_with(**fields: Any) -> dict[str, Any]:
+    """One with further fields of the trainers' template."""
+    body = _training_job()
+    body["spec"]["trainer"]["template"] |= fields
+    return body
+
+
 def _apply(namespace: IsolatedNamespace, body: dict[str, Any], *words: str) -> tuple[int, str]:
     return _kubectl(namespace, "apply", *words, "-f", "-", text=json.dumps(body))
 
@@ -404,6 +411,22 @@ def test_a_refusal_of_its_job_is_seen_at_the_training_job(namespace: IsolatedNam
     words = ("get", "tj/digits", "-o", "jsonpath={.status.reason}")
     until("it says so", lambda: _kubectl(namespace, *words)[1], lambda text: text == "Refused", 20)
     assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
+
+    mistyped = {"name": "data", "persistentVolumeClaims": {"claimName": "data"}}
+    for body, text in (
+        (_training_job(volumes=[mistyped]), 'unknown field "spec.template.spec.volumes[0]'),
+        (_training_job(podFailurePolicy={"rulez": []}), 'unknown field "spec.podFailurePolicy'),
+        (_template_with(metadata="x"), "cannot be handled as a Job"),
+    ):
+        assert _apply(namespace, body)[0] == 0
+        message = ("get", "tj/digits", "-o", "jsonpath={.status.conditions[0].message}")
+        until(
+            "it names the field",
+            lambda: _kubectl(namespace, *message)[1],  # noqa: B023 - called in this round
+            lambda shown: text in shown,  # noqa: B023 - called in this round
+            20,
+        )
+        assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
 
     servers = {"replicas": 1, **_role(7164)}
     servers["template"]["spec"]["containers"][0]["imge"] = "a"

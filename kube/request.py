@@ -190,12 +190,25 @@ def watch(
 
 
 def create(
-    resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False
+    resource: Resource,
+    namespace: str | None,
+    body: Mapping[str, Any],
+    *,
+    dry_run: bool = False,
+    strict: bool = False,
 ) -> Request:
-    """Creates an object; sets `apiVersion` and `kind`. A dry run admits it and stores nothing."""
+    """Creates an object; sets `apiVersion` and `kind`.
+
+    Args:
+        resource: Its kind.
+        namespace: Its namespace; None for a kind without.
+        body: The object.
+        dry_run: The API server admits it and stores nothing.
+        strict: It refuses fields that it does not know, with 400; otherwise it drops them.
+    """
     if resource.namespaced and namespace is None:
         raise ValueError(f"create {resource.plural}: a namespace is missing")
-    query = _query(dryRun="All" if dry_run else "")
+    query = _query(dryRun="All" if dry_run else "", fieldValidation="Strict" if strict else "")
     return Request("POST", path_of(resource, namespace), query, body=_object(resource, body))
 
 

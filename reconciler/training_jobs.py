@@ -271,9 +271,7 @@ class TrainingJobController:
             return self._ensure_job(training_job, fields, job)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             log.exception("no Job can be made of a TrainingJob", extra=keys(job=training_job.key))
-            text = (
-                f"no Job can be made of it, a field has another type than a pod template's: {error}"
-            )
+            text = f"no Job can be made of it: {error}"
             return job, Acceptance("Refused", text[:1000], is_accepted=False)
 
     def _ensure_job(
@@ -289,7 +287,9 @@ class TrainingJobController:
                 patch.setdefault("metadata", {})["uid"] = job["metadata"]["uid"]
                 patch_request = request.merge_patch(*at, training_job.name, patch)
                 job = call(self._api, patch_request)
-        except (errors.Invalid, errors.Forbidden) as error:
+        except errors.KubeError as error:
+            if not errors.is_refusal(error):
+                raise
             return job, Acceptance("Refused", error.message[:1000], is_accepted=False)
         template_hash = job["metadata"].get("annotations", {}).get(ANNOTATION_TEMPLATE_HASH)
         if template_hash != manifests.template_hash(fields["spec"]):
@@ -312,8 +312,8 @@ class TrainingJobController:
             raise errors.NotFound(f"TrainingJob {training_job.key} is gone")
         try:
             body = manifests.job(fields)
-            created = call(self._api, request.create(JOBS, training_job.namespace, body))
-            return created, Acceptance()
+            create_request = request.create(JOBS, training_job.namespace, body, strict=True)
+            return call(self._api, create_request), Acceptance()
         except errors.AlreadyExists:
             existing = find(self._api, request.get(JOBS, *where))
         if existing is None:

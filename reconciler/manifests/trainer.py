@@ -21,6 +21,7 @@ from policy.names import (
     ANNOTATION_SERVER_ADDRESSES,
     ANNOTATION_SNAPSHOT,
     ANNOTATION_TOKEN_SECRET,
+    ANNOTATION_UNCOMMITTED,
     DRAIN_BLOCKS,
     LABEL_JOB,
     LABEL_MASTER,
@@ -136,8 +137,12 @@ def _master_annotations(job: Job, snapshot: str) -> dict[str, str]:
 
 
 def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, str]:
-    """The template's annotations that may be on a trainer."""
-    unwanted = (ANNOTATION_NODE_REQUEST, *(DRAIN_BLOCKS if tier is Tier.SURPLUS else ()))
+    """The template's annotations that may be on a trainer: its unsaved work is no tenant's word."""
+    unwanted = (
+        ANNOTATION_NODE_REQUEST,
+        ANNOTATION_UNCOMMITTED,
+        *(DRAIN_BLOCKS if tier is Tier.SURPLUS else ()),
+    )
     return {name: text for name, text in annotations.items() if name not in unwanted}
 
 

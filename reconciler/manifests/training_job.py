@@ -159,16 +159,26 @@ def _with_volumes(template: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[
     if not containers or not (volumes or mounts):
         return dict(template)
     pod_spec = {**template["spec"], "containers": [_mounted(c, mounts) for c in containers]}
-    pod_spec["volumes"] = _joined(pod_spec.get("volumes") or [], volumes, "name")
+    pod_spec["volumes"] = _joined(pod_spec, "volumes", volumes, "name")
     return {**template, "spec": pod_spec}
 
 
 def _mounted(container: Mapping[str, Any], mounts: list[Any]) -> dict[str, Any]:
-    present = container.get("volumeMounts") or []
-    return {**container, "volumeMounts": _joined(present, mounts, "mountPath")}
+    return {
+        **container,
+        "volumeMounts": _joined(container, "volumeMounts", mounts, "mountPath"),
+    }
 
 
-def _joined(present: list[Any], further: list[Any], key: str) -> list[Any]:
+def _joined(fields: Mapping[str, Any], name: str, further: list[Any], key: str) -> list[Any]:
+    """A template's list of objects with further ones.
+
+    Raises:
+        TypeError: It is no list of objects.
+    """
+    present = fields.get(name) or []
+    if not isinstance(present, list) or not all(isinstance(entry, Mapping) for entry in present):
+        raise TypeError(f"{name} of a template is {present!r:.60}: write a list of objects")
     names = {entry.get(key) for entry in present}
     return [*present, *(entry for entry in further if entry.get(key) not in names)]
 

@@ -10,6 +10,7 @@ from policy.model import NodePool, Policy
 from policy.mutation import pod_patch
 from policy.names import (
     ANNOTATION_NODE_REQUEST,
+    ANNOTATION_UNCOMMITTED,
     DRAIN_BLOCKS,
     LABEL_JOB,
     LABEL_TIER,
@@ -151,6 +152,15 @@ def test_surplus_holds_no_node(tier: Tier, count: int) -> None:
     ]
 
     assert sum(name in annotations for name in names) == count
+
+
+def test_the_template_says_nothing_of_unsaved_work() -> None:
+    """Victims are chosen by it, so a job would keep its trainers at the cost of others."""
+    template = {"metadata": {"annotations": {ANNOTATION_UNCOMMITTED: "9999999", "own": "1"}}}
+    manifest = trainer_manifests.pod(_job(template), 0, Tier.GUARANTEED, "n0", 10)
+
+    assert ANNOTATION_UNCOMMITTED not in manifest["metadata"]["annotations"]
+    assert manifest["metadata"]["annotations"]["own"] == "1"
 
 
 def test_a_users_priority_is_taken_out() -> None:

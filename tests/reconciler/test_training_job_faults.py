@@ -266,3 +266,28 @@ def test_a_template_with_fields_of_other_types_is_refused_with_a_status(volumes:
 
     assert _reason(world) == "Refused"
     assert "Refused" in _events(world, training)
+    (condition, *_) = find_status(world)["conditions"]
+    assert "volumes of a template is" in condition["message"]
+
+
+def test_a_field_that_no_template_has_is_refused_with_a_status() -> None:
+    """Its volume would be an empty one: the API server is asked to refuse what it would drop."""
+    world = World(8)
+    add_training_job(world, new_training_job())
+    training = Controller(world)
+    error = errors.KubeError(
+        'strict decoding error: unknown field "spec.template.spec.volumes[0].claim"', status=400
+    )
+
+    def is_strict(api_request: request.Request) -> bool:
+        return of("POST", "/jobs")(api_request) and ("fieldValidation", "Strict") in (
+            api_request.query
+        )
+
+    world.api.fake.faults.fail_next(error, 99, match=is_strict)
+    training.settle()
+
+    assert _reason(world) == "Refused"
+    assert training.controller.failing == 0
+    (condition, *_) = find_status(world)["conditions"]
+    assert 'unknown field "spec.template.spec.volumes[0].claim"' in condition["message"]
