@@ -5,6 +5,10 @@
 
 The text is any files that all trainers have. The model is whole in each trainer, and gradients are
 summed while backward runs; with `--local-steps 20` trainers exchange what they have changed instead.
+
+    edl agent --replica --nproc 2 -- python examples/torch_transformer/train_transformer.py docs/*.md
+
+runs it as a pod of two processes, which hold the model together (FSDP2).
 """
 
 from __future__ import annotations
@@ -20,8 +24,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # trainers share the machine's co
 
 import edl.torch
 import torch
+import torch.distributed as dist
 from edl.sync import SyncStep
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset
 
 CONTEXT, WIDTH, HEADS, LAYERS = 64, 64, 4, 2
@@ -88,6 +95,15 @@ def report(step: SyncStep) -> None:
         print(f"step {step.step}: loss {step.metrics['loss']:.4f}, {step.world_size} trainers")
 
 
+def shard(model: Transformer) -> None:
+    """Shards the model over the processes that `edl agent --replica` has started."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.layers.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
 def train(args: argparse.Namespace) -> None:
     """Trains until the job is done, and measures the model."""
     data = Windows(b"\n".join(path.read_bytes() for path in args.text))
@@ -96,6 +112,8 @@ def train(args: argparse.Namespace) -> None:
         raise SystemExit(f"the text has {max(0, len(data))} windows of {CONTEXT} bytes: give more")
     torch.manual_seed(0)
     model = Transformer()
+    if "RANK" in os.environ:
+        shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), RATE)
     steps = args.epochs * -(-count // BATCH)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(rate_factor, steps=steps))

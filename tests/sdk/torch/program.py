@@ -1,10 +1,12 @@
 """A trainer in torch as a process of its own: `tests.sdk.sync.fleets` signals and watches it.
 
 Arguments as those of `tests.sdk.sync.program`: the file for its lines, and options as JSON, among them the
-folder of `torch`, `epochs`, and how many `records` there are.
+folder of `torch`, `epochs`, and how many `records` there are. Under `edl agent` the model is sharded over
+its processes, and the first of them writes the lines.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +18,20 @@ from edl.sync import SyncStep
 
 _FEATURES, _WIDTH = 8, 32
 _LOOK_S = 0.01
+
+
+def shard(model: Any) -> None:
+    """Has the processes of this pod hold the model together, as an agent has started them."""
+    import torch.distributed as dist  # noqa: PLC0415 - found only now
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - as above
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - as above
+
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model:
+        if list(layer.parameters()):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
 
 
 def main(path: str, text: str) -> None:
@@ -34,10 +50,15 @@ def main(path: str, text: str) -> None:
     targets = inputs @ torch.ones(_FEATURES, 1)
     layers = (torch.nn.Linear(_FEATURES, _WIDTH), torch.nn.Tanh(), torch.nn.Linear(_WIDTH, 1))
     model = torch.nn.Sequential(*layers)
+    rank = int(os.environ.get("RANK", "0"))
+    if "RANK" in os.environ:
+        shard(model)
     optimizer = torch.optim.Adam(model.parameters(), 0.005)
     with Path(path).open("a", encoding="utf-8") as out:
 
         def tell(line: Mapping[str, Any]) -> None:
+            if rank:
+                return
             out.write(json.dumps(line) + "\n")
             out.flush()
 
@@ -58,7 +79,8 @@ def main(path: str, text: str) -> None:
                 for rows, wanted in step:
                     step.backward(torch.nn.functional.mse_loss(model(rows), wanted))
             result = training.result
-        total = float(sum(parameter.detach().abs().sum() for parameter in model.parameters()))
+        sums = [parameter.detach().abs().sum() for parameter in model.parameters()]
+        total = float(sum(s.full_tensor() if hasattr(s, "full_tensor") else s for s in sums))
         tell({"end": result.whole, "late": result.late, "steps": result.steps, "digest": total})
 
 

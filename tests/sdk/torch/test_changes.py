@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.sdk.sync.fleets import Fleet, Member
+from tests.sdk.sync.fleets import Fleet
 from tests.sdk.sync.storms import Storm
+from tests.sdk.torch.curves import CLOSE, alone, far_from, losses_of
 
 Json = dict[str, Any]
 TORCH = Path(os.environ.get("EDL_TORCH_PATH") or Path(__file__).parents[3] / "build/torch")
@@ -23,7 +24,6 @@ OPTIONS: Json = {
 }
 _PAUSE_S = 1.0
 """Of a step: all changes happen before the end."""
-_CLOSE = 1e-5
 _MEASURES = 10
 _GROWTH_MB, _GROWTH_THREADS = 60.0, 8
 
@@ -36,28 +36,11 @@ pytestmark = [
 ]
 
 
-def _losses(members: list[Member]) -> dict[int, float]:
-    """Step -> loss, which all members must agree on."""
-    losses: dict[int, float] = {}
-    for step in (step for member in members for step in member.steps):
-        assert losses.setdefault(step["step"], step["loss"]) == step["loss"], step
-    return losses
-
-
-def _alone(folder: Path) -> tuple[dict[int, float], Json]:
-    """The curve and the last line of one trainer of the same job."""
-    with Fleet(folder, OPTIONS, program="tests.sdk.torch.program") as fleet:
-        member = fleet.add()
-        assert fleet.ended([member], 600.0)
-        assert member.end is not None
-        return _losses([member]), member.end
-
-
 def test_random_changes_leave_no_trace(tmp_path: Path) -> None:
     """200 of them to eight: loss within 1e-5, each record trained once an epoch, memory flat."""
     for name in ("alone", "storm"):
         (tmp_path / name).mkdir()
-    curve, end = _alone(tmp_path / "alone")
+    curve, end = alone(tmp_path / "alone", OPTIONS)
     hurry = tmp_path / "hurry"
     options = {**OPTIONS, "hurry": str(hurry), "pause_s": _PAUSE_S, "go": str(tmp_path / "go")}
     with Fleet(tmp_path / "storm", options, program="tests.sdk.torch.program") as fleet:
@@ -68,13 +51,8 @@ def test_random_changes_leave_no_trace(tmp_path: Path) -> None:
             storm.measure()
         ends = storm.finish(hurry)
         status = fleet.status()
-    losses = _losses(fleet.members)
-    assert losses.keys() == curve.keys()
-    far = {
-        step: (loss, curve[step])
-        for step, loss in losses.items()
-        if abs(loss - curve[step]) > _CLOSE * (1 + curve[step])
-    }
+    assert losses_of(fleet.members).keys() == curve.keys()
+    far = far_from(curve, losses_of(fleet.members))
     assert not far, far
     dataset = status["datasets"]["train"]
     assert (status["state"], dataset["done_records"]) == ("done", RECORDS * EPOCHS)
@@ -82,7 +60,7 @@ def test_random_changes_leave_no_trace(tmp_path: Path) -> None:
     whole = [member.end for member in ends if member.end is not None and not member.end["late"]]
     assert whole
     assert {line["steps"] for line in whole} == {end["steps"]}
-    assert all(abs(line["digest"] - end["digest"]) <= _CLOSE * end["digest"] for line in whole)
+    assert all(abs(line["digest"] - end["digest"]) <= CLOSE * end["digest"] for line in whole)
     for first, last in zip(storm.figures[1], storm.figures[-1], strict=True):
         assert last["memory_mb"] - first["memory_mb"] <= _GROWTH_MB, storm.figures
         assert last["threads"] - first["threads"] <= _GROWTH_THREADS, storm.figures

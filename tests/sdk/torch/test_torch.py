@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("about", ["checkpoints", "groups", "local", "models", "training"])
+@pytest.mark.parametrize("about", ["checkpoints", "groups", "local", "models", "pods", "training"])
 def test_facts_hold(about: str) -> None:
     """All of `torch_groups.py` and the other files of facts, each fact by its name."""
     completed = subprocess.run(  # noqa: S603 - our own program

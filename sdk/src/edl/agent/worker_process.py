@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from edl import clock
 from edl.agent.device_faults import ErrorOutput
@@ -70,6 +71,15 @@ class WorkerProcess:
                 fault = self._output.fault[:_MAX_REASON]
                 return f"did not end within {wedged_s:g} s after it said {fault!r}"
         return ""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is stopped, as by SIGSTOP; known on Linux only."""
+        try:
+            about = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8")
+        except OSError:
+            return False
+        return about.rpartition(")")[2].split()[:1] == ["T"]
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process and to those that it has started."""

@@ -65,6 +65,11 @@ class Workers:
         """Whether all have ended without an error."""
         return all(worker.process.poll() == 0 for worker in self._workers)
 
+    @property
+    def stopped(self) -> list[int]:
+        """The numbers of processes that are stopped, as by SIGSTOP."""
+        return [rank for rank, worker in enumerate(self._workers) if worker.is_stopped]
+
     def stop(self, grace_s: float) -> bool:
         """Ends all: with SIGTERM, and after `grace_s` with SIGKILL.
 

@@ -6,7 +6,10 @@ import argparse
 import shutil
 
 from edl.agent.agent import Agent
+from edl.agent.replica_agent import ReplicaAgent
 from edl.errors import SettingError
+from edl.master.session import set_up_logging
+from edl.master.settings import load
 
 NAME = "agent"
 HELP = "run a script of torchrun as this pod's part of an elastic job, without changes to it"
@@ -29,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how often processes that failed are started again before the job fails; "
         "changes of members do not count (default 3)",
+    )
+    parser.add_argument(
+        "--replica",
+        action="store_true",
+        help="the processes hold one replica of a model together (FSDP2, edl.torch.Training): they go on "
+        "while other pods come and go, and are all started again where one of them is lost",
     )
     parser.add_argument(
         "--snapshot-memory",
@@ -71,6 +80,12 @@ def run(args: argparse.Namespace) -> int:
             f"{command[0]!r:.80} is no program that can be run: name one "
             "behind --, such as -- python train.py"
         )
-    snapshot_bytes = int(args.snapshot_memory * (1 << 30))
     words = [path, *command[1:]]
+    if args.replica:
+        set_up_logging()
+        settings = load()
+        return ReplicaAgent(
+            words, args.nproc, args.max_restarts, grace_s=settings.grace_s, job=settings.job
+        ).run()
+    snapshot_bytes = int(args.snapshot_memory * (1 << 30))
     return Agent(words, args.nproc, args.max_restarts, snapshot_bytes=snapshot_bytes).run()

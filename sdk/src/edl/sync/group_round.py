@@ -234,9 +234,7 @@ class GroupRound(ABC):
 
     def _micro(self, index: int) -> Micro:
         """Returns the identity of a micro-batch of the next step."""
-        step = self._progress.step
-        seed = self._options.seed + step * _SEED_STEP + index * _SEED_MICRO
-        return Micro(step, index, seed % _SEED_MODULUS)
+        return micro_of(self._options.seed, self._progress.step, index)
 
     def _scale(self, workers: int) -> float:
         """What the learning rate of a step that so many members compute is multiplied by."""
@@ -361,3 +359,9 @@ class GroupRound(ABC):
             return call(*args)
         finally:
             self._exchange_s += clock.monotonic_s() - began_s
+
+
+def micro_of(seed: int, step: int, index: int) -> Micro:
+    """Returns the identity of a micro-batch of a step, in a job with this seed."""
+    own_seed = seed + step * _SEED_STEP + index * _SEED_MICRO
+    return Micro(step, index, own_seed % _SEED_MODULUS)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from edl.sync.replica import State
+from edl.torch.shards import local
 
 MODEL, OPTIMIZER, OUTER = "model", "optimizer", "outer"
 _OPTIMIZERS = (OPTIMIZER, OUTER)
@@ -43,11 +44,11 @@ def unflatten(state: State) -> dict[str, Any]:
 
 
 def as_state(named: Mapping[str, Any], rest: Mapping[str, Any]) -> State:
-    """Returns tensors by name as arrays; notes the types that numpy lacks."""
+    """Returns tensors by name as arrays, or this process's parts; notes the types that numpy lacks."""
     arrays: dict[str, np.ndarray] = {}
     types: dict[str, str] = {}
     for name, tensor in named.items():
-        flat = tensor.detach().cpu()
+        flat = local(tensor).detach().cpu()
         if flat.dtype in VIEWS:
             types[name] = str(flat.dtype).split(".")[1]
             flat = flat.contiguous().view(VIEWS[flat.dtype])

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from edl.errors import RoundOver, TrainingError
+from edl.torch.shards import as_shard, local
 
 _FIRST_BYTES, _BUCKET_BYTES = 1 << 20, 25 << 20
 """Those of DistributedDataParallel: the first is small, so that the exchange begins early."""
@@ -25,7 +26,7 @@ class _Bucket:
 
     def __init__(self, parameters: Sequence[Any], tail: int) -> None:
         first = parameters[0]
-        size = sum(parameter.numel() for parameter in parameters)
+        size = sum(local(parameter).numel() for parameter in parameters)
         flat = torch.zeros(size + tail, dtype=first.dtype, device=first.device)
         self._size = size
         self.views: dict[Any, Any] = dict.fromkeys(parameters)
@@ -38,8 +39,9 @@ class _Bucket:
         self.flat, self.gradient, self.tail = flat, flat[: self._size], flat[self._size :]
         offset = 0
         for parameter in self.views:
-            end = offset + parameter.numel()
-            self.views[parameter] = flat[offset:end].view_as(parameter)
+            part = local(parameter)
+            end = offset + part.numel()
+            self.views[parameter] = as_shard(flat[offset:end].view_as(part), parameter)
             offset = end
 
 
@@ -176,7 +178,8 @@ class GradientBuckets:
     def _start(self, bucket: _Bucket, add: Sum) -> None:
         if not bucket.began:
             bucket.began = True
-            self._works.append(add(bucket.flat))
+            if bucket.flat.numel():  # of sharded parameters, a process may have none
+                self._works.append(add(bucket.flat))
 
 
 def _groups(parameters: list[Any]) -> Iterable[list[Any]]:
@@ -184,7 +187,7 @@ def _groups(parameters: list[Any]) -> Iterable[list[Any]]:
     group: list[Any] = []
     used, limit = 0, _FIRST_BYTES
     for parameter in reversed(parameters):
-        size = parameter.numel() * parameter.element_size()
+        size = local(parameter).numel() * parameter.element_size()
         last = group[-1] if group else parameter
         is_other = (parameter.dtype, parameter.device) != (last.dtype, last.device)
         if group and (is_other or used + size > limit):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -25,7 +26,9 @@ from edl.errors import CheckpointError, one_line
 from edl.master import protocol
 from edl.sync.replica import GroupModel, State
 from edl.torch.arrays import MODEL, OPTIMIZER, OUTER, as_state
+from edl.torch.pod import Pod
 from edl.torch.replica import TorchReplica
+from edl.torch.shards import as_shard, local
 
 _METADATA = ".metadata"
 _DCP = "torch.distributed.checkpoint"
@@ -39,6 +42,10 @@ _PICKLED = {
     (f"{_DCP}.filesystem", "_StorageInfo"),
 }
 """What the metadata of a checkpoint may name, beside DCP's own descriptions and types of tensors."""
+
+
+Gather = Callable[[Any], list[Any]]
+Target = Callable[[Sequence[Any], TensorStorageMetadata], Any]
 
 
 class DcpFiles:
@@ -59,10 +66,14 @@ class DcpFiles:
             CheckpointError: It cannot be read.
         """
         named = {}
-        for path, tensor in _read(checkpoint, (MODEL, OPTIMIZER, OUTER)):
+        for path, tensor in _read(checkpoint, (MODEL, OPTIMIZER, OUTER), self.target):
             name = path[1] if path[0] == MODEL else f"{path[2]}/{path[3]}"
             named[f"{path[0]}/{name}"] = tensor
         return as_state(named, extra)
+
+    def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:  # noqa: ARG002 - see PodFiles
+        """Returns where a tensor is read to, by its place in `TorchReplica.tensors`."""
+        return torch.empty(about.size, dtype=about.properties.dtype)
 
 
 def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -71,25 +82,29 @@ def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
     Raises:
         CheckpointError: They cannot be read.
     """
-    return {str(path[1]): tensor for path, tensor in _read(checkpoint, (MODEL,))}
+    return {str(path[1]): t for path, t in _read(checkpoint, (MODEL,), DcpFiles().target)}
 
 
 class DcpShare:
     """A copy of the tensors that one member writes; see `edl.sync.saving.Share`."""
 
-    def __init__(self, replica: TorchReplica, rank: int, count: int) -> None:
+    def __init__(
+        self, replica: TorchReplica, rank: int, count: int, gather: Gather | None = None
+    ) -> None:
         """Copies them to the host.
 
         Args:
             replica: Of this member; all members have the same state.
             rank: This member's.
             count: Members that write.
+            gather: Returns the plans of all processes, where each has a part of the state.
         """
         self.rank, self.extra = rank, replica.values()
         self._planner = DefaultSavePlanner()
         self._planner.set_up_planner(replica.tensors(), None, is_coordinator=rank == 0)
         plan = self._planner.create_local_plan()
-        plans, self._metadata = self._planner.create_global_plan([plan] * count)
+        all_plans = [plan] * count if gather is None else gather(plan)
+        plans, self._metadata = self._planner.create_global_plan(all_plans)
         self._plan = FileSystemWriter("").prepare_global_plan(plans)[rank]
         live = self._planner.state_dict
         names = {item.index.fqn for item in self._plan.items}
@@ -105,6 +120,45 @@ class DcpShare:
         """As in `Share`."""
         parts = [[_from_json(entry) for entry in result["tensors"]] for result in results]
         FileSystemWriter(folder).finish(self._metadata, parts)
+
+
+class PodFiles(DcpFiles):
+    """The files of a model that the processes of a pod hold together; each writes its own part."""
+
+    def __init__(self, pod: Pod, replica: TorchReplica) -> None:
+        """Reads nothing yet."""
+        self._pod, self._replica = pod, replica
+        self._staged: DcpShare | None = None
+
+    def stage_together(self, replica: TorchReplica) -> None:
+        """Copies what this process writes; all processes of the pod call it before `stage`."""
+        self._staged = DcpShare(replica, self._pod.rank, self._pod.size, self._gather)
+
+    def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:  # noqa: ARG002 - of the interface
+        """As in `StateFiles`; what was staged together."""
+        staged, self._staged = self._staged, None
+        if staged is None:
+            raise CheckpointError("nothing was copied for this checkpoint")
+        return staged
+
+    def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
+        """As in `StateFiles`; each process of the pod reads its own part."""
+        if self._pod.is_first:
+            self._pod.send(do="read", path=str(checkpoint.path), extra=extra)
+        return super().read(checkpoint, extra)
+
+    def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:
+        """As in `DcpFiles`; this process's part of a tensor that is sharded."""
+        like = self._replica.like(path)
+        if like is None or like.shape != about.size:
+            return super().target(path, about)
+        part = torch.empty(local(like).shape, dtype=about.properties.dtype)
+        return as_shard(part, like)
+
+    def _gather(self, plan: Any) -> list[Any]:
+        plans: list[Any] = [None] * self._pod.size
+        dist.all_gather_object(plans, plan, group=self._pod.group)
+        return plans
 
 
 class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types here
@@ -125,8 +179,15 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which is not DCP's")
 
 
-def _read(checkpoint: Checkpoint, kinds: Collection[str]) -> list[tuple[Sequence[Any], Any]]:
+def _read(
+    checkpoint: Checkpoint, kinds: Collection[str], target: Target
+) -> list[tuple[Sequence[Any], Any]]:
     """Returns tensors, and where `TorchReplica.tensors` has each.
+
+    Args:
+        checkpoint: It.
+        kinds: The tensors that are wanted.
+        target: Returns where one is read to.
 
     Raises:
         CheckpointError: They cannot be read.
@@ -136,7 +197,7 @@ def _read(checkpoint: Checkpoint, kinds: Collection[str]) -> list[tuple[Sequence
         metadata = reader.read_metadata()
         paths = metadata.planner_data
         flat = {
-            name: torch.empty(about.size, dtype=about.properties.dtype)
+            name: target(paths[name], about)
             for name, about in metadata.state_dict_metadata.items()
             if isinstance(about, TensorStorageMetadata) and paths[name][0] in kinds
         }

@@ -23,12 +23,10 @@ from edl.sync.growth import Streams
 from edl.sync.options import SyncOptions, SyncResult
 from edl.sync.shared_code import shared_code
 from edl.torch.dcp_files import DcpFiles
-from edl.torch.group_keys import GroupKeys
-from edl.torch.groups import gloo_groups
+from edl.torch.groups import form_group, gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
-from edl.torch.store import MasterStore
 from edl.torch.torch_round import MemberBatches, TorchRound
 from edl.torch.waiting import Waiting
 
@@ -47,6 +45,7 @@ class TorchEngine(Loop):
         member: Session | None,
         *,
         new_round: Callable[..., TorchRound] = TorchRound,
+        files: DcpFiles | None = None,
     ) -> None:
         """Makes no call yet.
 
@@ -57,6 +56,7 @@ class TorchEngine(Loop):
             options: Those of the run.
             member: This trainer's session; the process's by default.
             new_round: Makes this member's part in a round.
+            files: Of checkpoints.
 
         Raises:
             DataError: The address of this trainer is not of this machine.
@@ -88,7 +88,7 @@ class TorchEngine(Loop):
             session=self._session,
             rendezvous=self._rendezvous,
             on_stop=lambda: self.wake(None),
-            files=DcpFiles(),
+            files=DcpFiles() if files is None else files,
         )
 
     @property
@@ -109,13 +109,16 @@ class TorchEngine(Loop):
             Unavailable: The master was away for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
-        member = self._member
         if self._begin():
             self._current = self._rounds(batches)
             yield from self._current
+        self._end()
+
+    def _end(self) -> None:
+        """Raises what has ended the run, if anything has."""
         if self._error is not None:
             raise self._error
-        if not member.result.whole:
+        if not self._member.result.whole:
             self._session.check()
 
     def wake(self, error: EdlError | None) -> None:
@@ -204,11 +207,7 @@ class TorchEngine(Loop):
         link: GroupLink | None = None
         runner: TorchRound | None = None
         try:
-            group = None
-            if round_.world_size > 1:
-                keys = GroupKeys(RoundStore(client, round_.number), round_.world_size)
-                group = self._groups.form(round_, MasterStore(keys), waiting)
-            link = GroupLink(group, round_.rank, round_.world_size, waiting)
+            link = self._connect(round_, RoundStore(client, round_.number), waiting)
             link.streams = Streams(self._stream_interrupt, lambda: self._connect_stream(round_))
             runner = self._new_round(member, link, round_, self._replica, batches)
             runner.begin()
@@ -233,6 +232,11 @@ class TorchEngine(Loop):
                 link.close()
             self._groups.abandon(works)
             client.close()
+
+    def _connect(self, round_: Round, keys: RoundStore, waiting: Waiting) -> GroupLink:
+        """Connects the members of a round."""
+        group = form_group(self._groups, round_, keys, waiting)
+        return GroupLink(group, round_.rank, round_.world_size, waiting)
 
     def _connect_stream(self, round_: Round) -> Ring:
         """Connects a ring of a round's members, beside their group."""

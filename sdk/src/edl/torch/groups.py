@@ -12,6 +12,8 @@ import torch.distributed as dist
 
 from edl.errors import DataError, one_line
 from edl.master.protocol import Round
+from edl.master.round_store import RoundStore
+from edl.torch.group_keys import GroupKeys
 from edl.torch.store import MasterStore
 from edl.torch.waiting import Waiting
 
@@ -166,6 +168,17 @@ class _AbandonedGroups:
             else:
                 waiting.append((group, works))
         self._groups = waiting
+
+
+def form_group(groups: Groups, round_: Round, keys: RoundStore, waiting: Waiting) -> Any:
+    """Returns a group of the members of a round, connected by its keys; None for one member.
+
+    Raises:
+        RoundOver: A member is lost.
+    """
+    if round_.world_size == 1:
+        return None
+    return groups.form(round_, MasterStore(GroupKeys(keys, round_.world_size)), waiting)
 
 
 def gloo_groups(address: str) -> Groups:

@@ -34,7 +34,7 @@ class GroupLink:
             world_size: Number of members.
             waiting: Ends with the round.
         """
-        self._group, self._rank, self._world_size = group, rank, world_size
+        self._group, self.rank, self.world_size = group, rank, world_size
         self._waiting = waiting
         self._is_over = False
         self.exchanged_bytes = 0
@@ -74,7 +74,7 @@ class GroupLink:
 
     def barrier(self) -> None:
         """As in `edl.collective.Ring`."""
-        if self._world_size > 1:
+        if self.world_size > 1:
             tensor = torch.zeros(1)
             self._run(lambda group: group.allreduce([tensor]), tensor)
         self.check()
@@ -83,9 +83,9 @@ class GroupLink:
         self, arrays: Sequence[Any] | None, meta: bytes, source: int
     ) -> tuple[bytes, list[Any]]:
         """As in `edl.collective.Ring`."""
-        is_source = source == self._rank
+        is_source = source == self.rank
         own = list(arrays or ())
-        if self._world_size == 1:
+        if self.world_size == 1:
             self.check()
             return meta, own
 
@@ -102,23 +102,23 @@ class GroupLink:
         self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Any]]:
         """As in `edl.collective.Ring`; the member before a row of receivers sends to all of them."""
-        if self._rank in receivers:
-            source = self._rank
+        if self.rank in receivers:
+            source = self.rank
             while source in receivers:
-                source = (source - 1) % self._world_size
+                source = (source - 1) % self.world_size
 
             def take(tensor: Any) -> None:
                 self._run_apart(lambda group: group.recv([tensor], source, 0), tensor)
 
             return self._move([], b"", take, sends=False)
-        target = (self._rank + 1) % self._world_size
+        target = (self.rank + 1) % self.world_size
         while target in receivers:
 
             def give(tensor: Any, target: int = target) -> None:
                 self._run_apart(lambda group: group.send([tensor], target, 0), tensor)
 
             self._move(list(arrays or ()), meta, give, sends=True)
-            target = (target + 1) % self._world_size
+            target = (target + 1) % self.world_size
         return b"", []
 
     @property
@@ -154,11 +154,11 @@ class GroupLink:
         return meta, arrays
 
     def _gather_blocks(self, payload: bytes, size: int) -> list[bytes]:
-        if self._world_size == 1:
+        if self.world_size == 1:
             self.check()
             return [payload]
         own = _tensor(payload.ljust(size, b"\0"))
-        all_blocks = [torch.empty(size, dtype=torch.uint8) for _ in range(self._world_size)]
+        all_blocks = [torch.empty(size, dtype=torch.uint8) for _ in range(self.world_size)]
         self._run(lambda group: group.allgather([all_blocks], [own]), (own, all_blocks))
         return [block.numpy().tobytes() for block in all_blocks]
 

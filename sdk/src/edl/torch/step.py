@@ -64,21 +64,10 @@ class MemberStep:
         """Yields this member's micro-batches; random numbers are seeded for each."""
         for index, spans in self._assignment:
             self._check_trained()
-            try:
-                batch = self._next_batch()
-            except DataError:
-                raise
-            except UnreadableError as error:
-                self.unreadable, self.flags.unreadable = error.task, 1.0
+            batch = self._read(spans)
+            if self.unreadable is not None:
                 return
-            except Exception as error:  # noqa: BLE001 - the program's own data set may raise anything
-                lease, reason = spans[0].lease, one_line(error)
-                self.unreadable = UnreadableTask(lease, reason, None, is_transient(error))
-                self.flags.unreadable = 1.0
-                return
-            self._current = index, _size(spans)
-            self.micro = self._micro(index)
-            torch.manual_seed(self.micro.seed)
+            self._begin_micro(index, spans)
             yield batch
         self._check_trained()
 
@@ -116,6 +105,25 @@ class MemberStep:
                 "step: iterate over all of it, and call step.backward(loss) for each"
             )
         return self.unreadable
+
+    def _read(self, spans: tuple[Span, ...]) -> Any:
+        """Returns the next micro-batch; notes it where it cannot be read."""
+        try:
+            return self._next_batch()
+        except DataError:
+            raise
+        except UnreadableError as error:
+            self.unreadable = error.task
+        except Exception as error:  # noqa: BLE001 - the program's own data set may raise anything
+            lease, reason = (spans or self._plan.spans)[0].lease, one_line(error)
+            self.unreadable = UnreadableTask(lease, reason, None, is_transient(error))
+        self.flags.unreadable = 1.0
+        return None
+
+    def _begin_micro(self, index: int, spans: tuple[Span, ...]) -> None:
+        self._current = index, _size(spans)
+        self.micro = self._micro(index)
+        torch.manual_seed(self.micro.seed)
 
     def _add_gradient(self, loss: Any, weight: float) -> None:
         if self._trained == len(self._assignment):

@@ -103,8 +103,9 @@ class TorchRound(GroupRound):
             with self._member.computing(is_long=self.has_long_steps):
                 yield step
             self._share = step.share
+            records = step.end()
             self._metric_names = sorted(step.flags.metrics) or self._metric_names
-            self._finish_step(step.flags, step.problem, step.end())
+            self._finish_step(step.flags, step.problem, records)
             if self._ends_with(step.flags):
                 return
 

@@ -13,11 +13,14 @@ from edl.sources.base import Dataset
 from edl.sync import step_flags
 from edl.sync.options import OnStep, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
+from edl.torch.follower import Follower
 from edl.torch.local_steps import LocalReplica, local_options
+from edl.torch.pod_engine import check_options, pod_process
 from edl.torch.replica import TorchReplica
 from edl.torch.sampler import IndexSource, LeasedSampler
+from edl.torch.shards import mesh_of
 from edl.torch.step import MemberStep
-from edl.torch.torch_round import LoaderBatches, TorchRound
+from edl.torch.torch_round import LoaderBatches
 from edl.torch.workers import end_with_parent
 
 _MICRO_BATCHES = 8
@@ -34,7 +37,8 @@ class Training:
                 step.backward(cross_entropy(model(images), labels))
     ```
 
-    The model is not wrapped. When `steps` asks for the next step, gradients are summed, and the
+    The model is not wrapped. One that FSDP2 (`fully_shard`) has sharded over the processes of a pod is one
+    replica, and the pod one member. When `steps` asks for the next step, gradients are summed, and the
     optimizer has made its step. All members hold the same model after each step.
 
     Args:
@@ -108,15 +112,23 @@ class Training:
         self.sampler = LeasedSampler()
         """The `batch_sampler` of the `DataLoader`."""
         about = (model, optimizer, scheduler, before_step, step_flags.SIZE)
-        replica: TorchReplica
-        if local_steps:
-            replica = LocalReplica(*about, outer=outer)
+        self._engine: TorchEngine | Follower
+        mesh = mesh_of(model)
+        if mesh is not None:
+            check_options(options, local_steps)
+            self._engine = pod_process(mesh, about, options, (dataset, description), member)
+        elif local_steps:
             options, new_round = local_options(options, local_steps, outer)
+            self._engine = TorchEngine(
+                LocalReplica(*about, outer=outer),
+                dataset,
+                description,
+                options,
+                member,
+                new_round=new_round,
+            )
         else:
-            replica, new_round = TorchReplica(*about), TorchRound
-        self._engine = TorchEngine(
-            replica, dataset, description, options, member, new_round=new_round
-        )
+            self._engine = TorchEngine(TorchReplica(*about), dataset, description, options, member)
 
     @property
     def result(self) -> SyncResult:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from edl import clock
-from edl.collective import Interrupt
 from edl.collective.transport import REPORT_AFTER_S, OnWait
 from edl.errors import EdlError, RoundOver, one_line
 
@@ -19,17 +18,26 @@ _TICK = timedelta(milliseconds=10)
 _TICK_S = _TICK.total_seconds()
 
 
+class News(Protocol):
+    """What ends waits; `edl.collective.Interrupt` is one."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the round is over."""
+        ...
+
+
 class Waiting:
     """An interruptible wait for works and for calls that block; for one thread."""
 
-    def __init__(self, interrupt: Interrupt, on_wait: OnWait | None = None) -> None:
+    def __init__(self, news: News, on_wait: OnWait | None = None) -> None:
         """Waits for nothing yet.
 
         Args:
-            interrupt: Set, on any thread, when the round is over.
+            news: Set, on any thread, when the round is over.
             on_wait: As in `edl.collective.Ring.connect`.
         """
-        self._interrupt = interrupt
+        self._news = news
         self.on_wait = on_wait
 
     def check(self) -> None:
@@ -38,7 +46,7 @@ class Waiting:
         Raises:
             RoundOver: It is.
         """
-        if self._interrupt.is_set:
+        if self._news.is_set:
             raise RoundOver("members of this round are lost")
 
     def wait_for(self, work: Any) -> None:

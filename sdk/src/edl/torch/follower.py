@@ -1,0 +1,332 @@
+"""The processes of a pod other than its first: each does with its shards what the first one says.
+
+It has a part of the state, a connection to the processes of its rank in the other pods, and a
+`DataLoader` of its own. What is decided (rounds, plans, books, the newest state) the first process
+decides for all of its pod, by the rules of `edl.sync`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import numpy as np
+
+from edl.data.checkpoints import read_checkpoint
+from edl.errors import RoundOver
+from edl.master import protocol, sigterm
+from edl.master.client import Client
+from edl.master.connection import Connection
+from edl.master.protocol import Member, Round
+from edl.master.round_store import RoundStore
+from edl.master.session import Session, session
+from edl.sources.base import Dataset
+from edl.sources.leased_records import LeasedRecords
+from edl.sync import plan_message
+from edl.sync.group_round import micro_of
+from edl.sync.options import SyncOptions, SyncResult
+from edl.sync.plans import Assignment, Plan, micro_size, split
+from edl.sync.replica import State
+from edl.sync.round_start import encode_json
+from edl.sync.saving import CheckpointWriter
+from edl.sync.shared_write import SharedWrite
+from edl.torch.dcp_files import PodFiles
+from edl.torch.groups import form_group, gloo_groups
+from edl.torch.link import GroupLink
+from edl.torch.pod import Pod
+from edl.torch.pod_step import PodStep, process_share
+from edl.torch.replica import TorchReplica
+from edl.torch.torch_round import MemberBatches, MemberReader
+from edl.torch.waiting import Waiting
+
+log = logging.getLogger("edl")
+
+_ADDS = 1 << 20
+"""Each process numbers its additions to keys from another number: the master knows one caller."""
+
+
+class ShardKeys(RoundStore):
+    """The keys of a round that the processes of one rank in their pods share."""
+
+    def __init__(self, client: Client, number: int, rank: int) -> None:
+        """Makes no call."""
+        super().__init__(client, number)
+        self._prefix, self._adds = f"shard/{rank}/", rank * _ADDS
+
+    def _call(self, operation: str, body: protocol.Json, until_s: float) -> protocol.Json:
+        prefix = self._prefix
+        named = dict(body)
+        if "key" in body:
+            named["key"] = prefix + body["key"]
+        if "keys" in body:
+            named["keys"] = [prefix + key for key in body["keys"]]
+        response = super()._call(operation, named, until_s)
+        if "values" in response:
+            values = {key[len(prefix) :]: value for key, value in response["values"].items()}
+            response = {**response, "values": values}
+        return response
+
+
+class Follower:
+    """One process of a pod; has what `Training` uses of `TorchEngine`."""
+
+    def __init__(
+        self,
+        replica: TorchReplica,
+        dataset: Dataset,
+        description: protocol.Json,
+        options: SyncOptions,
+        member: Session | None,
+        *,
+        pod: Pod,
+    ) -> None:
+        """Makes no call yet.
+
+        Args:
+            replica: Its part of the model.
+            dataset: As in `TorchEngine`.
+            description: As in `TorchEngine`.
+            options: As in `TorchEngine`.
+            member: The pod's; only its settings are used.
+            pod: Its processes.
+        """
+        self._replica, self._pod, self._options = replica, pod, options
+        self._dataset, self._description = dataset, description
+        self._settings = (session() if member is None else member).settings
+        self._groups = gloo_groups(self._settings.address)
+        self._files = PodFiles(pod, replica)
+        folder = options.checkpoints
+        self._writer = None if folder is None else CheckpointWriter(folder, self._files)
+        self._micro_size = micro_size(options.batch_size, options.micro_batches)
+        self.result = SyncResult()
+        self.exchanged_bytes = 0
+        """As in `TorchEngine`."""
+        self._link: GroupLink | None = None
+        self._client: Client | None = None
+        self._identity, self._number = ("", ""), 0
+        self._state: State | None = None
+        """What was received or read, until the first process says that it is to be loaded."""
+        self._plans: dict[str, tuple[Plan, Assignment]] = {}
+        self._reader: MemberReader | None = None
+        self._commands: dict[str, Callable[..., None]] = {
+            "connect": self._connect,
+            "broadcast": self._broadcast,
+            "hand_over": self._hand_over,
+            "read": self._read,
+            "load": self._load,
+            "request": self._request,
+            "apply": self._apply,
+            "clear": self._clear,
+            "save": self._save,
+        }
+
+    def run(self, batches: MemberBatches) -> Generator[PodStep, None, None]:
+        """Yields this process's part of each step, until the first process ends.
+
+        Raises:
+            DataError: The program left out a micro-batch.
+            TrainingError: Another process of this pod has ended.
+            SystemExit: SIGTERM came, and the pod has left; the exit code is 143.
+        """
+        watcher = sigterm.SigtermWatcher(self._pass_sigterm_on)
+        watcher.install()
+        while True:
+            command = self._pod.receive()
+            do = command.pop("do")
+            if do == "end":
+                break
+            if do == "read_anew":
+                if self._reader is not None:
+                    self._reader.close(0.0)
+                self._plans.clear()
+                self._reader = batches.new_reader(
+                    LeasedRecords(self._dataset.source, self._description)
+                )
+            elif do == "step":
+                yield from self._step(batches, **command)
+            else:
+                self._commands[do](**command)
+        watcher.remove()
+        exits = command.pop("exits")
+        self.result = SyncResult(**command)
+        if exits and not self.result.whole:
+            sys.exit(sigterm.EXIT_CODE)
+
+    def close(self) -> None:
+        """Ends its connections."""
+        if self._writer is not None:
+            self._writer.close()
+        self._leave_round()
+        self._groups.close()
+        self._replica.buckets.close()
+
+    # -- rounds ------------------------------------------------------------------------------
+
+    def _connect(self, number: int, place: list[int], identity: list[str]) -> None:
+        """Connects to the processes of this rank in the other pods of a round."""
+        self._leave_round()
+        (rank, size), self._number = place, number
+        self._identity = (identity[0], identity[1])
+        self._client = self._new_client()
+        round_ = Round(number, rank, (Member("", "", ""),) * size)
+        waiting = Waiting(self._pod.news.of(number))
+        keys = ShardKeys(self._client, number, self._pod.rank)
+        with self._agreeing():
+            group = form_group(self._groups, round_, keys, waiting)
+            self._link = GroupLink(group, rank, size, waiting)
+
+    def _leave_round(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            self.exchanged_bytes += link.exchanged_bytes
+            link.close()
+            self._groups.abandon(link.works)
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _new_client(self) -> Client:
+        """A client with the identity of the pod, which is the member of the round."""
+        connection = Connection(self._settings.master, self._settings.token)
+        return Client(connection, *self._identity)
+
+    @contextlib.contextmanager
+    def _agreeing(self) -> Iterator[None]:
+        """A context for an exchange with other pods: the first process learns whether it failed."""
+        try:
+            yield
+        except RoundOver as error:
+            log.info("round %d is over: %s", self._number, error)
+            self._pod.agree(ok=False)
+        else:
+            self._pod.agree()
+
+    # -- the state ---------------------------------------------------------------------------
+
+    def _broadcast(self, source: int) -> None:
+        with self._agreeing():
+            link = self._connected()
+            self._exchange(
+                lambda arrays, about: link.broadcast(arrays, about, source),
+                sends=link.rank == source,
+            )
+
+    def _hand_over(self, receivers: list[int]) -> None:
+        with self._agreeing():
+            link = self._connected()
+            self._exchange(
+                lambda arrays, about: link.hand_over(arrays, about, receivers),
+                sends=link.rank not in receivers,
+            )
+
+    def _exchange(
+        self, call: Callable[[list[np.ndarray], bytes], tuple[bytes, list[Any]]], *, sends: bool
+    ) -> None:
+        """Sends this process's part of the state, or receives it."""
+        arrays: list[np.ndarray] = []
+        about = b""
+        if sends:
+            state = self._replica.state()
+            arrays = [np.asarray(array, order="C") for array in state.arrays.values()]
+            about = encode_json({"names": list(state.arrays), "extra": state.extra})
+        raw, arrays = call(arrays, about)
+        if not sends:
+            fields = json.loads(raw)
+            self._state = State(dict(zip(fields["names"], arrays)), fields["extra"])
+
+    def _read(self, path: str, extra: dict[str, Any]) -> None:
+        self._state = self._files.read(read_checkpoint(path), extra)
+
+    def _load(self) -> None:
+        state, self._state = self._state, None
+        if state is not None:
+            self._replica.load(state)
+
+    def _save(self, step: int, *, wait: bool) -> None:
+        self._files.stage_together(self._replica)
+        if self._writer is not None:
+            about = {"step": step, "round_number": self._number}
+            shared = SharedWrite(
+                f"{self._identity[0]}:{self._pod.rank}",
+                self._pod.rank,
+                self._pod.size,
+                client=self._new_client(),
+                **about,
+            )
+            self._writer.save(self._replica, {"step": step}, shared, None, wait=wait)
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def _request(self, plan: str, indices: list[int]) -> None:
+        """Requests this process's micro-batches of a step, of those of its pod."""
+        (planned,) = plan_message.decode(plan.encode()).plans
+        micro_batches = split(planned.spans, self._micro_size)
+        assignment = [(index, micro_batches[index]) for index in indices]
+        share = process_share(assignment, self._pod.rank, self._pod.size)
+        self._plans[planned.name] = planned, share.counted
+        self._requested().request(planned, share.read)
+
+    def _step(self, batches: MemberBatches, plan: str, step: int) -> Generator[PodStep, None, None]:
+        planned, counted = self._plans.pop(plan)
+        self._requested().take(planned)
+        self._replica.begin_step()
+        seed = self._options.seed
+        pod_step = PodStep(
+            planned,
+            counted,
+            batches.next,
+            lambda index: micro_of(seed, step, index),
+            self._begin_sums,
+            pod=self._pod,
+        )
+        yield pod_step
+        pod_step.end()
+        is_complete = self._sum()
+        report = {"ok": is_complete, "finite": self._replica.buckets.is_finite()}
+        self._pod.gather(report)
+
+    def _begin_sums(self) -> None:
+        link = self._connected()
+        if link.world_size > 1:
+            self._replica.buckets.begin(link.begin_sum)
+
+    def _sum(self) -> bool:
+        """Sums the gradient over the processes of this rank; returns whether it is complete."""
+        link = self._connected()
+        try:
+            if link.world_size > 1:
+                link.wait_for(self._replica.buckets.finish(link.begin_sum))
+        except RoundOver as error:
+            log.info("round %d is over: %s", self._number, error)
+            return False
+        return True
+
+    def _apply(self, scale: float) -> None:
+        self._replica.step(scale)
+
+    def _clear(self) -> None:
+        is_pending = self._link is not None and self._link.has_pending
+        (self._replica.move if is_pending else self._replica.clear)()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _connected(self) -> GroupLink:
+        if self._link is None:
+            raise RoundOver("this process is not connected")
+        return self._link
+
+    def _requested(self) -> MemberReader:
+        if self._reader is None:
+            raise RoundOver("nothing was requested of this process")
+        return self._reader
+
+    def _pass_sigterm_on(self) -> None:
+        """The pod leaves as a whole, and its first process begins."""
+        with contextlib.suppress(OSError):
+            os.kill(self._pod.first_pid, signal.SIGTERM)

@@ -1,0 +1,136 @@
+"""Takes part in rounds as the first process of a pod: the one that talks to the master."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from edl.errors import DataError, RoundOver
+from edl.master import protocol
+from edl.master.protocol import Round
+from edl.master.round_store import RoundStore
+from edl.master.session import Session
+from edl.sources.base import Dataset
+from edl.sync.options import SyncOptions
+from edl.torch.dcp_files import PodFiles
+from edl.torch.engine import TorchEngine
+from edl.torch.follower import Follower
+from edl.torch.groups import form_group
+from edl.torch.link import GroupLink
+from edl.torch.norm_statistics import NormStatistics
+from edl.torch.pod import Pod
+from edl.torch.pod_round import PodLink, PodReplica, PodRound
+from edl.torch.replica import TorchReplica
+from edl.torch.waiting import Waiting
+
+
+class PodEngine(TorchEngine):
+    """One pod's part in a job; the other processes of the pod follow, see `edl.torch.follower`."""
+
+    def __init__(
+        self,
+        replica: PodReplica,
+        dataset: Dataset,
+        description: protocol.Json,
+        options: SyncOptions,
+        member: Session | None,
+        *,
+        pod: Pod,
+    ) -> None:
+        """As in `TorchEngine`.
+
+        Args:
+            replica: The pod's.
+            dataset: As in `TorchEngine`.
+            description: As in `TorchEngine`.
+            options: As in `TorchEngine`.
+            member: As in `TorchEngine`.
+            pod: Its processes.
+        """
+        self._pod = pod
+        files = PodFiles(pod, replica)
+        new_round = partial(PodRound, pod=pod, files=files)
+        super().__init__(
+            replica, dataset, description, options, member, new_round=new_round, files=files
+        )
+
+    def _interrupt_calls(self) -> None:
+        """As in `TorchEngine`; those of the other processes, too."""
+        self._pod.news.write(self._member.round_number)
+        super()._interrupt_calls()
+
+    def _connect(self, round_: Round, keys: RoundStore, waiting: Waiting) -> GroupLink:
+        """As in `TorchEngine`; the other processes connect to those of their rank."""
+        trainer, incarnation = self._session.settings.trainer, self._incarnation
+        self._pod.send(
+            do="connect",
+            number=round_.number,
+            place=[round_.rank, round_.world_size],
+            identity=[trainer, incarnation],
+        )
+        try:
+            group = form_group(self._groups, round_, keys, waiting)
+        except RoundOver:
+            self._pod.news.write(round_.number)
+            self._pod.agree(ok=False)
+            raise
+        self._pod.check()
+        return PodLink(group, round_.rank, round_.world_size, waiting, pod=self._pod)
+
+    def _end(self) -> None:
+        """As in `TorchEngine`; the other processes end, too."""
+        result = self.result
+        self._pod.send(
+            do="end",
+            exits=self._session.exits,
+            whole=result.whole,
+            late=result.late,
+            steps=result.steps,
+            records=result.records,
+            redone=result.redone,
+        )
+        super()._end()
+
+
+def check_options(options: SyncOptions, local_steps: int) -> None:
+    """Refuses what a model that is sharded cannot do.
+
+    Raises:
+        DataError: It was asked for.
+    """
+    name = "local_steps" if local_steps else "constant_batch=False"
+    if local_steps or not options.constant_batch:
+        raise DataError(f"{name} is given, and the model is sharded by fully_shard: leave it out")
+
+
+def pod_process(
+    mesh: Any,
+    about: tuple[Any, ...],
+    options: SyncOptions,
+    data: tuple[Dataset, protocol.Json],
+    member: Session | None,
+) -> PodEngine | Follower:
+    """Returns this process's part in its pod; all processes of the pod call it.
+
+    Args:
+        mesh: Of the processes that hold the model together.
+        about: The arguments of `TorchReplica`.
+        options: As in `TorchEngine`.
+        data: The data set and its description, as in `TorchEngine`.
+        member: As in `TorchEngine`.
+
+    Raises:
+        DataError: The model has batch normalisation.
+    """
+    if NormStatistics(about[0]):
+        raise DataError(
+            "the model is sharded by fully_shard and has batch normalisation, whose running statistics "
+            "would differ in each process: use LayerNorm or GroupNorm"
+        )
+    pod = Pod(mesh)
+    options = replace(options, code={**options.code, "pod": f"{pod.size} processes"})
+    run = (*data, options, member)
+    if pod.is_first:
+        return PodEngine(PodReplica(pod, *about), *run, pod=pod)
+    return Follower(TorchReplica(*about), *run, pod=pod)

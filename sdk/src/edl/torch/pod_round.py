@@ -1,0 +1,174 @@
+"""A round in which each member is a pod of several processes, as their first one sees it.
+
+Each of the others is told what to do, and has its own part of the state and its own connection to the
+processes of the same rank in the other pods. A step is applied in all processes of a pod, or in none.
+Decision 0069.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from edl.errors import RoundOver
+from edl.master.protocol import Round
+from edl.sync import plan_message
+from edl.sync.group_member import GroupMember
+from edl.sync.parts import ArrayGroup
+from edl.sync.plans import Assignment, Plan
+from edl.sync.replica import State
+from edl.sync.step_flags import StepFlags
+from edl.torch.dcp_files import PodFiles
+from edl.torch.link import GroupLink
+from edl.torch.pod import Pod
+from edl.torch.pod_step import PodStep, process_share
+from edl.torch.replica import TorchReplica
+from edl.torch.torch_round import MemberBatches, MemberReader, TorchRound
+from edl.torch.waiting import Waiting
+
+
+class PodReplica(TorchReplica):
+    """A model that the processes of a pod hold together; all of them change it alike."""
+
+    def __init__(self, pod: Pod, *about: Any) -> None:
+        """As in `TorchReplica`.
+
+        Args:
+            pod: Its processes.
+            about: The arguments of `TorchReplica`.
+        """
+        super().__init__(*about)
+        self._pod = pod
+
+    def step(self, scale: float) -> None:
+        """As in `GroupModel`."""
+        self._pod.send(do="apply", scale=scale)
+        super().step(scale)
+
+    def clear(self) -> None:
+        """As in `GroupModel`."""
+        self._pod.send(do="clear")
+        super().clear()
+
+    def load(self, state: State) -> None:
+        """As in `GroupModel`; the other processes load what they have received or read."""
+        self._pod.send(do="load")
+        super().load(state)
+
+    def groups(self) -> list[ArrayGroup]:
+        """Returns none: newcomers get the state at once."""
+        return []
+
+
+class PodLink(GroupLink):
+    """The first process's link; a state goes over those of the other processes, too."""
+
+    def __init__(
+        self, group: Any, rank: int, world_size: int, waiting: Waiting, *, pod: Pod
+    ) -> None:
+        """As in `GroupLink`, in a pod whose processes have links of their own."""
+        super().__init__(group, rank, world_size, waiting)
+        self._pod = pod
+
+    def broadcast(
+        self, arrays: Sequence[Any] | None, meta: bytes, source: int
+    ) -> tuple[bytes, list[Any]]:
+        """As in `edl.collective.Ring`."""
+        meta, received = super().broadcast(arrays, meta, source)
+        if received:
+            self._pod.send(do="broadcast", source=source)
+            self._pod.check()
+        return meta, received
+
+    def hand_over(
+        self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
+    ) -> tuple[bytes, list[Any]]:
+        """As in `edl.collective.Ring`."""
+        meta, received = super().hand_over(arrays, meta, receivers)
+        if received or arrays:
+            self._pod.send(do="hand_over", receivers=sorted(receivers))
+            self._pod.check()
+        return meta, received
+
+
+class _PodReader:
+    """Requests each process's micro-batches of the pod's share."""
+
+    def __init__(self, reader: MemberReader, pod: Pod) -> None:
+        self._reader, self._pod = reader, pod
+        self._counted: dict[str, Assignment] = {}
+        pod.send(do="read_anew")
+
+    def request(self, plan: Plan, micro_batches: Assignment) -> None:
+        """As in `PlanReader`."""
+        text = plan_message.encode([plan], (), over=False).decode()
+        indices = [index for index, _ in micro_batches]
+        self._pod.send(do="request", plan=text, indices=indices)
+        share = process_share(micro_batches, self._pod.rank, self._pod.size)
+        self._counted[plan.name] = share.counted
+        self._reader.request(plan, share.read)
+
+    def take(self, plan: Plan) -> Assignment:
+        """As in `MemberReader`."""
+        self._reader.take(plan)
+        return self._counted.pop(plan.name)
+
+    def close(self, join_s: float) -> None:
+        """As in `PlanReader`."""
+        self._reader.close(join_s)
+
+
+class PodRound(TorchRound):
+    """A round as the first process of a pod takes part in it."""
+
+    def __init__(
+        self,
+        member: GroupMember,
+        link: GroupLink,
+        round_: Round,
+        replica: TorchReplica,
+        batches: MemberBatches,
+        *,
+        pod: Pod,
+        files: PodFiles,
+    ) -> None:
+        self._pod, self._files = pod, files
+        self._all_finite = False
+        super().__init__(member, link, round_, replica, batches)
+
+    def _new_reader(self) -> MemberReader:
+        self._parts = _PodReader(super()._new_reader(), self._pod)
+        return self._parts
+
+    def _new_step(self, plan: Plan, assignment: Assignment) -> PodStep:
+        """As in `TorchRound`; the other processes begin theirs."""
+        self._pod.send(do="step", plan=plan.name, step=self._progress.step)
+        return PodStep(
+            plan, assignment, self._batches.next, self._micro, self._begin_sums, pod=self._pod
+        )
+
+    def _sum_gradients(self, flags: StepFlags) -> None:
+        """As in `GroupRound`; complete in all processes of the pod, or in none."""
+        error: RoundOver | None = None
+        try:
+            super()._sum_gradients(flags)
+        except RoundOver as over:
+            self._pod.news.write(self._round.number)  # the other processes wait in vain, too
+            error = over
+        is_finite = self._model.buckets.is_finite()
+        reports = self._pod.gather({"ok": error is None, "finite": is_finite})
+        self._all_finite = all(report["finite"] for report in reports)
+        if error is not None:
+            raise error
+        if not all(report["ok"] for report in reports):
+            raise RoundOver("a process of this pod has lost its connection to other pods")
+
+    def _is_finite(self) -> bool:
+        return self._all_finite
+
+    def _save(self, *, wait: bool = False) -> None:
+        """Saves the shards of the leading pod, each process its own."""
+        if self._is_leader and self._options.checkpoints is not None:
+            self._pod.send(do="save", step=self._progress.step, wait=wait)
+            self._files.stage_together(self._model)
+            self._member.save_checkpoint(0, self._pod.size, wait=wait)
