@@ -143,7 +143,8 @@ def train(args: argparse.Namespace) -> None:
     windows, following = zip(*(data[count + index] for index in range(HELD_OUT)), strict=True)
     with torch.no_grad():
         loss = float(loss_of(model, torch.stack(windows), torch.stack(following)))
-    print(f"held-out loss {loss:.3f} after {result.steps} steps, {result.redone} done again")
+    if os.environ.get("RANK", "0") == "0":  # of a pod, one process
+        print(f"held-out loss {loss:.3f} after {result.steps} steps, {result.redone} done again")
 
 
 def main() -> None:

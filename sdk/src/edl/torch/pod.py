@@ -98,6 +98,6 @@ class Pod:
             return call()
         except RoundOver as error:
             raise TrainingError(
-                f"a process of this pod has ended ({error}): this one ends, too, so that all are started "
-                "again"
+                "another process of this pod has ended: this one ends, too, so that edl agent --replica "
+                "starts all of them again"
             ) from error

@@ -1,0 +1,127 @@
+"""Random changes to two pods of two processes that hold a model together (FSDP2): curve and books.
+
+Run by `test_pods.py`, as a program that has torch: `python -m tests.sdk.torch.pod_storm FOLDER CHANGES`.
+"""
+
+import signal
+import sys
+from pathlib import Path
+from random import Random
+
+import torch
+import torch.distributed.fsdp
+from edl import clock
+
+from tests.sdk.sync.storms import HANG_S, Storm, _Act
+from tests.sdk.torch.curves import CLOSE, far_from, losses_of
+from tests.sdk.torch.pods import PROCESSES, ForkedProcess, Pod, PodFleet, send
+from tests.sdk.torch.test_changes import OPTIONS, Json
+
+PODS, LEAST_RECORDS, EPOCHS = 2, 2048, 4
+STEPS_OF_A_CHANGE = 25
+"""Of half a second each: the end comes later than the last change."""
+_PAUSE_S = 0.5
+_END_S = 600.0
+_ONE_LOST = {"kill a process": signal.SIGKILL, "stop a process": signal.SIGSTOP}
+_ALL_LOST = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
+_RETURN_S = 240.0
+"""Ends a hang."""
+
+
+class PodStorm(Storm):
+    """Random changes to pods, one at a time, so that one pod is left that has the state."""
+
+    def begin(self, spares: int = 0) -> None:
+        """As in `Storm`; without spares."""
+        del spares
+        began_s = clock.monotonic_s()
+        for _ in range(self.size):
+            self.fleet.add()
+        self._settle([_Act("start")], began_s, _RETURN_S)
+
+    def _change(self) -> None:
+        began_s = clock.monotonic_s()
+        act = self._act()
+        if act.kind in _ONE_LOST:
+            began_s = self._await_return(began_s)
+        self._settle([act], began_s, _RETURN_S)
+
+    def _act(self) -> _Act:
+        active = self.fleet.active()
+        frozen = [member for member in self.fleet.members if member.lives and member.frozen]
+        kinds = ["thaw"] if frozen else []
+        if len(active) == self.size:
+            kinds = [*_ONE_LOST, *_ALL_LOST]
+        kind = self.chance.choice(kinds or ["grow"])
+        if kind in _ONE_LOST:
+            self._returning = self.chance.choice(active)
+            assert isinstance(self._returning, Pod)
+            send(self.chance.choice(self._returning.workers()), _ONE_LOST[kind])
+        elif kind in _ALL_LOST:
+            victim = self.chance.choice(active)
+            victim.send(_ALL_LOST[kind])
+            if kind != "stop":
+                self.fleet.ended([victim], HANG_S)
+        elif kind == "grow":
+            self.fleet.add()
+        else:
+            frozen[0].send(signal.SIGCONT)
+        return _Act(kind)
+
+    def _await_return(self, since_s: float) -> float:
+        """Waits until the agent has started a pod's processes again; returns when they came."""
+        pod = self._returning
+
+        def has_returned() -> bool:
+            pod.look()
+            return pod.arrived_s > since_s
+
+        assert self.fleet.until(has_returned, _RETURN_S), pod.log.read_text(encoding="utf-8")[
+            -2000:
+        ]
+        return pod.arrived_s
+
+
+def main(folder: Path, changes: int) -> None:
+    """Loss within 1e-5 of one trainer that holds the whole model, and each record trained once an epoch."""
+    forked: list[ForkedProcess] = []
+    for _ in range(changes + PODS + 2):
+        forked.append(ForkedProcess(forked))
+    records = max(LEAST_RECORDS, changes * STEPS_OF_A_CHANGE * OPTIONS["batch_size"] // EPOCHS)
+    options: Json = {**OPTIONS, "records": records, "epochs": EPOCHS}
+    for name in ("alone", "storm"):
+        (folder / name).mkdir()
+    with PodFleet(folder / "alone", options, forked, 0) as fleet:
+        member = fleet.add()
+        assert fleet.ended([member], _END_S)
+        curve, end = losses_of([member]), member.end
+    assert end is not None
+    hurry = folder / "hurry"
+    slow = {**options, "hurry": str(hurry), "pause_s": _PAUSE_S}
+    with PodFleet(folder / "storm", slow, forked, PROCESSES) as fleet:
+        storm = PodStorm(fleet, PODS, Random(7))  # noqa: S311 - decides which changes are made
+        storm.begin()
+        for _ in range(changes):
+            storm.blow(1)
+            print(storm.changes[-1], flush=True)  # noqa: T201 - shown where it fails
+        ends = storm.finish(hurry)
+        status = fleet.status()
+    for process in forked:
+        process.close()
+    losses = losses_of(fleet.members)
+    assert losses.keys() == curve.keys()
+    far = far_from(curve, losses)
+    assert not far, far
+    dataset = status["datasets"]["train"]
+    assert (status["state"], dataset["done_records"]) == ("done", records * EPOCHS)
+    assert dataset["dropped_records"] == 0
+    whole = [member.end for member in ends if member.end is not None and not member.end["late"]]
+    assert whole
+    assert all(abs(line["digest"] - end["digest"]) <= CLOSE * end["digest"] for line in whole)
+    worst = max(abs(loss - curve[step]) for step, loss in losses.items())
+    print(f"{changes} changes, {len(curve)} steps, losses differ by {worst:.1e}")  # noqa: T201 - its answer
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]), int(sys.argv[2]))
