@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax pods torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ build/jax/.installed: requirements.lock | $(STAMP)
 	@$(BIN)/pip install --quiet --no-deps --target build/jax jax==0.10.2 jaxlib==0.10.2 ml-dtypes opt-einsum scipy
 	@PYTHONPATH=build/jax $(BIN)/python -c "import jax"
 	@touch $@
+
+CHANGES ?= 200
+pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200)
+	EDL_POD_CHANGES=$(CHANGES) $(BIN)/python -m pytest tests/sdk/torch/test_pods.py -m soak
 
 torchft: torch ## install torchft into build/torchft, which `python -m bench torch` measures beside edl.torch
 	@$(BIN)/pip install --quiet --target build/torchft opentelemetry-exporter-otlp-proto-http opentelemetry-sdk

@@ -25,6 +25,13 @@ PROCESSES = 2
 _BYTE = b"."
 
 
+def load_lazy_parts() -> None:
+    """Loads what torch loads with the first optimizer: once, and not in each process that is forked."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.Adam([parameter]).step()
+
+
 class Gates:
     """Steps after which a pod waits until the test lets it go on."""
 

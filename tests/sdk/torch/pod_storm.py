@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 
 import torch
-import torch.distributed.fsdp
 from edl import clock
 
 from tests.sdk.sync.storms import HANG_S, Storm, _Act
 from tests.sdk.torch.curves import CLOSE, far_from, losses_of
+from tests.sdk.torch.forked_pods import load_lazy_parts
 from tests.sdk.torch.pods import PROCESSES, ForkedProcess, Pod, PodFleet, send
 from tests.sdk.torch.test_changes import OPTIONS, Json
 
@@ -124,4 +124,5 @@ def main(folder: Path, changes: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    load_lazy_parts()
     main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -10,7 +10,7 @@ import pytest
 from tests.sdk.torch.test_changes import TORCH
 
 ROOT = Path(__file__).parents[3]
-CHANGES = int(os.environ.get("EDL_POD_CHANGES") or 25)
+CHANGES = int(os.environ.get("EDL_POD_CHANGES") or 0)
 
 pytestmark = [
     pytest.mark.soak,
@@ -18,11 +18,12 @@ pytestmark = [
     pytest.mark.skipif(
         not (TORCH / "torch").exists(), reason="no torch here: `make torch` installs it"
     ),
+    pytest.mark.skipif(not CHANGES, reason="`make pods` makes as many changes as CHANGES says"),
 ]
 
 
 def test_pods_come_and_go_without_a_trace(tmp_path: Path) -> None:
-    """Loss within 1e-5 of one trainer, books exact; `EDL_POD_CHANGES=200` makes more changes than 25."""
+    """The loss is within 1e-5 of that of one trainer, and the books are exact."""
     completed = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-W", "ignore", "-m", "tests.sdk.torch.pod_storm", tmp_path, str(CHANGES)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TORCH}:{ROOT}"},

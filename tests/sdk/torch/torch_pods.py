@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.crew import LIMIT_S, RECORDS, Crew, network
-from tests.sdk.torch.forked_pods import ForkedPod
+from tests.sdk.torch.forked_pods import ForkedPod, load_lazy_parts
 from tests.sdk.torch.torch_training import alone, is_near, job
 
 OPTIONS: dict[str, Any] = {
@@ -171,4 +171,5 @@ FACTS = (
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    load_lazy_parts()
     check(FACTS)
