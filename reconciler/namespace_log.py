@@ -21,6 +21,8 @@ _MAX_UNWRITTEN = 20
 """Full segments that the API server has not taken yet; newer records are dropped."""
 _CHUNK = 500
 """Jobs of one object of current decisions."""
+_MAX_CHUNKS = 20
+"""Objects of current decisions that are read: the memory of a new leader is no matter of who may write some."""
 _CURRENT_EVERY_S = 5.0
 """Between two writes of the current decisions."""
 _FIGURES_EVERY_S = 60.0
@@ -91,11 +93,11 @@ class NamespaceLog:
     def _restore(self, stored: Mapping[str, Mapping[str, Any]]) -> None:
         history = {}
         for name, segment in sorted(stored.items()):
-            if _log_of(segment) == record_log.CURRENT:
-                self._chunks += 1
-                for record in record_log.decode(segment):
+            if name in _CHUNK_NAMES:
+                self._chunks = max(self._chunks, _CHUNK_NAMES[name] + 1)
+                for record in record_log.decode(segment)[:_CHUNK]:
                     self.current[_key(record)] = record
-            else:
+            elif _log_of(segment) == record_log.HISTORY:
                 history[name] = segment
                 self._stored.append((name, decode.seconds(segment.get("last"))))
         if history:
@@ -183,7 +185,7 @@ class NamespaceLog:
         if write.log == record_log.CURRENT:
             if write.is_last:
                 self._current_due_s, self._current_written_s = float("inf"), now_s
-            self._chunks = max(self._chunks, int(write.name.rpartition("-")[2]) + 1)
+            self._chunks = max(self._chunks, _chunk_index(write.name) + 1)
             return 0
         segment = next(segment for segment in self._open if segment.name == write.name)
         new = write.lines - segment.written
@@ -222,8 +224,9 @@ class NamespaceLog:
     def deleted(self, name: str) -> None:
         """Takes in that an object is gone."""
         self._doomed.pop(name, None)
-        if name.startswith(_CHUNK_PREFIX):
-            self._chunks = min(self._chunks, int(name.rpartition("-")[2]))
+        index = _chunk_index(name)
+        if index >= 0:
+            self._chunks = min(self._chunks, index)
 
     @property
     def oldest_s(self) -> float:
@@ -258,6 +261,15 @@ _CHUNK_PREFIX = "edl-current-"
 
 def _chunk_name(index: int) -> str:
     return f"{_CHUNK_PREFIX}{index}"
+
+
+_CHUNK_NAMES = {_chunk_name(index): index for index in range(_MAX_CHUNKS)}
+
+
+def _chunk_index(name: str) -> int:
+    """The number in the name of an object of current decisions; -1 for other names."""
+    digits = name.removeprefix(_CHUNK_PREFIX)
+    return int(digits) if name.startswith(_CHUNK_PREFIX) and digits.isdecimal() else -1
 
 
 def _log_of(stored: Mapping[str, Any]) -> str:

@@ -57,8 +57,9 @@ def hostile_world(random: Random) -> None:
     ahead_s = random.choice(_SKEWS_S)
     process = Process(world, writers=0, ahead_s=ahead_s)
     try:
-        for _ in range(random.choice((1, 2, 2, 3, 4))):
-            if random.random() < 0.2:
+        for number in range(random.choice((1, 2, 2, 3, 4))):
+            # A process that has never read a valid policy does nothing.
+            if (runs or number) and random.random() < 0.2:
                 _fail(world, random)
             process.round()
             world.api.fake.faults.clear()

@@ -115,3 +115,18 @@ def test_many_jobs_are_several_objects_of_current_decisions() -> None:
     restored.forget("ml/job-1000", 200.0)
     _store(restored, stored, 300.0)
     assert "edl-current-0" not in stored
+
+
+def test_what_others_have_stored_costs_a_new_leader_little() -> None:
+    """Objects by names that EDL gives none, and more records than it writes, are left out; old ones go."""
+    lines = [record_log.line(Record(1.0, f"job ml/{n}", "X", job=f"ml/{n}")) for n in range(2000)]
+    fields = record_log.encode(lines, 1.0, 2.0)
+    current = {"metadata": {"labels": {record_log.LABEL_LOG: record_log.CURRENT}}, **fields}
+    names = ("edl-current-0", "edl-current-99999", "edl-current-x", "mine")
+    stored = dict.fromkeys(names, current) | {"edl-current-y": fields}
+    log = NamespaceLog("edl-1", stored)
+
+    assert len(log.current) == 500
+    assert log.deletions(oldest_s=3.0) == ["edl-current-y"]
+    log.deleted("edl-current-y")
+    assert log.deletions(oldest_s=3.0) == []
