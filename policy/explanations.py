@@ -68,7 +68,7 @@ TARGETS: Mapping[Reason, Explanation] = {
         (
             "kube-scheduler placed `trainers` of its trainers and no more, although the plan "
             "sees room: anti-affinity, host ports, volumes, claims. One is tried again in free "
-            "room after a pause that doubles to five minutes, and in the room of another job's "
+            "room after a pause that doubles to five minutes, and in that of another job "
             "after one that doubles to an hour."
         ),
         figures="`trainers`, `until`",
