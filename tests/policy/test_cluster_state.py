@@ -287,3 +287,13 @@ def test_jobs_that_are_put_follow_the_overcommit_of_the_policy() -> None:
     cluster.put_job(job("a", cpu=3))
 
     assert cluster.jobs["ml/a"].requests == shape(2)
+
+
+def test_jobs_that_are_put_request_nothing_that_the_policy_ignores() -> None:
+    """No node has to have it for a trainer, as kube-scheduler ignores it too."""
+    cluster = cluster_state()
+    cluster.ignored = frozenset({"example.com/device"})
+
+    cluster.put_job(job("a", requests={**shape(3), "example.com/device": 1000}))
+
+    assert cluster.jobs["ml/a"].requests == shape(3)

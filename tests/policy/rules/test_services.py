@@ -79,15 +79,6 @@ def test_no_trainer_leaves_for_a_service_that_may_lack_what_the_policy_ignores()
         assert len(plan(cluster, policy, NOW_S, History()).releases) == released
 
 
-def test_what_the_policy_ignores_keeps_no_trainer_from_a_node() -> None:
-    """Its scheduler ignores it too: no node has to have it."""
-    policy = _FREE.model_copy(update={"ignored_resources": ("example.com/device",)})
-    net = job("net", low=1, requests={**shape(3), "example.com/device": 1000})
-    cluster = ClusterState.of(Snapshot(nodes=(node("n0", 5),), jobs=(net,)), policy)
-
-    assert [create.nodes for create in plan(cluster, policy, NOW_S, History()).creates] == [("n0",)]
-
-
 def test_room_that_is_coming_is_not_made_again() -> None:
     """A trainer that is leaving already is enough."""
     pods = [*trainers(_A, ["n0"]), trainer(_A, 5, "n0", deleting=True), service("s", 5)]
