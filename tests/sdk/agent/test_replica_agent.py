@@ -11,7 +11,10 @@ from tests.sdk.agent.test_agent import agent
 from tests.sdk.support.trainers import Job
 
 DIES_ONCE = """
-if e["RANK"] == "1" and not pathlib.Path("died").exists():
+if e["RANK"] == "0":
+    pathlib.Path("begun").touch()
+elif not pathlib.Path("died").exists():
+    until("begun")
     pathlib.Path("died").touch()
     {how}
 if e["TORCHELASTIC_RESTART_COUNT"] == "0":
