@@ -76,7 +76,7 @@ class StartedJobs:
         """Reason for the number of trainers -> jobs that have started and run fewer than their minimum.
 
         A job with running trainers that this process sees for the first time has started before. Pods of a
-        lost node stay Running for minutes, and do not run.
+        lost node stay Running for minutes, and do not run; the job that has them has started.
         """
         reachable = {node.name for node in cluster.nodes.values() if not node.is_lost(now_s)}
         started: dict[str, bool] = {}
@@ -88,10 +88,12 @@ class StartedJobs:
                 continue
             if not job.managed:
                 unmanaged.add(job.uid)
-            trainers = cluster.live_trainers(job).pods
-            running = sum(pod.phase is Phase.RUNNING and pod.node in reachable for pod in trainers)
+            trainers = cluster.live_trainers(job)
+            running = sum(
+                pod.phase is Phase.RUNNING and pod.node in reachable for pod in trainers.pods
+            )
             before = self._started.get(job.uid, running > 0)
-            started[job.uid] = before or running >= max(1, job.min_trainers)
+            started[job.uid] = before or trainers.running >= max(1, job.min_trainers)
             if started[job.uid] and running < job.min_trainers:
                 below[plan.reason] += 1
         self.unmanaged_total += len(unmanaged - self._unmanaged)

@@ -67,6 +67,18 @@ def test_trainers_on_a_lost_node_do_not_run() -> None:
     assert started.below_minimum([_plan(owner)], cluster, NOW_S) == {Reason.NO_ROOM: 1}
 
 
+def test_a_job_that_loses_a_node_while_it_starts_has_started() -> None:
+    """All its trainers run by their pods when the node is seen to be gone."""
+    owner, started = job("net", 2), StartedJobs()
+    cluster = cluster_state([node("n0")], [owner])
+    waiting = started.below_minimum([_plan(owner)], cluster, NOW_S)
+    for pod in trainers(owner, ["n0", "gone"]):
+        cluster.put_pod(pod)
+
+    assert waiting == {}
+    assert started.below_minimum([_plan(owner)], cluster, NOW_S) == {Reason.NO_ROOM: 1}
+
+
 def test_a_new_leader_takes_jobs_with_trainers_as_started() -> None:
     """Of those without any it cannot know."""
     one, none = job("one", 2), job("none", 2)
