@@ -23,6 +23,8 @@ _ALWAYS_SHORT = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
 """Reasons that the condition shows whatever the number of trainers."""
 NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
 """Reasons for which a job should have no trainers and therefore waits for none."""
+_HELD = "nodes are held until"
+"""In the sentence of a job for which the plan holds nodes (`policy.decisions`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def status(
 def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | None:
     """The condition for a job below its minimum, with the reason; None where it does not change.
 
-    Changed figures alone do not count: a condition is written when its status or its code changes.
+    Changed figures alone do not count: a condition is written when its status or its code changes, and
+    when nodes begin or cease to be held for the job.
     """
     old = next((c for c in job.status.conditions if c.type == WAITING), None)
     waited = old is not None and old.status == "True"
@@ -92,7 +95,7 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
         return None
     code, text = str(job_plan.reason), job_plan.detail_for_owner or str(job_plan.reason)
     if _is_short(job, job_plan):
-        if old is not None and waited and old.reason == code:
+        if old is not None and waited and _says_the_same(old, code, text):
             return None
         since_s = old.time_s if old is not None and waited else now_s
         return JobCondition(WAITING, "True", code, text, since_s)
@@ -101,6 +104,11 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
     if job_plan.reason not in NO_TRAINERS_WANTED:
         code, text = "Started", "it has its minimum"
     return JobCondition(WAITING, "False", code, text, now_s)
+
+
+def _says_the_same(old: JobCondition, code: str, text: str) -> bool:
+    """Whether a condition differs at most in figures."""
+    return old.reason == code and (_HELD in old.message) == (_HELD in text)
 
 
 def _is_short(job: Job, job_plan: JobPlan) -> bool:

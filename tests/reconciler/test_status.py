@@ -3,6 +3,9 @@ from dataclasses import replace
 import pytest
 
 from kube import decode
+from policy.decisions import Figure
+from policy.plan import JobPlan
+from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting
 from reconciler import status
 from reconciler.master_reports import MasterReport, ReportedState
@@ -373,3 +376,21 @@ def test_a_patch_takes_the_start_away_and_never_the_end() -> None:
 
     assert body["startTime"] is None
     assert "completionTime" not in body
+
+
+def test_a_wait_is_told_again_when_nodes_begin_to_be_held() -> None:
+    """Other figures alone are no news; since when the job waits stays."""
+
+    def waiting(conditions: tuple[JobCondition, ...], now_s: float, **figures: str) -> JobCondition:
+        owner = replace(JOB, status=JobStatus(conditions=conditions))
+        needs: dict[str, Figure] = {"missing": 2, "needs": "5 cpu", **figures}
+        job_plan = JobPlan(JOB.key, 0, 0, Reason.WAITING_FOR_ROOM, needs, 0.0)
+        return status.waiting(owner, job_plan, now_s) or conditions[0]
+
+    told = waiting((), NOW_S, held_from="12:00:00")
+    held = waiting((told,), NOW_S + 2, until="12:09:00")
+
+    assert waiting((told,), NOW_S + 1, held_from="12:00:09") is told
+    assert held.message.endswith("nodes are held until 12:09:00")
+    assert held.time_s == NOW_S
+    assert waiting((held,), NOW_S + 3, until="12:10:00") is held
