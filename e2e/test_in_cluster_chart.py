@@ -139,7 +139,7 @@ def test_the_page_is_served_from_its_pod(
             answer = pool.request("GET", url, headers=headers, timeout=10.0)
         return answer.status, answer.json()
 
-    path = f"/api/v1/jobs/{NAMESPACE}/digits"
+    path = f"/api/v1/jobs/{NAMESPACE}/first"
     until("a tenant sees the job", lambda: get(path, tenant)[0], lambda code: code == 200, WAIT_S)
     (status, job), (hidden, _), (unknown, _) = (
         get(path, token) for token in (tenant, stranger, "none")
@@ -156,7 +156,7 @@ def test_the_page_is_served_from_its_pod(
     opened = {port["port"] for rule in loads(policy)["spec"]["egress"] for port in rule["ports"]}
 
     assert (status, hidden, unknown) == (200, 404, 401)
-    assert job["memberCount"] == len(ml.trainers("digits"))
+    assert job["memberCount"] == len(ml.trainers("first"))
     assert {right.asked.verb for right in of_page} <= {"list", "watch"}
     assert {str(right) for right in rights.refused(of_page)} == set()
     assert set(map(int, called.split())) <= opened
