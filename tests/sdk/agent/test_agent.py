@@ -123,6 +123,9 @@ snapshots = edl.Snapshots()
 newest = snapshots.newest()
 begun = -1 if newest is None else int(newest.state()["step"][0])
 os.write(1, f"begins {begun} as {me} in {e['EDL_SNAPSHOTS']} of process {os.getpid()}\\n".encode())
+pathlib.Path(f"begun-{e['MASTER_PORT']}-{e['RANK']}").touch()
+for rank in range(int(e["WORLD_SIZE"])):  # as a first step does: nobody saves before all have loaded
+    until(f"begun-{e['MASTER_PORT']}-{rank}")
 for step in range(begun + 1, 1000):
     state = {"step": numpy.array([step])}
     while not snapshots.save(step, state) and e["RANK"] == "0":
@@ -130,7 +133,7 @@ for step in range(begun + 1, 1000):
     if step == 5:
         os.write(1, b"saved\\n")
         until("on")
-    if step == 10:
+    if step == max(10, begun + 1):
         os.write(1, f"rank {e['RANK']} at ten\\n".encode())
         until("go")
         sys.exit(0)
