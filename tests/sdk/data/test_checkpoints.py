@@ -10,6 +10,7 @@ import edl
 import numpy as np
 import pytest
 from edl import CheckpointError
+from edl.data import checkpoints
 
 from tests.sdk.conftest import Join
 from tests.sdk.support.master_server import Server, before_away
@@ -207,6 +208,26 @@ def test_a_master_that_is_away_ends_no_training(
 
     assert edl.latest_checkpoint(tmp_path) == checkpoint
     assert "could not report the checkpoint" in caplog.text
+
+
+def test_a_slow_reader_finds_what_was_saved_meanwhile(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that it had listed are deleted before it reads the first of them."""
+    member = join()
+    _save(tmp_path, member)
+    read, steps = checkpoints.read_checkpoint, iter((7, 8))
+
+    def read_late(path: Path) -> edl.Checkpoint:
+        for step in steps:
+            _save(tmp_path, member, step=step, keep=1)
+        return read(path)
+
+    monkeypatch.setattr(checkpoints, "read_checkpoint", read_late)
+    newest = edl.latest_checkpoint(tmp_path)
+
+    assert newest is not None
+    assert newest.step == 8
 
 
 def test_a_reader_never_sees_half_a_checkpoint(join: Join, tmp_path: Path) -> None:

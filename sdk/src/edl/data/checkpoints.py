@@ -141,13 +141,21 @@ def save_checkpoint(
 def latest_checkpoint(directory: PathLike) -> Checkpoint | None:
     """The newest complete checkpoint; damaged ones are skipped and logged.
 
+    A trainer may delete all that were there at first while a slow reader looks at them: those that
+    it has saved meanwhile are looked at then.
+
     Returns:
         None where there is none, or no directory yet.
     """
-    for _, path in sorted(_versions(Path(directory)), reverse=True):
-        checkpoint = _read_or_skip(path)
-        if checkpoint is not None:
-            return checkpoint
+    seen = -1
+    while versions := sorted(_versions(Path(directory)), reverse=True):
+        if versions[0][0] <= seen:
+            break
+        seen = versions[0][0]
+        for _, path in versions:
+            checkpoint = _read_or_skip(path)
+            if checkpoint is not None:
+                return checkpoint
     return None
 
 
