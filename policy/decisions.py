@@ -18,6 +18,8 @@ Figure = int | float | str | Resources
 """A count, a share, a name, or amounts in the units of `policy.quantity`."""
 Figures = Mapping[str, Figure]
 NONE: Figures = {}
+NODES_HELD = "nodes are held until"
+"""In the sentence of a job for which the plan holds nodes: a condition is written anew for it."""
 
 SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.AT_MAX: ("it has all of its {max} trainers",),
@@ -37,7 +39,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.SIZE_NOT_ALLOWED: ("{live} live, and {size} is the next allowed number below",),
     Reason.GROWING: ("{waiting} trainers of all jobs are being scheduled, enough for now",),
     Reason.WAITING_FOR_ROOM: (
-        "no room for {missing} guaranteed trainers ({needs} each); nodes are held until {until}",
+        "no room for {missing} guaranteed trainers ({needs} each); " + NODES_HELD + " {until}",
         "no room for {missing} guaranteed trainers ({needs} each); nodes are held from {held_from} on",
         "no room for {servers} parameter servers ({needs} each)",
         "no room for {missing} guaranteed trainers ({needs} each)",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from policy.decisions import NODES_HELD
 from policy.plan import JobPlan
 from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting
@@ -23,8 +24,6 @@ _ALWAYS_SHORT = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
 """Reasons that the condition shows whatever the number of trainers."""
 NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
 """Reasons for which a job should have no trainers and therefore waits for none."""
-_HELD = "nodes are held until"
-"""In the sentence of a job for which the plan holds nodes (`policy.decisions`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
 
 def _says_the_same(old: JobCondition, code: str, text: str) -> bool:
     """Whether a condition differs at most in figures."""
-    return old.reason == code and (_HELD in old.message) == (_HELD in text)
+    return old.reason == code and (NODES_HELD in old.message) == (NODES_HELD in text)
 
 
 def _is_short(job: Job, job_plan: JobPlan) -> bool:

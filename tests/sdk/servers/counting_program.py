@@ -7,7 +7,7 @@ Arguments: the file for its lines, then options of `edl.servers.train` as JSON, 
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,20 @@ class Counting:
         counts = np.zeros(self._records, np.float32)
         np.add.at(counts, records, np.float32(-1))
         return Gradients({"counts": counts}, {}, {"loss": 1.0})
+
+
+class Acting(Counting):
+    """Performs actions before given batches."""
+
+    def __init__(self, records: int, acts: dict[int, Callable[[], object]]) -> None:
+        super().__init__(records)
+        self._acts, self._batches = acts, 0
+
+    def gradients(self, records: Any, lookup: Lookup) -> Gradients:
+        """One for each record."""
+        self._batches += 1
+        self._acts.pop(self._batches, lambda: None)()
+        return super().gradients(records, lookup)
 
 
 def main(path: str, text: str) -> None:

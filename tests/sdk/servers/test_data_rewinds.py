@@ -15,23 +15,9 @@ from edl.master.client import Client
 from tests.master.serving import TOKEN, Served
 from tests.pserver import serving
 from tests.pserver.serving import RunningServers
-from tests.sdk.servers.counting_program import Counting
+from tests.sdk.servers.counting_program import Acting
 
 RECORDS = 60
-
-
-class _Acting(Counting):
-    """Performs actions before given batches."""
-
-    def __init__(self, acts: dict[int, Callable[[], object]]) -> None:
-        super().__init__(RECORDS)
-        self._acts, self._batches = acts, 0
-
-    def gradients(self, records: Any, lookup: Any) -> Any:
-        """One for each record."""
-        self._batches += 1
-        self._acts.pop(self._batches, lambda: None)()
-        return super().gradients(records, lookup)
 
 
 class _Job:
@@ -64,7 +50,9 @@ class _Job:
         data = edl.from_arrays("points", np.arange(RECORDS))
         options: dict[str, Any] = {"batch_size": 3, "task_records": 12, "checkpoint_steps": 5}
         try:
-            servers.train(_Acting(acts), data, member=member, checkpoint_seconds=0.0, **options)
+            servers.train(
+                Acting(RECORDS, acts), data, member=member, checkpoint_seconds=0.0, **options
+            )
         finally:
             member.leave()
 

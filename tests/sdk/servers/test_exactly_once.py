@@ -14,7 +14,7 @@ from edl import servers
 from tests.master.serving import TOKEN, Served
 from tests.pserver import serving
 from tests.pserver.serving import RunningServers
-from tests.sdk.servers.counting_program import Counting
+from tests.sdk.servers.counting_program import Acting
 from tests.sdk.sync.fleets import Fleet, Member
 
 Json = dict[str, Any]
@@ -175,20 +175,6 @@ def test_after_a_storm_of_changes_servers_and_books_differ_by_batches_in_hand(
 # -- in one process ------------------------------------------------------------------------------
 
 
-class Acting(Counting):
-    """Performs actions before given batches."""
-
-    def __init__(self, acts: dict[int, Callable[[], object]]) -> None:
-        super().__init__(RECORDS)
-        self._acts, self._batches = acts, 0
-
-    def gradients(self, records: Any, lookup: Any) -> Any:
-        """One for each record."""
-        self._batches += 1
-        self._acts.pop(self._batches, lambda: None)()
-        return super().gradients(records, lookup)
-
-
 def test_each_record_is_in_the_model_of_one_server_once_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +201,7 @@ def test_each_record_is_in_the_model_of_one_server_once_an_epoch(
         }
         data = edl.from_arrays("points", np.arange(RECORDS))
         try:
-            return servers.train(Acting(acts), data, member=member, **options)
+            return servers.train(Acting(RECORDS, acts), data, member=member, **options)
         finally:
             member.leave()
 

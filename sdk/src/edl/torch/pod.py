@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -90,8 +90,7 @@ class Pod:
         Raises:
             RoundOver: One could not: the round cannot continue.
         """
-        if not self.agree(ok=ok):
-            raise RoundOver("a process of this pod has lost its connection to other pods")
+        require_ok(self.gather({"ok": ok}))
 
     def _together(self, call: Callable[[], T]) -> T:
         try:
@@ -101,3 +100,13 @@ class Pod:
                 "another process of this pod has ended: this one ends, too, so that edl agent --replica "
                 "starts all of them again"
             ) from error
+
+
+def require_ok(reports: Iterable[protocol.Json]) -> None:
+    """Checks the reports of all processes of a pod on an exchange with the other pods.
+
+    Raises:
+        RoundOver: One of them failed: the round cannot continue.
+    """
+    if not all(report["ok"] for report in reports):
+        raise RoundOver("a process of this pod has lost its connection to other pods")

@@ -20,7 +20,7 @@ from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
 from edl.torch.dcp_files import PodFiles
 from edl.torch.link import GroupLink
-from edl.torch.pod import Pod
+from edl.torch.pod import Pod, require_ok
 from edl.torch.pod_step import PodStep, process_share
 from edl.torch.replica import TorchReplica
 from edl.torch.torch_round import MemberBatches, MemberReader, TorchRound
@@ -160,8 +160,7 @@ class PodRound(TorchRound):
         self._all_finite = all(report["finite"] for report in reports)
         if error is not None:
             raise error
-        if not all(report["ok"] for report in reports):
-            raise RoundOver("a process of this pod has lost its connection to other pods")
+        require_ok(reports)
 
     def _is_finite(self) -> bool:
         return self._all_finite
