@@ -1,7 +1,6 @@
 """`python -m bench`: the benchmarks, their report and their table."""
 
 import gc
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from rich.table import Table
 from bench.benchmark import Result, Setting
 from bench.catalogue import BENCHMARKS
 from e2e.measure import report
-from e2e.measure.criteria import Criterion
+from e2e.measure.commands import add_output, verdict
 from e2e.measure.processes import commit, machine
 from runtime.command_line import Parser
 from runtime.signals import INTERRUPTED
@@ -77,13 +76,7 @@ def _parser() -> Parser:
         action="store_true",
         help="50 and 200 nodes, few repetitions, no criteria: checks that the benchmarks work",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("build/bench"),
-        metavar="DIR",
-        help="where the report goes (default: build/bench)",
-    )
+    add_output(parser, "build/bench", "the report goes")
     return parser
 
 
@@ -128,7 +121,7 @@ def _report(output: Path, results: dict[str, Result], console: Console, *, quick
             console.print(_growth_table(name, result, sizes))
     console.print(report.criterion_table(criteria, f"criteria, at {sizes[-1]} nodes"))
     console.print(f"report {output / 'report.json'}", soft_wrap=True)
-    return _verdict(criteria, console)
+    return verdict(criteria, console)
 
 
 def _growth_table(name: str, result: Result, sizes: Sequence[int]) -> Table:
@@ -141,13 +134,6 @@ def _growth_table(name: str, result: Result, sizes: Sequence[int]) -> Table:
             figure, *(f"{value:,.3g}" if value < 1 else f"{value:,.1f}" for value in values)
         )
     return table
-
-
-def _verdict(criteria: Sequence[Criterion], console: Console) -> int:
-    missed = [criterion.name for criterion in criteria if not criterion.holds]
-    if missed:
-        console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
-    return 1 if missed and os.environ.get("STRICT") == "1" else 0
 
 
 if __name__ == "__main__":

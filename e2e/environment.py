@@ -220,11 +220,21 @@ def create_nodes(environment: Environment, nodes: Sequence[workload.Manifest] = 
         environment: The cluster.
         nodes: The nodes; `NODE_COUNT` of 18 CPU by default.
     """
-    nodes = nodes or [node(f"node-{number:03}") for number in range(NODE_COUNT)]
+    nodes = nodes or played_nodes()
+    send_nodes(environment, nodes)
+    until("nodes ready", lambda: count_ready(environment.api), lambda n: n == len(nodes), _START_S)
+
+
+def played_nodes() -> list[workload.Manifest]:
+    """`NODE_COUNT` nodes of 18 CPU."""
+    return [node(f"node-{number:03}") for number in range(NODE_COUNT)]
+
+
+def send_nodes(environment: Environment, nodes: Sequence[workload.Manifest]) -> None:
+    """Creates nodes and the class of services; does not wait until nodes are ready."""
     environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
     for manifest in nodes:
         environment.send(request.create(NODES, None, manifest))
-    until("nodes ready", lambda: count_ready(environment.api), lambda n: n == len(nodes), _START_S)
 
 
 def wait_registered(

@@ -56,6 +56,13 @@ SLEEP = (
 )
 """A program that runs until it is stopped."""
 SCHEDULER_IMAGE = "edl.local/kube-scheduler:1"
+RELEASE = ("edl", str(CHART), "--namespace", SYSTEM_NAMESPACE)
+"""The words of `helm install` that name what is installed, and where."""
+SINGLE_NODE = (
+    *("--values", str(CHART / "values-single-node.yaml")),
+    *("--set", f"image.repository={REPOSITORY}", "--set-string", f"image.tag={TAG}"),
+)
+"""The words that give the values of a single node, and the image of this tree."""
 IMAGES = {server_image.NAME: f"{REPOSITORY}:{TAG}"}
 """Name in `deploy/base` -> image here."""
 _DNS_IMAGE = "edl.local/coredns:1"

@@ -17,15 +17,20 @@ from e2e.control_plane import ControlPlaneError
 from e2e.demo.run import play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
-from e2e.environment import Environment, IsolatedNamespace, isolated_namespace
+from e2e.environment import (
+    Environment,
+    IsolatedNamespace,
+    isolated_namespace,
+    played_nodes,
+    send_nodes,
+)
 from e2e.faults import fill
 from e2e.in_cluster import (
-    CHART,
     COMPONENTS,
     FIRST_JOB_S,
     NAMESPACE,
-    REPOSITORY,
-    TAG,
+    RELEASE,
+    SINGLE_NODE,
     WAIT_S,
     BareCluster,
     bare_cluster,
@@ -34,21 +39,23 @@ from e2e.in_cluster import (
     installed,
 )
 from e2e.measure import report
+from e2e.measure.commands import add_output, verdict
 from e2e.measure.criteria import Criterion, in_cluster_comparison
 from e2e.measure.processes import commit, machine
-from e2e.rollout import TWO_JOBS, Update, burst, bursts_during, create_played_nodes
+from e2e.rollout import TWO_JOBS, Update, burst, bursts_during
 from e2e.scheduling import SchedulingMode
 from e2e.server_starts import READY_S, Start, restarted
 from e2e.waiting import until
 from e2e.workload import FULL, QUICK, Scenario
 from kube.errors import KubeError
-from policy.names import SYSTEM_NAMESPACE
 from runtime import clock
 from runtime.command_line import Parser
 from runtime.signals import INTERRUPTED
 
 SLOWER = 1.5
 """How much longer a burst may take while all servers are replaced."""
+_FAILURES = (AssertionError, ClusterError, ControlPlaneError, ScriptError, KubeError, OSError)
+"""Each is one line for people."""
 _STARTS = 3
 _UPDATES = 3
 _ROOT = Path(__file__).parents[1]
@@ -74,9 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started is stopped")
         return INTERRUPTED
-    except (
-        *(AssertionError, ClusterError, ControlPlaneError, ScriptError, KubeError, OSError),
-    ) as error:
+    except _FAILURES as error:
         text = f"installation: {error}"
         Console(stderr=True).print(text, style="red", highlight=False, markup=False)
         return 1
@@ -92,13 +97,7 @@ def _parser() -> Parser:
         "--only", action="append", choices=[*_PARTS], help="a part, may be repeated (default: all)"
     )
     parser.add_argument("--quick", action="store_true", help="the demo in its small version")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("build/installation"),
-        metavar="DIR",
-        help="where report and logs go (default: build/installation)",
-    )
+    add_output(parser, "build/installation", "report and logs go")
     return parser
 
 
@@ -120,8 +119,7 @@ def _report(arguments: argparse.Namespace, console: Console) -> int:
             report.write(output / "report.json", document | {"load_before": loads})
     console.print(report.criterion_table(criteria, "installation"))
     console.print(f"report {output / 'report.json'}")
-    is_missed = any(not criterion.holds for criterion in criteria)
-    return 1 if is_missed and os.environ.get("STRICT") == "1" else 0
+    return verdict(criteria, console)
 
 
 def _cluster(directory: Path, _: Scenario, __: Console) -> Iterator[Criterion]:
@@ -147,10 +145,8 @@ def _cluster(directory: Path, _: Scenario, __: Console) -> Iterator[Criterion]:
 
 def _helm(bare: BareCluster) -> None:
     """`helm install` as docs/install.md says, with the values of a single node."""
-    image = ("--set", f"image.repository={REPOSITORY}", "--set-string", f"image.tag={TAG}")
-    values = ("--values", str(CHART / "values-single-node.yaml"), *image)
-    release = ("edl", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--create-namespace")
-    bare.helm("install", *release, *values, "--wait", "--timeout=150s")
+    words = ("--create-namespace", *SINGLE_NODE, "--wait", "--timeout=150s")
+    bare.helm("install", *RELEASE, *words)
 
 
 def _first_job(bare: BareCluster, environment: Environment, install: Callable[[], None]) -> float:
@@ -188,7 +184,7 @@ def _update(directory: Path, _: Scenario, console: Console) -> Iterator[Criterio
         edl_beside_played_nodes(directory, real_nodes=2) as bare,
         installed(bare) as environment,
     ):
-        create_played_nodes(environment)
+        send_nodes(environment, played_nodes())
         with isolated_namespace(environment, "update") as namespace:
             fill(namespace, *TWO_JOBS.jobs)
             burst(namespace)  # the first one fills caches

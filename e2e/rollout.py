@@ -8,14 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from e2e import workload
-from e2e.cluster.nodes import node
-from e2e.environment import NODE_COUNT, SLOTS, Environment, IsolatedNamespace
+from e2e.environment import SLOTS, IsolatedNamespace
 from e2e.faults import live_ids
 from e2e.in_cluster import SLEEP, elastic_job, is_refused
 from e2e.waiting import until
 from kube import request
-from kube.request import JOBS, NODES
+from kube.request import JOBS
 
 SERVICES = 40
 IN_TIME_S = 60.0
@@ -52,13 +50,6 @@ class Update:
 
 
 TWO_JOBS = Load()
-
-
-def create_played_nodes(environment: Environment) -> None:
-    """Creates nodes for the load, beside the real ones of EDL, and the class of services."""
-    environment.send(request.create(request.PRIORITYCLASSES, None, workload.service_class()))
-    for number in range(NODE_COUNT):
-        environment.send(request.create(NODES, None, node(f"node-{number:03}")))
 
 
 def burst(

@@ -11,11 +11,10 @@ from orjson import loads
 from e2e import page, rights
 from e2e.environment import Environment, IsolatedNamespace
 from e2e.in_cluster import (
-    CHART,
     FIRST_JOB_S,
     NAMESPACE,
-    REPOSITORY,
-    TAG,
+    RELEASE,
+    SINGLE_NODE,
     WAIT_S,
     BareCluster,
     Printer,
@@ -32,8 +31,6 @@ from runtime import certs, clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.timeout(900)]  # the first run builds
 
-_RELEASE = ("edl", str(CHART), "--namespace", SYSTEM_NAMESPACE)
-_IMAGE = ("--set", f"image.repository={REPOSITORY}", "--set-string", f"image.tag={TAG}")
 _PAGE_HOST = "edl-page.edl-system.svc"
 _REMOTE_PORTS = (
     "rows = [line.split() for path in ('tcp', 'tcp6') for line in open('/proc/net/' + path)]\n"
@@ -43,7 +40,7 @@ _REMOTE_PORTS = (
     "print(*sorted(int(port, 16) for port in called))\n"
 )
 """Prints the ports that the processes of a pod are connected to, without those of its own callers."""
-_SMALL = ("--values", str(CHART / "values-single-node.yaml"), *_IMAGE, "--wait", "--timeout=120s")
+_SMALL = (*SINGLE_NODE, "--wait", "--timeout=120s")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +68,7 @@ def test_wrong_values_install_nothing(bare: BareCluster) -> None:
     """The schema's refusal names the value; not even the namespace is made."""
     words = ("--create-namespace", "--set", "webhook.replicas=0")
     with pytest.raises(AssertionError, match="/webhook/replicas"):
-        bare.helm("install", *_RELEASE, *words)
+        bare.helm("install", *RELEASE, *words)
 
     assert SYSTEM_NAMESPACE not in bare.kubectl("get", "namespaces", "-o", "name")
 
@@ -82,7 +79,7 @@ def test_two_commands_lead_to_a_running_job(
     """`helm install --wait` and the Job."""
     machine_is_busy = is_busy()
     begun_s = clock.monotonic_s()
-    bare.helm("install", *_RELEASE, "--create-namespace", *_SMALL)
+    bare.helm("install", *RELEASE, "--create-namespace", *_SMALL)
     installed_s = clock.monotonic_s() - begun_s
     bare.apply(first_job())
     until("the job runs", lambda: ml.running("first"), lambda count: count >= 2, WAIT_S)
@@ -96,7 +93,7 @@ def test_a_second_release_is_refused(bare: BareCluster) -> None:
     """Before any of its objects is there; the line says what is."""
     before = bare.kubectl("get", "deployments", "-A", "-o", "name")
     with pytest.raises(AssertionError, match=r"another EDL is installed \(by the release edl\)"):
-        bare.helm("install", "second", *_RELEASE[1:], *_SMALL)
+        bare.helm("install", "second", *RELEASE[1:], *_SMALL)
 
     assert bare.kubectl("get", "deployments", "-A", "-o", "name") == before
 
@@ -106,7 +103,7 @@ def test_an_upgrade_changes_what_was_named(
 ) -> None:
     """A policy of other values is in force at once, and no trainer notices."""
     trainers = {pod.name for pod in ml.trainers("first")}
-    bare.helm("upgrade", *_RELEASE, *_SMALL, "--set", "policy.tiers.graceSeconds=7")
+    bare.helm("upgrade", *RELEASE, *_SMALL, "--set", "policy.tiers.graceSeconds=7")
     policy = environment.send(request.get(CONFIGMAPS, SYSTEM_NAMESPACE, POLICY_CONFIGMAP))
     webhook = environment.send(request.get(DEPLOYMENTS, SYSTEM_NAMESPACE, "edl-webhook"))
 
@@ -126,7 +123,7 @@ def test_the_page_is_served_from_its_pod(
     begun_s = clock.monotonic_s()
     ca = _page_certificate(bare)
     words = ("--set", "page.enabled=true", "--set", "page.tlsSecret=edl-page-tls")
-    bare.helm("upgrade", *_RELEASE, *_SMALL, *words)
+    bare.helm("upgrade", *RELEASE, *_SMALL, *words)
     report(f"the page is ready {clock.monotonic_s() - begun_s:.1f} s after it was switched on")
     service = environment.send(request.get(SERVICES, SYSTEM_NAMESPACE, "edl-page"))
     tenant = page.token(environment, NAMESPACE, "page-tenant", "view", everywhere=False)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.environment import Environment, isolated_namespace
+from e2e.environment import Environment, isolated_namespace, played_nodes, send_nodes
 from e2e.faults import fill
 from e2e.in_cluster import COMPONENTS, BareCluster, edl_beside_played_nodes, installed, is_busy
 from e2e.real_nodes import skip_unless_able
-from e2e.rollout import SERVICES, TWO_JOBS, burst, bursts_during, create_played_nodes
+from e2e.rollout import SERVICES, TWO_JOBS, burst, bursts_during
 from e2e.waiting import until
 from kube import request
 from kube.request import LEASES, PODS
@@ -39,7 +39,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareCluster]:
 def environment(bare: BareCluster) -> Iterator[Environment]:
     """Played nodes for the load."""
     with installed(bare) as prepared:
-        create_played_nodes(prepared)
+        send_nodes(prepared, played_nodes())
         yield prepared
 
 

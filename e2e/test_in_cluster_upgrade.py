@@ -15,7 +15,14 @@ import yaml
 
 from e2e import releases
 from e2e.control_plane import Release
-from e2e.environment import SLOTS, Environment, IsolatedNamespace, isolated_namespace
+from e2e.environment import (
+    SLOTS,
+    Environment,
+    IsolatedNamespace,
+    isolated_namespace,
+    played_nodes,
+    send_nodes,
+)
 from e2e.in_cluster import (
     COMPONENTS,
     IMAGES,
@@ -27,7 +34,7 @@ from e2e.in_cluster import (
     nodes_for_servers,
 )
 from e2e.real_nodes import skip_unless_able
-from e2e.rollout import TWO_JOBS, Load, bursts_during, create_played_nodes, wait_full
+from e2e.rollout import TWO_JOBS, Load, bursts_during, wait_full
 from e2e.scheduling import BASE
 from e2e.waiting import until_true
 from kube import request
@@ -88,7 +95,7 @@ def _install(bare: BareCluster, release: Release) -> None:
 def environment(bare: BareCluster) -> Iterator[Environment]:
     """Played nodes for the load."""
     with installed(bare) as prepared:
-        create_played_nodes(prepared)
+        send_nodes(prepared, played_nodes())
         yield prepared
 
 

@@ -18,6 +18,7 @@ from e2e.demo.run import EDL_IN_CLUSTER, EDL_OVERCOMMIT, PLAIN, Run, play
 from e2e.demo.script import ScriptError
 from e2e.demo.view import view
 from e2e.measure import report
+from e2e.measure.commands import add_output, verdict
 from e2e.measure.criteria import (
     Criterion,
     comparison,
@@ -107,13 +108,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--quick", action="store_true", help="12 nodes, 2 jobs and one burst: under a minute"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("build/demo"),
-        metavar="DIR",
-        help="where report, picture and logs go (default: build/demo)",
-    )
+    add_output(parser, "build/demo", "report, picture and logs go")
     return parser
 
 
@@ -205,10 +200,7 @@ def _report(
         console.print(report.kill_table(run.figures))
     console.print(report.criterion_table(results, f"criteria: {runs[0].name}"))
     console.print(f"picture {output / 'demo.png'}, report {output / 'report.json'}")
-    missed = [criterion.name for criterion in results if not criterion.holds]
-    if missed:
-        console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
-    return 1 if missed and os.environ.get("STRICT") == "1" else 0
+    return verdict(results, console)
 
 
 def _criteria(

@@ -19,6 +19,7 @@ from e2e.experiments import collisions, forecast_run, forecasts, picture, tables
 from e2e.experiments.forecast_run import ForecastError
 from e2e.experiments.run import REAL, Experiment, in_virtual_time, of_real
 from e2e.measure import report
+from e2e.measure.commands import add_output, verdict
 from e2e.measure.processes import commit, machine
 from e2e.scheduling import SchedulingMode
 from e2e.workload import FIRST, FIRST_QUICK, Scenario
@@ -100,13 +101,7 @@ def _parser() -> Parser:
         help="pace plans as policies of users do: a minute a case",
     )
     for command in (first, two, policies):
-        command.add_argument(
-            "--output",
-            type=Path,
-            default=Path("build/experiments"),
-            metavar="DIR",
-            help="where report, picture and logs go (default: build/experiments)",
-        )
+        add_output(command, "build/experiments", "report, picture and logs go")
     return parser
 
 
@@ -197,10 +192,7 @@ def _first(arguments: argparse.Namespace, console: Console) -> int:
         console.print(report.kill_table(run.figures))
     console.print(report.criterion_table(criteria, "criteria"))
     console.print(f"picture {path}, report {output / 'report.json'}")
-    missed = [criterion.name for criterion in criteria if not criterion.holds]
-    if missed:
-        console.print(f"missed: {', '.join(missed)}", style="yellow", highlight=False)
-    return 1 if missed and os.environ.get("STRICT") == "1" else 0
+    return verdict(criteria, console)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from e2e.cluster import build
 from e2e.cluster.errors import ClusterError
 from e2e.control_plane import ControlPlaneError
 from e2e.measure import report
+from e2e.measure.commands import add_output
 from e2e.measure.processes import commit, machine
 from e2e.scale import tables
 from e2e.scale.figures import ScaleFigures
@@ -58,13 +59,7 @@ def _parser() -> Parser:
         choices=[variant.name.lower() for variant in Variant],
         help="a variant to play, may be repeated (default: all)",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("build/scale"),
-        metavar="DIR",
-        help="where report and logs go (default: build/scale)",
-    )
+    add_output(parser, "build/scale", "report and logs go")
     return parser
 
 
