@@ -101,4 +101,4 @@ def lost_with_process(join: Join, trainer: Trainer) -> dict[str, int]:
     """Trained records of a replaced process, without tasks that the next one holds or reports."""
     reported = {lease.task: lease.attempt for lease in join.held}
     reported |= {done.task: done.attempt for done in join.done}
-    return {t: n for t, n in join.trained.items() if trainer.leases.get(t, -1) != reported.get(t)}
+    return {t: n for t, n in join.trained.items() if trainer.leases.get(t) != reported.get(t)}

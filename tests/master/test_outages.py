@@ -71,6 +71,18 @@ def test_a_job_without_trainers_is_no_outage() -> None:
     assert work(ledger, "e", 1)["tasks"]
 
 
+def test_an_outage_lasts_to_its_newest_failure_however_often_it_is_looked_at() -> None:
+    """Two failures a second apart are an outage of a second, whatever comes later."""
+    ledger, pauses = _failing_job(), RetryPauses()
+    assert pauses.outage(ledger, OUTAGE_S, 0.0) is None
+    lease = work(ledger, "a", 1)["tasks"][0]
+    work(ledger, "a", failed=[{**ref(lease), "error": STALE, "transient": True}])
+
+    looks = [pauses.outage(ledger, OUTAGE_S, float(now_s)) for now_s in range(1, 900)]
+
+    assert looks == [None] * 899
+
+
 def test_an_outage_begins_anew_after_a_long_quiet() -> None:
     """A failure an hour after the others is not the end of an outage of an hour."""
     ledger, pauses = _failing_job(), RetryPauses()

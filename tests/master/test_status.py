@@ -2,9 +2,9 @@
 
 from master.commands import Fail, Join, TakeOver
 from master.liveness import Liveness
-from master.status import LEADER_COST_S, ServiceCounters, outcome, report
+from master.status import LEADER_COST_S, ServiceCounters, outcome, position, report
 from master.types import Json
-from tests.master.ledger_calls import done, opened, who, work
+from tests.master.ledger_calls import done, opened, position_of, who, work
 
 _ALONE: Json = {"round": 0, "formed": False, "members": []}
 
@@ -78,3 +78,19 @@ def test_what_cannot_be_written_is_in_the_status_until_it_is() -> None:
     assert shown["counts"]["failed_snapshots"] == 3
     counters.note_write("no snapshot")
     assert report(ledger, Liveness(5.0), counters, _ALONE, 0.0)["storage_errors"] == []
+
+
+def test_a_position_names_the_tasks_that_it_has() -> None:
+    """Of those that the caller asks about, the ones that are done: it need not list them itself."""
+    ledger = opened("a")
+    first, second = work(ledger, "a", 2)["tasks"]
+    done(ledger, "a", [first])
+
+    answer = position(ledger, "train", [second["task"], first["task"], "train/0/99"])
+
+    assert answer == {
+        "position": position_of(ledger),
+        "settled": [first["task"]],
+        "generation": 0,
+        "base": 0,
+    }

@@ -11,8 +11,9 @@ from policy.anonymous import anonymous
 from policy.cluster_state import ClusterState
 from policy.document import parse
 from policy.failure_rules import FailureAction, FailureRule
+from policy.first_seen import OwnTimes
 from policy.model import Policy
-from policy.plan import Plan
+from policy.plan import Head, History, Line, Plan
 from policy.plan_input import PlanInput
 from policy.snapshot import (
     Constraints,
@@ -152,6 +153,22 @@ def test_patterns_become_what_they_match() -> None:
     assert [n.name for n in vacated] == ["node-1"]
     assert "9" in vacated[0].labels.values()
     assert snapshot.jobs[0].constraints.terms[0][2].values == ("7",)
+
+
+def test_what_is_remembered_is_about_the_same_objects() -> None:
+    """The own times of pods, and the job at the head of the line, by their aliases."""
+    line = Line(head=Head(_JOB.key, _JOB.uid, NOW_S))
+    taken = replace(_secret(), history=History(line=line))
+    times = {pod.uid: OwnTimes(created_s) for created_s, pod in enumerate(taken.snapshot.pods, 7)}
+
+    without_names = anonymous(replace(taken, own_times=times))
+
+    (owner,), pods = without_names.snapshot.jobs, without_names.snapshot.pods
+    assert without_names.history.line.head == Head(owner.key, owner.uid, NOW_S)
+    assert without_names.own_times is not None
+    assert {uid: times.created_s for uid, times in without_names.own_times.items()} == {
+        pod.uid: created_s for created_s, pod in enumerate(pods, 7)
+    }
 
 
 @pytest.mark.parametrize("record", [Job, Pod, Node, ServerSpec])

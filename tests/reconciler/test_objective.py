@@ -109,7 +109,9 @@ def test_a_service_that_takes_too_long_has_a_record_with_its_stages() -> None:
     assert 'edl_reconciler_reclaim_objective_services_total{result="missed"} 1.0' in lines
     (left,) = [line for line in lines if line.startswith("edl_reconciler_reclaim_objective_budget")]
     assert float(left.split()[1]) == pytest.approx(-9.0)
-    assert [e.record.code for e in entries if e.record and e.is_current] == ["Objective"]
+    assert [(e.namespace, e.record.code) for e in entries if e.record and e.is_current] == [
+        (CLUSTER, "Objective")
+    ]
 
 
 def test_without_an_objective_nothing_is_measured_against_one() -> None:

@@ -87,6 +87,22 @@ def test_nothing_is_written_before_the_stored_log_was_read(desk: Desk) -> None:
     assert desk.codes("ml") == ["Early"]
 
 
+def test_segments_of_a_later_leader_come_after_those_of_an_earlier_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second later: none is written over, and they are read in order."""
+    monkeypatch.setattr("reconciler.namespace_log.SEGMENT_BYTES", 1)
+    desk.put("ml", "First")
+    desk.round()
+    for code in ("Second", "Third"):
+        later = Desk(desk.world)
+        later.world.clock.advance(1.0)
+        later.put("ml", code)
+        later.round()
+
+    assert desk.codes("ml") == ["First", "Second", "Third"]
+
+
 def test_more_namespaces_than_the_limit_have_no_log(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

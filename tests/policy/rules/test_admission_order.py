@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.model import Admission, AdmissionOrder, Policy, Reserve
+from policy.model import Admission, AdmissionOrder, NodePool, Policy, Reserve
 from policy.names import Tier
 from policy.plan import Head, History, Line, Plan
 from policy.planner import plan
@@ -147,6 +147,17 @@ def test_nodes_that_the_older_job_cannot_use_are_not_held() -> None:
 
     assert _started(_plan(_BIG, younger, nodes=nodes)) == {"small"}
     assert _started(_plan(_BIG, replace(younger, servers=servers(1, 3)), nodes=nodes)) == set()
+
+
+def test_nodes_outside_of_the_pools_of_trainers_are_no_room_for_a_minimum() -> None:
+    """They never become free for it, so nothing is held."""
+    pools = _FIFO.model_copy(update={"node_pools": (NodePool(name="p", labels={"pool": "p"}),)})
+    nodes = [node("n0", 4, labels={"pool": "p"}), node("n1", 4)]
+
+    new_plan = _plan(_BIG, _SMALL, policy=pools, nodes=nodes)
+
+    assert _started(new_plan) == {"small"}
+    assert new_plan.line.head is None
 
 
 @pytest.mark.parametrize(

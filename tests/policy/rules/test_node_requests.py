@@ -19,6 +19,7 @@ from tests.support.builders import (
     server,
     servers,
     service,
+    shape,
     trainer,
 )
 
@@ -119,6 +120,19 @@ def test_so_does_one_that_waits_for_room() -> None:
     new_plan = _plan([node("n0", 6)], [_NEW, other], [])
 
     assert [(create.job, create.nodes) for create in new_plan.creates] == [(_NEW.key, ("", ""))]
+
+
+def test_the_first_trainer_that_waits_takes_room_for_its_master_too() -> None:
+    """5 CPU and 2 of the master are taken of 8; beside the second trainer there is no other master."""
+    mastered = replace(_NEW, master=True, master_requests=shape(2))
+    others = [job(f"z{cpu}", 1, 1, cpu=cpu, created_s=NOW_S - cpu) for cpu in (3, 1)]
+
+    new_plan = _plan([node("n0", 8)], [mastered, *others], [])
+
+    assert {create.job: create.nodes for create in new_plan.creates} == {
+        mastered.key: ("", ""),
+        "ml/z1": ("n0",),
+    }
 
 
 def test_without_the_policy_nothing_is_requested() -> None:

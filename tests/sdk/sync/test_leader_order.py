@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from edl.data.batches import describe
 from edl.master.leases import LeaseTable
@@ -21,7 +22,13 @@ _WAIT_S = 10.0
 
 
 @contextmanager
-def _leads(master: Served, table: LeaseTable, after: int, batch_size: int) -> Iterator[Leader]:
+def _leads(
+    master: Served,
+    table: LeaseTable,
+    after: int,
+    batch_size: int,
+    target: dict[str, Any] | None = None,
+) -> Iterator[Leader]:
     """A leader that is replaced by another one at the end: it does not leave regularly."""
     settings = Settings(f"http://127.0.0.1:{master.port}", TOKEN, "trainer", patience_s=5.0)
     dataset = data(RECORDS)
@@ -37,6 +44,7 @@ def _leads(master: Served, table: LeaseTable, after: int, batch_size: int) -> It
         batch_size=batch_size,
         on_stop=lambda: None,
         is_round_over=lambda: False,
+        target=target,
     )
     try:
         yield leader
@@ -105,3 +113,16 @@ def test_a_leader_that_leads_again_keeps_the_order_of_records(
         records += _rest(leader, first)
 
     assert records == _alone(tmp_path / "alone")
+
+
+def test_a_leader_knows_whether_it_has_set_the_data_back(master: Served) -> None:
+    """Where it has not, the loss is reported instead: no target, or one that the master refuses."""
+    event = {"event": "restored", "reason": "a checkpoint", "version": 0, "remaining": {}}
+    nowhere = {"shape": "other", "opened": 1, "open": [], "totals": [0] * 4, "steps": 0}
+    rewound, term = [], 0
+    for target in (None, {**event, "position": nowhere}, {**event, "position": None}):
+        with _leads(master, LeaseTable(), term, FEW, target) as leader:
+            rewound.append(leader.has_rewound)
+            term = leader.session.term
+
+    assert rewound == [False, False, True]
