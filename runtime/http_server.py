@@ -100,6 +100,7 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop
         self._stopping: asyncio.Event
         self._grace_s = 0.0
+        self._draining = False
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -113,6 +114,14 @@ class HttpServer:
         """Returns when the server accepts connections."""
         self._thread.start()
         self._started.wait(_START_S)
+
+    def drain(self) -> None:
+        """Ends each connection with its next answer.
+
+        A caller that keeps connections, as the API server does, then opens its next one to another
+        replica. On one that it uses in the moment of `stop` its request would be lost.
+        """
+        self._draining = True
 
     def stop(self, grace_s: float) -> None:
         """Ends accepting; requests that are being answered may take `grace_s`."""
@@ -188,7 +197,10 @@ class HttpServer:
             self._budget.release(connection)
             connection.end_answer()
         headers = dict(answer.headers)
-        return web.Response(body=answer.body, status=answer.status, headers=headers)
+        response = web.Response(body=answer.body, status=answer.status, headers=headers)
+        if self._draining:
+            response.force_close()
+        return response
 
     async def _read(
         self, request: web.BaseRequest, connection: GuardedConnection

@@ -205,8 +205,10 @@ class _Serving:
         _announce(self._settings, self._servers)
 
     def drain(self) -> None:
-        """Makes readiness fail."""
+        """Makes readiness fail, and ends connections with their next answer."""
         self._service.app.config[web.DRAINING] = True
+        for server in self._servers:
+            server.drain()
 
     def stop(self) -> None:
         """Answers the last requests, then stops the service; the arbiter ends it if that hangs."""

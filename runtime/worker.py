@@ -52,7 +52,7 @@ class Serving(Protocol):
         ...
 
     def drain(self) -> None:
-        """Makes readiness fail."""
+        """Makes readiness fail, and ends connections with their next answer."""
         ...
 
     def stop(self) -> None:

@@ -239,22 +239,24 @@ def test_without_a_certificate_of_the_client_ca_nobody_reaches_the_api(
 
 
 def test_sigterm_drains_first(tmp_path: Path) -> None:
-    """After SIGTERM readiness fails, requests are still answered, open ones end, then it exits."""
+    """After SIGTERM readiness fails, requests are still answered, each the last one of its connection; then it exits."""
     gate, later = tmp_path / "gate", tmp_path / "later"
     flags = ("--drain-seconds=60", f"--gate={gate}", f"--later={later}")
     with running(tmp_path, *flags) as server, caller() as pool, ThreadPoolExecutor(1) as thread:
         probes = f"http://{server.probes}"
         assert get_status(pool, f"{probes}/readyz") == 200
+        kept = pool.request("GET", f"http://{server.address}/healthz")
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: get_status(pool, f"{probes}/readyz") == 503)
         assert get_status(pool, f"{probes}/healthz") == 200
-        slow = thread.submit(get_status, pool, f"http://{server.address}/slow")
+        slow = thread.submit(pool.request, "GET", f"http://{server.address}/slow")
         wait_until(lambda: "slow begins" in [line["message"] for line in server.log])
         later.touch()
         wait_until(lambda: "it is later" in [line["message"] for line in server.log])
         gate.touch()
 
-        assert slow.result() == 200
+        assert "Connection" not in kept.headers
+        assert (slow.result().status, slow.result().headers["Connection"]) == (200, "close")
         pool.clear()
         assert server.process.wait(START_S) == 0
         assert [line["message"] for line in server.log][-2:] == ["watches ended", "stopped"]
