@@ -22,7 +22,7 @@ COMPONENTS = (ETCD, APISERVER, *CLIENTS)
 SERVICE_RANGE = "10.0.0.0/24"
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _OPEN_PATHS = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"
-_NODE_GRACE = "500s"  # kwok's leases last 400 s
+_NODE_GRACE = "9000s"  # longer than the leases of kwok
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import yaml
 STOP_TIME_MS = 1000
 """How long a pod takes to end after SIGTERM unless its annotation says otherwise."""
 
-LEASE_S = 400
-"""A node's lease; kwok renews each at a quarter of it: 1000 nodes cost 10 requests a second."""
+LEASE_S = 8_000
+"""A node's lease. kwok renews each at a quarter of it, all in about one moment: no run is so long that it meets this."""
 
 _SOURCE = Path(__file__).with_name("stages.yaml")
 _DEFAULT_STOP_TIME = "DEFAULT_STOP_TIME"
