@@ -8,6 +8,7 @@ from time import sleep
 
 import pytest
 from edl.errors import EdlError
+from edl.master.connection import Connection
 from edl.servers.connection import PserverConnection
 from edl.servers.errors import GenerationChanged, RequestRefused, ServersUnavailable
 from edl.servers.fan_out import FanOut
@@ -132,6 +133,32 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again(
         link.json("GET", "/")
 
 
+def test_only_the_master_has_to_take_a_request_at_once(
+    make_connection: Callable[[Peer], PserverConnection],
+) -> None:
+    """The kernel asks silent hosts of both whether they live; bodies for servers it lets wait.
+
+    For the other connection it counts bytes that are not read yet like those of a lost host.
+    """
+    server, master_peer = make_connection(Peer(answer(200, b"{}"))), Peer(answer(200, b"{}"))
+    master = Connection(master_peer.url, "secret")
+    server.json("GET", "/")
+    master.call("GET", "/")
+    options = [
+        (
+            opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+        )
+        for opened in (server._socket, master._socket)  # noqa: SLF001
+        if opened is not None
+    ]
+    master.close()
+    master_peer.close()
+
+    assert options == [(1, 0), (1, 5_000)]
+
+
+@pytest.mark.soak  # the kernel's clock counts
 def test_a_server_may_read_a_large_body_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers with too many bytes in flight leave a push unread for up to 30 s; their host is alive."""
     monkeypatch.setattr("edl.master.connection._SILENT_HOST_S", 3)
