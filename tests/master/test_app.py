@@ -42,7 +42,7 @@ def master(served: Served) -> Master:
 def _raw(
     served: Served, method: str, path: str, body: bytes = b"", **headers: str
 ) -> tuple[int, bytes, dict[str, str]]:
-    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     try:
         link.request(method, path, body, {"Authorization": f"Bearer {TOKEN}", **headers})
         answer = link.getresponse()

@@ -154,7 +154,7 @@ def test_a_member_whose_connection_is_cut_is_out_soon(
     """While it waits, or when the probe for it has answered its call: no other limit need pass."""
     caller, other = together(master, "a", "b")
     rendezvous = served.service.long_polls._rendezvous  # noqa: SLF001 - only this has it
-    link = http.client.HTTPConnection("127.0.0.1", master.port, timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", master.port, timeout=60)
     headers = {"Authorization": f"Bearer {TOKEN}"}
     link.request("POST", "/v1/rendezvous", json.dumps(caller.body(wait_s=20.0)), headers)
     _wait_there(served, 1)
@@ -239,7 +239,7 @@ def test_calls_that_wait_end_with_the_master(tmp_path: Path) -> None:
 
 
 def _text(master: Master, path: str) -> str:
-    link = http.client.HTTPConnection("127.0.0.1", master.port, timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", master.port, timeout=60)
     try:
         link.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
         return link.getresponse().read().decode()

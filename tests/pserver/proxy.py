@@ -32,7 +32,7 @@ class LossyProxy:
         for socket_ in self._open:
             _cut(socket_)
         for thread in self._threads:
-            thread.join(25)
+            thread.join(60)
         for socket_ in self._open:
             socket_.close()
 

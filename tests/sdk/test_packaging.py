@@ -76,7 +76,7 @@ def _without_numpy(
         env={**os.environ, **(environ or {})},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
 

@@ -2,6 +2,9 @@
 
 import asyncio
 
+_ROUNDS = 5
+"""Of the event loop: TLS, HTTP and the handler each hear of a lost connection in a round of its own."""
+
 
 async def accepted() -> None:
     """No connection is just being taken: who stops listening now, before any `await`, loses none.
@@ -20,4 +23,5 @@ async def ended() -> None:
     transports = getattr(asyncio.get_running_loop(), "_transports", {})
     for transport in list(transports.values()):
         transport.abort()
-    await asyncio.sleep(0.05)
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)

@@ -78,14 +78,14 @@ def test_replicas_that_start_together_mix_no_certificates(api: FakeApi) -> None:
     together = threading.Barrier(4)
 
     def ensure() -> None:
-        together.wait(10)
+        together.wait(60)
         extender_secret.ensure(api, SYSTEM_NAMESPACE, NOW)
 
     threads = [threading.Thread(target=ensure) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     files = _files(api)
 
     assert certs.issued_by(files["tls.crt"], files["ca.crt"])

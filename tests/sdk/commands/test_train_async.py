@@ -87,7 +87,7 @@ def lives():
     url = os.environ["EDL_PARAMETER_SERVERS"] + "/v1/status"
     token = {"Authorization": "Bearer " + os.environ["EDL_TOKEN"]}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=20) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=token), timeout=60) as response:
             state = json.load(response)
             return state["ready"] and state["generation"] == 1
     except (OSError, http.client.HTTPException):

@@ -61,7 +61,7 @@ def test_every_record_is_acknowledged_once_whatever_happens(
             server.master.take_over()
             server.start()
     for thread in threads:
-        thread.join(25)
+        thread.join(60)
 
     assert not any(thread.is_alive() for thread in threads)
     assert {1} == {task.accepted for task in server.master.state.tasks.values()}

@@ -66,7 +66,7 @@ def _all(acts: list[Callable[[], object]]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(25)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
 
 

@@ -66,7 +66,7 @@ def test_trainers_share_an_evaluation(join: Join, master: Served) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
 
     assert results == [{"accuracy": 0.25}] * 2
     assert sorted(seen_records) == list(range(40))

@@ -26,7 +26,7 @@ class Peer:
 
     def close(self) -> None:
         """Waits for its end."""
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def _run(self, answers: tuple[bytes, ...]) -> None:
@@ -179,7 +179,7 @@ def test_a_server_may_read_a_large_body_late(monkeypatch: pytest.MonkeyPatch) ->
         link = PserverConnection(f"http://127.0.0.1:{listening.getsockname()[1]}", "secret")
 
         assert link.send_frame("/v1/push", [body], 20) == {}
-        server.join(20)
+        server.join(60)
         link.close()
 
 
@@ -202,7 +202,7 @@ def test_a_link_that_is_closed_elsewhere_ends_a_call(
 
     def call() -> None:
         try:
-            link.json("GET", "/")
+            link.json("GET", "/", answer_s=600)
         except ServersUnavailable as found:
             errors.append(found)
 
@@ -211,7 +211,7 @@ def test_a_link_that_is_closed_elsewhere_ends_a_call(
     accepted, _ = listening.accept()
     accepted.recv(1 << 16)
     link.close()
-    thread.join(20)  # an answer is waited for longer
+    thread.join(60)
     for connection in (accepted, listening):
         connection.close()
     del make_connection

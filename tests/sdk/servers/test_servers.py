@@ -131,7 +131,7 @@ def test_what_was_pulled_ahead_never_replaces_what_is_newer(
 
     push(other)
     coming = own.pull_ahead()
-    assert [frame.meta["version"] for frame in coming.result(20)] == [1, 1]
+    assert [frame.meta["version"] for frame in coming.result(60)] == [1, 1]
     push(other)
     push(own)
     newest = {name: array.copy() for name, array in own.dense.items()}
@@ -233,7 +233,7 @@ def test_who_only_reads_waits_for_somebody_who_trains(
         reader = pool.submit(servers.fetch, member=member)
         assert waits.wait(60)
         servers.train(Line(), plane(count=20), 20, member=join(servers=two.urls))
-        final = reader.result(20)
+        final = reader.result(60)
 
     assert set(final.dense) == {"w", "b"}
 

@@ -56,7 +56,7 @@ class Server:
             return
         http.shutdown()
         http.server_close()
-        self._thread.join(25)
+        self._thread.join(60)
 
     def bodies(self, path: str) -> list[Json]:
         """Bodies of the calls of a path."""

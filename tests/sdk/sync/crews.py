@@ -15,7 +15,7 @@ from edl.sync.engine import Engine
 from tests.master.serving import TOKEN, Served
 from tests.sdk.sync.replicas import Softmax, data
 
-_MEET_S = 20.0
+_MEET_S = 60.0
 Act = Callable[["Trainer", SyncStep], None]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-_JOIN_S = 20.0
+_JOIN_S = 60.0
 _CHUNK_BYTES = 1 << 16
 
 

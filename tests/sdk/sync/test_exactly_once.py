@@ -162,7 +162,7 @@ def test_a_position_is_renewed_while_a_round_lasts(
     monkeypatch.setattr("edl.sync.group_round.RENEWED_AT", 4)
     crew = _counted(master, checkpoints=tmp_path / "kept", checkpoint_steps=1, task_records=8)
     first = crew.add(replica=Counting(RECORDS))
-    assert first.began.wait(20)
+    assert first.began.wait(_WAIT_S)
     sizes: list[int] = []
     counts: list[int] = []
 

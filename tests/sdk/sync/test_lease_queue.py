@@ -215,11 +215,11 @@ def test_whoever_waits_is_woken_by_what_comes() -> None:
     desk = Desk()
     steps: list[list[tuple[str, int, int]] | None] = []
     waiter = threading.Thread(
-        target=lambda: steps.append(_records(desk.lease_queue.next_step(10, 10)))
+        target=lambda: steps.append(_records(desk.lease_queue.next_step(10, 600)))
     )
     waiter.start()
     desk.bring(lease(0))
-    waiter.join(5)
+    waiter.join(60)
 
     assert steps == [[("points/0/0", 0, 10)]]
 
@@ -252,15 +252,15 @@ def test_the_fetcher_is_woken_when_there_is_something_to_report() -> None:
     def listen() -> None:
         with desk.lease_queue.lock:
             ready.set()
-            if desk.lease_queue.call_due.wait(5):
+            if desk.lease_queue.call_due.wait(60):
                 woken.set()
 
     ready = threading.Event()
     listener = threading.Thread(target=listen)
     listener.start()
-    assert ready.wait(5)
+    assert ready.wait(60)
     desk.lease_queue.report_ready()
-    listener.join(5)
+    listener.join(60)
 
     assert woken.is_set()
 

@@ -14,7 +14,7 @@ from edl.sync.replica import State
 from edl.sync.saving import CheckpointWriter
 from edl.sync.shared_write import SharedWrite
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Keys:

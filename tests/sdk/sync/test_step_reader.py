@@ -29,7 +29,7 @@ class Numbers:
     def read(self, file: str | None, start: int, end: int) -> list[int]:
         """As in `Source`."""
         assert file is None
-        self.gate.wait(5)
+        self.gate.wait(60)
         if self.error is not None:
             raise self.error
         if self.bad is not None and start <= self.bad < end:
@@ -133,7 +133,7 @@ def test_whoever_waits_when_it_is_closed_hears_that_the_round_is_over(
     taker = threading.Thread(target=wait_for)
     taker.start()
     reader.close(0)
-    taker.join(5)
+    taker.join(60)
 
     assert str(errors[0]) == "the reader was closed"
 

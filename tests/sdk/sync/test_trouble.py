@@ -296,7 +296,7 @@ def test_a_trainer_started_anew_ends_the_one_before(master: Served) -> None:
 
 def _is_stopping(trainer: Trainer) -> bool:
     """Whether its session has received that it is to stop."""
-    until_s = clock.monotonic_s() + 20
+    until_s = clock.monotonic_s() + 60
     while not trainer.member.stopping and clock.monotonic_s() < until_s:
         threading.Event().wait(0.02)
     return trainer.member.stopping

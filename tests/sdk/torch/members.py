@@ -13,7 +13,7 @@ from edl.torch.link import GroupLink
 from edl.torch.store import MasterStore
 from edl.torch.waiting import Waiting
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class MemoryKeys:
