@@ -1,15 +1,17 @@
 """Judges, after EDL is installed, whether it is well. Pure."""
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from admin.findings import Finding, error, note, ok, warning
-from policy import document
+from kube import decode
+from policy import document, placement
 from policy.errors import DocumentError
-from policy.names import MANAGER, POLICY_CONFIGMAP, POLICY_KEY
+from policy.names import MANAGER, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from policy.scheduling import Registration, SchedulerCheck
+from policy.snapshot import Node, Pod
 from runtime import certs
 
 _SOON = timedelta(days=30)
@@ -17,6 +19,8 @@ _LEASE_S = 30.0
 _STALE_S = 90.0
 """Bookmarks come every minute: a watch that is silent for longer is dead."""
 _TICK_S = 30.0
+_SETTLED_S = 5.0
+"""From a server's readiness until its Service leads to it."""
 
 
 def deployment(
@@ -69,6 +73,61 @@ def _waiting(pod: Mapping[str, Any]) -> list[str]:
         and (state := status.get("state", {}).get("waiting"))
         and state.get("reason")
     ]
+
+
+def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding]:
+    """Of the nodes of a server's replicas: the loss of one must not end all of them.
+
+    Args:
+        name: Of its Deployment.
+        pods: Those that run.
+        nodes: Of the cluster.
+    """
+    places = {pod.node for pod in pods}
+    if len(pods) < 2 or len(places) > 1:  # noqa: PLR2004 - one replica is nowhere else
+        return []
+    others = [
+        node.name
+        for node in nodes
+        if node.name not in places and placement.admits(node, pods[0].constraints) is None
+    ]
+    if not others:
+        return []
+    text = f"all {len(pods)} replicas are on node {pods[0].node} and are lost with it, though {min(others)} "
+    text += f"admits them: kubectl -n {SYSTEM_NAMESPACE} rollout restart deployment {name}"
+    return [warning(name, text)]
+
+
+def unasked(
+    extender: Mapping[str, Any], details: Mapping[str, Any], trainers: Iterable[Pod]
+) -> list[Finding]:
+    """Of an extender that kube-scheduler should have asked about trainers.
+
+    Args:
+        extender: Its pod.
+        details: Its answer to /readyz.
+        trainers: Of all jobs.
+    """
+    requests = details.get("last_requests")
+    if not isinstance(requests, Mapping) or requests.get("filter") != "never":
+        return []
+    ready_s = max(
+        (
+            decode.seconds(condition.get("lastTransitionTime"))
+            for condition in extender.get("status", {}).get("conditions", ())
+            if condition.get("type") == "Ready" and condition.get("status") == "True"
+        ),
+        default=float("inf"),
+    )
+    count = sum(
+        bool(pod.node) and pod.marked and pod.created_s > ready_s + _SETTLED_S for pod in trainers
+    )
+    if not count:
+        return []
+    text = f"kube-scheduler has placed {count} trainers since this is ready and asked about none: the address or a "
+    text += "certificate in kube-scheduler's configuration is wrong (its log says which); "
+    text += "`python -m admin scheduler-config` writes both"
+    return [error(str(extender["metadata"]["name"]), text)]
 
 
 def lease(obj: Mapping[str, Any] | None, renewed_s: float, now_s: float) -> Finding:

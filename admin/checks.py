@@ -1,8 +1,9 @@
 """Gathers what `before`, `after` and `removal` judge. What cannot be read is a finding itself."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from admin import after, before, probes, removal
@@ -15,12 +16,13 @@ from kube import decode, request
 from kube.errors import KubeError
 from policy.cluster_state import ClusterState
 from policy.names import (
+    LABEL_ROLE,
     MANAGER,
     POLICY_CONFIGMAP,
     SCHEDULING_CONFIGMAP,
     SYSTEM_NAMESPACE,
 )
-from policy.snapshot import Snapshot
+from policy.snapshot import Phase, Snapshot
 from policy.usage_report import usage_line
 
 SERVERS = ("webhook", "extender", "reconciler")
@@ -71,8 +73,11 @@ def doctor(reader: Reader, now: datetime, ask: Ask) -> list[Finding]:
         ask: Asks a server of EDL.
     """
     namespace = SYSTEM_NAMESPACE
+    ask = cache(ask)
     checks: dict[str, Check] = {
         "servers": partial(_servers, reader, ask),
+        "replicas": partial(_replicas, reader),
+        "extender's calls": partial(_calls, reader, ask),
         "leader": partial(_leader, reader, now),
         "admission": lambda: [
             after.webhook_called(reader.dry_run(request.JOBS, "default", probes.job()))
@@ -180,7 +185,7 @@ def _servers(reader: Reader, ask: Ask) -> Iterator[Finding]:
     config_map = reader.get(request.CONFIGMAPS, SYSTEM_NAMESPACE, SCHEDULING_CONFIGMAP)
     for server in SERVERS:
         name = f"edl-{server}"
-        pods = reader.all(request.PODS, SYSTEM_NAMESPACE, labels=f"app.kubernetes.io/name={name}")
+        pods = _pods_of(reader, name)
         deployment = reader.get(request.DEPLOYMENTS, SYSTEM_NAMESPACE, name)
         if server == "extender" and deployment is None:
             yield after.no_extender(config_map)
@@ -191,6 +196,25 @@ def _servers(reader: Reader, ask: Ask) -> Iterator[Finding]:
                 yield from _page(server, pod["metadata"]["name"], ask, versions)
     if versions:
         yield after.same_policy(versions)
+
+
+def _pods_of(reader: Reader, name: str) -> list[dict[str, Any]]:
+    return reader.all(request.PODS, SYSTEM_NAMESPACE, labels=f"app.kubernetes.io/name={name}")
+
+
+def _replicas(reader: Reader) -> Iterator[Finding]:
+    nodes = [decode.node(obj) for obj in reader.all(request.NODES)]
+    for name in (f"edl-{server}" for server in SERVERS):
+        pods = [decode.pod(obj) for obj in _pods_of(reader, name)]
+        live = [pod for pod in pods if pod.phase is Phase.RUNNING and not pod.deleting]
+        yield from after.apart(name, live, nodes)
+
+
+def _calls(reader: Reader, ask: Ask) -> Iterator[Finding]:
+    trainers = [decode.pod(obj) for obj in reader.all(request.PODS, labels=LABEL_ROLE)]
+    for pod in _pods_of(reader, "edl-extender"):
+        with suppress(UnreachableError):  # a finding of its own
+            yield from after.unasked(pod, ask(pod["metadata"]["name"]), trainers)
 
 
 def _page(server: str, pod: str, ask: Ask, versions: dict[str, str]) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +12,8 @@ from admin.findings import Finding, Level, failed, report
 from admin.reader import Reader
 from admin.servers import UnreachableError
 from kube import request
-from policy.names import MANAGER, SYSTEM_NAMESPACE
+from policy.names import MANAGER, SYSTEM_NAMESPACE, TRAINER_RESOURCE
+from policy.snapshot import Node, Pod
 from runtime import certs
 from tests.admin.cluster import NOW, AdminCluster
 from tests.reconciler import objects
@@ -281,6 +282,69 @@ def test_an_installation_without_the_extender_is_one_of_the_three_ways(
 
     assert line in report(findings)
     assert failed(findings) == (extender == "registered")
+
+
+def _trainer(api: AdminCluster, resource: str) -> None:
+    """A trainer of now that kube-scheduler has placed."""
+    container = {"name": "main", "resources": {"requests": {"cpu": "1", resource: "1"}}}
+    pod = {
+        "metadata": {"name": "net-trainer-0", "labels": {"edl.training/role": "trainer"}},
+        "spec": {"nodeName": "n0", "containers": [container]},
+    }
+    api.put(request.PODS, pod, "ml")
+
+
+def _ready(api: AdminCluster, pod: str, since: datetime) -> None:
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": since.isoformat()}
+    body = {"status": {"conditions": [condition]}}
+    api.send(request.merge_patch(request.PODS, SYSTEM_NAMESPACE, pod, body, subresource="status"))
+
+
+@pytest.mark.parametrize(
+    ("last", "ready_min", "resource", "is_fault"),
+    [
+        ("never", -5, TRAINER_RESOURCE, True),
+        ("never", 5, TRAINER_RESOURCE, False),
+        ("never", -5, "memory", False),
+        ("2030-05-01T11:59:00Z", -5, TRAINER_RESOURCE, False),
+    ],
+)
+def test_an_extender_that_kube_scheduler_does_not_reach_is_an_error(
+    cluster: AdminCluster, last: str, ready_min: int, resource: str, is_fault: bool
+) -> None:
+    """Trainers that should be asked about were placed without it; its entries are ignorable, so nothing else fails."""
+    _ready(cluster, "edl-extender-1", NOW + timedelta(minutes=ready_min))
+    _trainer(cluster, resource)
+    extender = PAGES["edl-extender-1"] | {"last_requests": {"filter": last, "preempt": "never"}}
+
+    bad = _bad(_doctor(cluster, PAGES | {"edl-extender-1": extender}))
+
+    start = "error edl-extender-1: kube-scheduler has placed 1 trainers since this is ready"
+    assert [line.startswith(start) for line in bad] == [True] * is_fault
+
+
+@pytest.mark.parametrize(
+    ("nodes", "places", "is_fault"),
+    [
+        (("n0", "n1"), ("n0", "n0"), True),
+        (("n0", "n1"), ("n0", "n1"), False),
+        (("n0",), ("n0", "n0"), False),
+        (("n0", "gone"), ("n0", "n0"), False),
+        (("n0", "n1"), ("n0",), False),
+    ],
+)
+def test_replicas_that_share_a_node_are_named(
+    nodes: tuple[str, ...], places: tuple[str, ...], is_fault: bool
+) -> None:
+    """With what moves them, where another node admits them."""
+    cluster = tuple(Node(name, {}, ready=name != "gone") for name in nodes)
+    pods = [Pod("edl-system", f"r-{i}", str(i), {}, node=node) for i, node in enumerate(places)]
+
+    texts = [finding.text for finding in after.apart("edl-reconciler", pods, cluster)]
+
+    text = "all 2 replicas are on node n0 and are lost with it, though n1 admits them: "
+    text += "kubectl -n edl-system rollout restart deployment edl-reconciler"
+    assert texts == [text] * is_fault
 
 
 def test_a_server_that_is_scaled_away_is_no_error() -> None:
