@@ -192,7 +192,7 @@ class ChartValues(_Values):
     tolerations: list[Toleration]
     """Taints of nodes that do not keep the servers away."""
     affinity: dict[str, Any]
-    """More of what decides about their nodes."""
+    """More of what decides about their nodes; its `podAntiAffinity` takes the place of that by zones."""
     spread: Literal["preferred", "required"]
     """Whether two replicas of a server may share a node where there is no other."""
     network_policies: NetworkPolicies

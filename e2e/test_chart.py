@@ -152,6 +152,7 @@ def test_values_change_what_they_name(template: Run) -> None:
         "networkPolicies.jobs": True,
         "policy.fairness": {"maxWeight": 10},
         "nodeSelector": {"pool": "system"},
+        "affinity": {"nodeAffinity": {}},
     }
     done = template(
         *(part for key, value in words.items() for part in ("--set-json", _set(key, value)))
@@ -186,6 +187,9 @@ def test_values_change_what_they_name(template: Run) -> None:
     assert policy["fairness"] == {"maxWeight": 10}
     assert policy["reserve"] == {"maxLoad": {"cpu": 0.97}}
     assert {pod["nodeSelector"]["pool"] for pod in pods.values()} == {"system"}
+    assert {tuple(sorted(pod["affinity"])) for pod in pods.values()} == {
+        ("nodeAffinity", "podAntiAffinity")
+    }
 
 
 def _set(key: str, value: object) -> str:

@@ -69,7 +69,12 @@ def test_all_servers_are_replaced_in_a_burst(
 def _leader(environment: Environment) -> str:
     """The name of the pod that leads; its identity has a few letters more."""
     lease = environment.send(request.get(LEASES, SYSTEM_NAMESPACE, LEASE))
-    return str(lease["spec"]["holderIdentity"]).rpartition("-")[0]
+    return str(lease["spec"].get("holderIdentity", "")).rpartition("-")[0]
+
+
+def _server(pod: str) -> str:
+    """The name of a pod's Deployment."""
+    return pod.rsplit("-", 2)[0]
 
 
 def test_the_leaders_node_is_lost_in_a_burst(
@@ -80,17 +85,25 @@ def test_the_leaders_node_is_lost_in_a_burst(
         fill(namespace, *TWO_JOBS.jobs)
         leader = _leader(environment)
         where = environment.send(request.get(PODS, SYSTEM_NAMESPACE, leader))["spec"]["nodeName"]
-        on_it = {
-            pod.name
+        servers = [
+            pod
             for pod in environment.pods.now(SYSTEM_NAMESPACE)
-            if pod.node == where and pod.name.startswith("edl-")
-        }
+            if pod.name.startswith("edl-") and not pod.deleting
+        ]
+        on_it = {pod.name for pod in servers if pod.node == where}
+        beside = {_server(pod.name) for pod in servers if pod.node != where}
+        assert {"edl-webhook", "edl-reconciler"} <= beside, "a node has both replicas of a server"
         begun_s = clock.monotonic_s()
 
         def lose() -> None:
             bare.cluster.real_nodes[where].kill()
             environment.declare_lost(where)
-            until("another leads", lambda: _leader(environment), lambda n: n != leader, LEADS_S)
+            until(
+                "another leads",
+                lambda: _leader(environment),
+                lambda name: name not in ("", leader),
+                LEADS_S,
+            )
 
         took_s = burst(namespace, meanwhile=lose)
         leads_s = clock.monotonic_s() - begun_s

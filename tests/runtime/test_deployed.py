@@ -1,4 +1,4 @@
-"""How deploy/base exposes the servers: their ports, probes and NetworkPolicies."""
+"""How deploy/base runs the servers: their ports, probes, NetworkPolicies, and nodes."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -73,6 +73,18 @@ def test_only_ports_of_the_api_are_open_to_every_address(server: str, anybody: s
         "Ingress",
         "Egress",
     }
+
+
+@pytest.mark.parametrize("server", ["webhook", "reconciler"])
+def test_replicas_are_spread_over_nodes_of_any_labels(server: str) -> None:
+    """kube-scheduler ignores a node that lacks one of the labels, so the list has only that of each kubelet."""
+    pod = _template(server)["spec"]
+    zones = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+
+    assert [c["topologyKey"] for c in pod["topologySpreadConstraints"]] == [
+        "kubernetes.io/hostname"
+    ]
+    assert [z["podAffinityTerm"]["topologyKey"] for z in zones] == ["topology.kubernetes.io/zone"]
 
 
 def test_every_file_is_installed() -> None:

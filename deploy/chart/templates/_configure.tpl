@@ -76,9 +76,10 @@ value names stays as it is there.
 {{- $env = append $env (dict "name" $variable "value" $text) -}}
 {{- end -}}
 {{- if $env -}}{{- $_ := set $container "env" $env -}}{{- end -}}
-{{- range $field := list "nodeSelector" "tolerations" "affinity" "imagePullSecrets" -}}
+{{- range $field := list "nodeSelector" "tolerations" "imagePullSecrets" -}}
 {{- with index $values $field -}}{{- $_ := set $pod $field . -}}{{- end -}}
 {{- end -}}
+{{- with $values.affinity -}}{{- $_ := set $pod "affinity" (merge (deepCopy .) (default dict $pod.affinity)) -}}{{- end -}}
 {{- if eq $values.spread "required" -}}
 {{- range $constraint := $pod.topologySpreadConstraints -}}
 {{- if eq $constraint.topologyKey "kubernetes.io/hostname" -}}
