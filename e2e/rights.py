@@ -13,7 +13,7 @@ from typing import Any
 
 from policy.names import SYSTEM_NAMESPACE
 
-ACCOUNTS = ("edl-webhook", "edl-extender", "edl-reconciler")
+ACCOUNTS = ("edl-webhook", "edl-extender", "edl-reconciler", "edl-page")
 _PREFIX = f"system:serviceaccount:{SYSTEM_NAMESPACE}:"
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",

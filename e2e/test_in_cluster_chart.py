@@ -8,7 +8,7 @@ import pytest
 import urllib3
 from orjson import loads
 
-from e2e import page, rights
+from e2e import page, rights, scheduling
 from e2e.environment import Environment, IsolatedNamespace
 from e2e.in_cluster import (
     FIRST_JOB_S,
@@ -115,10 +115,10 @@ def test_an_upgrade_changes_what_was_named(
 def test_the_page_is_served_from_its_pod(
     bare: BareCluster, environment: Environment, ml: IsolatedNamespace, report: Printer
 ) -> None:
-    """By its Service, with its certificate, to callers with their own rights; its account is refused nothing.
+    """By its Service, with its certificate, to callers with their own rights.
 
-    It has read the cluster with the rights of its account alone, and calls no other port than its
-    NetworkPolicy opens: no plugin of this cluster enforces that.
+    Its account is refused nothing, has no right too many, and calls no other port than its NetworkPolicy
+    opens: no plugin of this cluster enforces that.
     """
     begun_s = clock.monotonic_s()
     ca = _page_certificate(bare)
@@ -141,8 +141,13 @@ def test_the_page_is_served_from_its_pod(
     (status, job), (hidden, _), (unknown, _) = (
         get(path, token) for token in (tenant, stranger, "none")
     )
-    audited = rights.read(rights.audit_log(bare.directory).read_text(encoding="utf-8"))
-    of_page = [asked for asked in audited if asked.asked.account == "edl-page"]
+    granted = rights.granted(scheduling.documents(page.COMPONENT / "page-rbac.yaml"))
+    until(
+        "the page uses all its rights",
+        lambda: rights.unused(granted, _audited(bare)),
+        lambda unused: not unused,
+        WAIT_S,
+    )
     called = bare.kubectl(
         *("-n", SYSTEM_NAMESPACE, "exec", "deployment/edl-page", "--"),
         *("python", "-c", _REMOTE_PORTS),
@@ -154,10 +159,15 @@ def test_the_page_is_served_from_its_pod(
 
     assert (status, hidden, unknown) == (200, 404, 401)
     assert job["memberCount"] == len(ml.trainers("first"))
-    assert {right.asked.verb for right in of_page} <= {"list", "watch"}
-    assert {str(right) for right in rights.refused(of_page)} == set()
+    assert {str(right) for right in rights.refused(_audited(bare))} == set()
     assert set(map(int, called.split())) <= opened
     assert called.split()
+
+
+def _audited(bare: BareCluster) -> list[rights.AuditedRequest]:
+    """What the page's account has asked for."""
+    audited = rights.read(rights.audit_log(bare.directory).read_text(encoding="utf-8"))
+    return [request for request in audited if request.asked.account == "edl-page"]
 
 
 def _page_certificate(bare: BareCluster) -> Path:

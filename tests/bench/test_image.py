@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterable
 from importlib.metadata import requires
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -54,6 +56,22 @@ def test_the_image_has_the_versions_that_were_tested() -> None:
 
         assert _pins(lock) <= _pins("requirements.lock")
         assert all("--hash=sha256:" in block for block in re.split(r"\n(?=[a-z])", text))
+
+
+@pytest.mark.parametrize(
+    ("base", "code"), [("python:3.11-slim", 1), (f"registry.example/python@sha256:{'0' * 64}", 0)]
+)
+def test_a_base_has_to_have_a_digest(base: str, code: int) -> None:
+    """Docker runs this first, in the base itself; the line says which flag to use."""
+    steps = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", "")
+    first = next(line for line in steps.splitlines() if line.startswith("RUN "))
+    command = ["sh", "-c", first.removeprefix("RUN ")]
+
+    done = subprocess.run(  # noqa: S603 - a line of this repository
+        command, env={"BASE": base}, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, f"--build-arg BASE={base}@sha256:" in done.stderr) == (code, code == 1)
 
 
 def test_the_image_is_built_of_its_folders_alone() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from e2e import rights, scheduling
+from e2e.page import COMPONENT
 from e2e.rights import Right
 from e2e.scheduling import SchedulingMode
 
@@ -34,7 +35,8 @@ def _event(right: Right, code: int = 200, **of: Any) -> str:
 
 def test_every_rule_of_the_manifests_is_a_right() -> None:
     """Of all accounts, with names and subresources, in EDL's namespace and everywhere."""
-    every = rights.granted(scheduling.manifests(SchedulingMode.EXTENDER))
+    page = scheduling.documents(COMPONENT / "page-rbac.yaml")
+    every = rights.granted([*scheduling.manifests(SchedulingMode.EXTENDER), *page])
 
     assert GET in every
     assert Right("edl-reconciler", "", "", "pods/eviction", "create") in every
