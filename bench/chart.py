@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
+from pydantic_core import to_jsonable_python
 
 from bench import policy_schema
 from extender.settings import ExtenderSettings
@@ -32,6 +33,10 @@ _FIXED = {
 }  # fmt: skip
 """Settings that the manifests decide: another value would not fit the rest of them."""
 _REPLICATED = ("webhook", "reconciler")
+_SERVERS: tuple[type[Settings], ...] = (
+    *(WebhookSettings, ExtenderSettings),
+    *(ReconcilerSettings, PageSettings),
+)
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _SETTINGS = "Its settings, in the words of its flags; those left out have their defaults."
 _HOST, _PART = r"[a-z0-9]+([.-]+[a-z0-9]+)*(:[0-9]+)?", r"[a-z0-9]+([._-]+[a-z0-9]+)*"
@@ -289,6 +294,7 @@ def _rows(
     document: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
     """Value, default and meaning, of all that is not the policy's."""
+    of_settings = _defaults_of_settings()
 
     def walk(part: Mapping[str, Any], default: Any, path: str) -> Iterator[tuple[str, str, str]]:
         while "$ref" in part:
@@ -305,9 +311,19 @@ def _rows(
         if path.endswith(".settings"):
             for key, value in part["properties"].items():
                 meaning = " ".join(str(value.get("description", "")).split()).replace("|", "\\|")
-                yield f"{path}.{key}", "", meaning
+                yield f"{path}.{key}", of_settings.get(f"{path}.{key}", ""), meaning
 
     return walk(document, defaults, "")
+
+
+def _defaults_of_settings() -> dict[str, str]:
+    """Value -> the default that its server has, in JSON; those of settings without one are left out."""
+    return {
+        f"{settings.component}.settings.{field.alias}": f"`{json.dumps(to_jsonable_python(field.default))}`"
+        for settings in _SERVERS
+        for field in settings_model(settings).model_fields.values()
+        if field.default is not None
+    }
 
 
 def _values_text(rows: list[tuple[str, str, str]]) -> str:

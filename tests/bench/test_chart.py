@@ -42,6 +42,18 @@ def test_settings_that_the_manifests_decide_are_not_offered() -> None:
     assert not {"listen", "kubeconfig", "tls_cert", "namespace"} & set(offered)
 
 
+def test_the_readme_has_the_defaults_of_settings() -> None:
+    """Those that the servers have, although the values leave settings out."""
+    lines = (CHART / "README.md").read_text(encoding="utf-8").splitlines()
+
+    for start in (
+        "| `reconciler.settings.leaseSeconds` | `15.0` |",
+        '| `webhook.settings.logLevel` | `"info"` |',
+        "| `reconciler.settings.snapshotFolder` |  |",
+    ):
+        assert [line for line in lines if line.startswith(start)], start
+
+
 def test_every_field_of_the_policy_is_in_the_schema() -> None:
     """By its name in YAML; amounts may be numbers there."""
     definitions: dict[str, Any] = chart.schema()["$defs"]
