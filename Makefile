@@ -102,8 +102,9 @@ mutants: install ## put small faults into a copy of the tree, and list those tha
 house: install ## compare sizes, layers, names and prose of the code with model code bases
 	$(BIN)/python -m bench.house --faults
 
+# --quiet would hide the warnings that end a strict build.
 docs: build/docs/.installed ## build the documentation as a site into build/site; a broken link ends it
-	build/docs/bin/mkdocs build --quiet
+	build/docs/bin/mkdocs build
 
 build/docs/.installed: docs.lock
 	@$(PYTHON) -m venv build/docs
