@@ -17,6 +17,7 @@ from kube.errors import ConfigError, Forbidden, KubeError
 from policy.names import SYSTEM_NAMESPACE
 from runtime import clock
 from runtime.command_line import Parser
+from runtime.printable import printable
 
 _SERVICE = "edl-extender"
 
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _greet(reader)
         return commands[arguments.command](reader, arguments)
     except (OSError, ConfigError, KubeError, CommandError) as fault:
-        print(f"admin: {fault}", file=sys.stderr)
+        print(f"admin: {printable(fault)}", file=sys.stderr)
         return 1
 
 

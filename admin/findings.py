@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from runtime.printable import printable
+
 
 class Level(StrEnum):
     """The severity of a finding; only an ERROR makes a command fail."""
@@ -44,9 +46,9 @@ def error(subject: str, text: str) -> Finding:
 
 
 def report(findings: Iterable[Finding]) -> str:
-    """One line for each finding, and none broken by what others wrote."""
+    """One line for each finding, and no line or terminal broken by what others wrote."""
     return "\n".join(
-        f"{finding.level:8}{finding.subject}: {' '.join(finding.text.split())}"
+        f"{finding.level:8}{printable(finding.subject)}: {printable(finding.text)}"
         for finding in findings
     )
 

@@ -11,9 +11,9 @@ import click
 
 from cli import completion
 from cli.errors import CODES, CliError, ExitCode
-from cli.terminal import printable
 from kube.errors import ConfigError, Forbidden, KubeError, Unauthorized
 from policy.nearest import advice
+from runtime.printable import printable
 
 COMMANDS = {
     "jobs": "jobs",

@@ -26,6 +26,7 @@ from kube.errors import Forbidden, KubeError, NotFound
 from kube.request import DECISIONLOGS, Resource
 from policy.names import GROUP
 from runtime import clock
+from runtime.printable import printable
 
 
 class Output(StrEnum):
@@ -122,7 +123,7 @@ class Frame:
     def say(self, text: str) -> None:
         """Prints a line about what was done; output in JSON or YAML has none."""
         if self.flags.output is Output.TABLE:
-            self.console.print(terminal.printable(text), soft_wrap=True)
+            self.console.print(printable(text), soft_wrap=True)
 
 
 def json_text(document: object) -> str:

@@ -1,10 +1,9 @@
-"""Output of commands: tables that fit the terminal, ages, and texts without control characters.
+"""Output of commands: tables that fit the terminal, and ages.
 
 Pure but for the console that it is given. Texts of the cluster are written by strangers: control
 characters are replaced, and nothing in them is markup.
 """
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -13,6 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from runtime.printable import printable
 
 _GAP = 3
 """Spaces between columns."""
@@ -55,12 +56,6 @@ def console(file: TextIO, columns: int | None = None) -> Console:
     if width is not None:
         width = max(width, _MIN_COLUMNS)
     return _Console(file=file, width=width, highlight=False, markup=False, emoji=False)
-
-
-def printable(text: object) -> str:
-    """The text on one line, with control and formatting characters replaced by `?`."""
-    words = " ".join(str(text).split())
-    return "".join("?" if unicodedata.category(char) in ("Cc", "Cf") else char for char in words)
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int) -> Table:

@@ -7,15 +7,13 @@ from typing import get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from policy import yaml_text
 from policy.errors import DocumentError
 from policy.model import Policy
 from policy.nearest import advice
 
 MAX_BYTES = 64 * 1024
-_MAX_DEPTH = 20
 _MAX_PROBLEMS = 20
-_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's reader where PyYAML has it: five times as fast with the same result."""
 
 
 def parse(text: str) -> Policy:
@@ -28,11 +26,9 @@ def parse(text: str) -> Policy:
     The time is linear in the length: anyone who reaches the webhook can send a document, and
     nested aliases make a gigabyte of a few hundred bytes.
     """
-    if len(_bytes(text)) > MAX_BYTES:
-        raise DocumentError(f"the policy is longer than {MAX_BYTES} bytes")
     try:
-        _check_structure(text)
-        document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        yaml_text.check(text, "the policy", MAX_BYTES)
+        document = yaml.load(text, yaml_text.LOADER)  # noqa: S506 - a SafeLoader
     except DocumentError:
         raise
     except Exception as error:
@@ -48,47 +44,26 @@ def parse(text: str) -> Policy:
     try:
         return Policy.model_validate(document, by_name=False, by_alias=True)
     except ValidationError as error:
-        raise DocumentError("; ".join(_bounded(_problems(error)))) from error
+        raise DocumentError("; ".join(_problems(error))) from error
 
 
 def fingerprint(text: str) -> str:
     """Twelve hex digits that identify this version of the document in logs, events and metrics."""
-    return sha256(_bytes(text)).hexdigest()[:12]
-
-
-def _check_structure(text: str) -> None:
-    """Refuses anchors, aliases and deep nesting, which libyaml's reader follows recursively."""
-    depth = 0
-    for event in yaml.parse(text, _Loader):
-        anchor = getattr(event, "anchor", None)
-        if anchor is not None:
-            raise DocumentError(
-                f"anchors and aliases (`&{anchor[:40]}`) are not read: repeat the value"
-            )
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _MAX_DEPTH:
-            raise DocumentError(f"the policy is nested more than {_MAX_DEPTH} levels deep")
-
-
-def _bounded(problems: list[str]) -> list[str]:
-    """The first problems, and how many more there are."""
-    more = len(problems) - _MAX_PROBLEMS
-    return problems if more <= 0 else [*problems[:_MAX_PROBLEMS], f"and {more} more"]
+    return sha256(yaml_text.encoded(text)).hexdigest()[:12]
 
 
 def _problems(error: ValidationError) -> list[str]:
-    """One `field: problem` per error, in document order."""
+    """One `field: problem` for each of the first errors, in document order, and how many more there are."""
+    faults = error.errors(include_url=False, include_context=False)
     problems = []
-    for fault in error.errors(include_url=False, include_context=False):
+    for fault in faults[:_MAX_PROBLEMS]:
         field = ".".join(str(part) for part in fault["loc"]) or "policy"
         if fault["type"] == "extra_forbidden":
             problems.append(f"{field}: unknown field{_nearest_field(fault['loc'])}")
         else:
             problems.append(f"{field}: {fault['msg'].removeprefix('Value error, ')}")
-    return problems
+    more = len(faults) - _MAX_PROBLEMS
+    return problems if more <= 0 else [*problems, f"and {more} more"]
 
 
 def _nearest_field(location: tuple[int | str, ...]) -> str:
@@ -109,11 +84,6 @@ def _model_in(part: type[BaseModel], name: str) -> type[BaseModel]:
 
 def _names(part: type[BaseModel]) -> Iterable[str]:
     return (str(field.alias) for field in part.model_fields.values())
-
-
-def _bytes(text: str) -> bytes:
-    """UTF-8; half a surrogate pair, which JSON allows, is passed on for the YAML parser to reject."""
-    return text.encode(errors="surrogatepass")
 
 
 def _one_line(error: Exception) -> str:

@@ -13,6 +13,7 @@ from policy.model import Policy
 from policy.priority_classes import EDL_CLASSES
 from runtime import serve, signals
 from runtime.command_line import Parser
+from runtime.printable import printable
 from webhook import dryrun
 from webhook.review import AdmissionContext
 from webhook.server import WebhookServer, first_certificate
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         dryrun.FileError,
         serve.ServeError,
     ) as error:
-        print(f"webhook: {error}", file=sys.stderr)
+        print(f"webhook: {printable(error)}", file=sys.stderr)
         return 1
 
 

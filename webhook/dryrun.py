@@ -12,7 +12,11 @@ from typing import Any
 
 import yaml
 
+from policy import yaml_text
+from policy.errors import DocumentError
 from policy.names import POLICY_CONFIGMAP
+from policy.unstructured import mapping, objects
+from runtime.printable import printable
 from webhook import review
 from webhook.review import AdmissionContext, AdmissionRequest, AdmissionResponse, GroupResource
 
@@ -21,6 +25,8 @@ _RESOURCES = {
     "Job": GroupResource(group="batch", resource="jobs"),
     "ConfigMap": GroupResource(resource="configmaps"),
 }
+_MAX_BYTES = 4 << 20
+_MAX_DEPTH = 60
 _WITH_PODS = ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
 
 
@@ -40,7 +46,7 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
     """Reviews every object in `text` (YAML, one or more documents).
 
     Raises:
-        FileError: `text` is not YAML, or a document is not a Kubernetes object.
+        FileError: `text` is not YAML as `policy.yaml_text` has it, or a document is not a Kubernetes object.
     """
     lines: list[str] = []
     refused = False
@@ -51,7 +57,7 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
             continue
         refusals = [response.message for response in responses if not response.allowed]
         refused = refused or bool(refusals)
-        lines += [f"{name}: refused: {message}" for message in refusals]
+        lines += [f"{name}: refused: {printable(message)}" for message in refusals]
         if not refusals:
             lines += _changes(name, responses)
     return DryRunReport(tuple(lines), refused)
@@ -59,8 +65,11 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
     try:
-        documents = list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
+        yaml_text.check(text, "the file", _MAX_BYTES, _MAX_DEPTH)
+        documents = list(yaml.load_all(text, yaml_text.LOADER))
+    except DocumentError as error:
+        raise FileError(str(error)) from error
+    except Exception as error:  # tags lead to others than PyYAML's own
         raise FileError(f"not valid YAML: {' '.join(str(error).split())}") from error
     for document in documents:
         if document is None:
@@ -68,7 +77,7 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             raise FileError("a document has no kind: write Kubernetes objects such as kind: Job")
         if document["kind"] == "List":
-            yield from (item for item in document.get("items") or () if isinstance(item, dict))
+            yield from filter(None, objects(document, "items"))
         else:
             yield document
 
@@ -78,15 +87,15 @@ def _review(
 ) -> tuple[str, tuple[AdmissionResponse, AdmissionResponse] | None]:
     """Returns an object's display name, and its validation and mutation at creation."""
     kind = str(obj.get("kind"))
-    metadata = obj.get("metadata") or {}
+    metadata = mapping(obj, "metadata")
     object_name = str(metadata.get("name") or metadata.get("generateName") or "(no name)")
     namespace = str(metadata.get("namespace") or "default")
     if kind == "ConfigMap" and object_name == POLICY_CONFIGMAP:
         namespace = context.namespace
-    name = f"{kind} {namespace}/{object_name}"
+    name = printable(f"{kind} {namespace}/{object_name}")
     if kind in _WITH_PODS:
         name, kind = f"pods of {name}", "Pod"
-        obj = (obj.get("spec") or {}).get("template") or {}
+        obj = mapping(mapping(obj, "spec"), "template")
     if kind not in _RESOURCES:
         return name, None
     request = AdmissionRequest(
@@ -106,6 +115,7 @@ def _changes(name: str, responses: tuple[AdmissionResponse, ...]) -> list[str]:
     warnings = [warning for response in responses for warning in response.warnings]
     lines = [f"{name}: {'changed:' if operations else 'allowed as it is'}"]
     for operation in operations:
-        value = json.dumps(operation["value"]) if "value" in operation else ""
-        lines.append(f"  {operation['op']} {operation['path']} {value}".rstrip())
-    return lines + [f"  warning: {warning}" for warning in warnings]
+        value = json.dumps(operation["value"], default=str) if "value" in operation else ""
+        path = printable(operation["path"])
+        lines.append(f"  {operation['op']} {path} {value}".rstrip().replace("\x7f", "?"))
+    return lines + [f"  warning: {printable(warning)}" for warning in warnings]

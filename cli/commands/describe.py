@@ -9,11 +9,12 @@ from rich.console import Console
 from cli import completion, lookup, records, terminal
 from cli.commands.why import print_story, when
 from cli.frame import Frame, command
-from cli.terminal import Column, age, printable
+from cli.terminal import Column, age
 from kube import decode, request, story
 from policy.names import Tier
 from policy.quantity import show
 from policy.snapshot import Job, Pod
+from runtime.printable import printable
 
 
 @command("describe")

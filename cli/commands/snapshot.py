@@ -9,9 +9,9 @@ import click
 from cli import snapshots
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, command
-from cli.terminal import printable
 from kube.errors import KubeError
 from policy.snapshot import Snapshot
+from runtime.printable import printable
 
 _PREFIX = "edl-"
 _ENDING = ".json.gz"

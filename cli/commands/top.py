@@ -11,8 +11,9 @@ from rich.text import Text
 from cli import terminal
 from cli.frame import Frame, Output, command
 from cli.overview import Overview, OverviewReader
-from cli.terminal import Column, age, printable
+from cli.terminal import Column, age
 from policy.records import Observation
+from runtime.printable import printable
 
 _FRAME_LINES = 6
 """Lines that are not of the table of jobs."""

@@ -7,9 +7,10 @@ from rich.console import Console
 
 from cli import completion, lookup, records, terminal
 from cli.frame import Frame, command
-from cli.terminal import Column, age, printable
+from cli.terminal import Column, age
 from kube import story
 from kube.story import Story
+from runtime.printable import printable
 
 _MAX_HISTORY = 10
 

@@ -173,11 +173,6 @@ def test_who_may_not_ask_for_kinds_gets_answers_all_the_same(edl: Cli) -> None:
     assert edl("policy", "show").out == "The default policy is in force.\n"
 
 
-def test_what_strangers_write_does_nothing_to_the_terminal() -> None:
-    """Escape sequences, line breaks and directions of writing."""
-    assert terminal.printable("a\x1b[2Jb\nc\u202ed") == "a?[2Jb c?d"
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.fuzz import parsers, worlds
+from tests.fuzz import files, parsers, worlds
 from tests.fuzz.run import Target
 
 TARGETS: Mapping[str, Target] = {
@@ -21,4 +21,8 @@ TARGETS: Mapping[str, Target] = {
     "ring": parsers.ring_messages,
     "files": parsers.data_files,
     "checkpoints": parsers.checkpoints,
+    "jobfiles": files.job_files,
+    "objectfiles": files.object_files,
+    "snapshotfiles": files.snapshot_files,
+    "statuses": files.master_statuses,
 }

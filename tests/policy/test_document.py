@@ -112,6 +112,12 @@ def test_every_section_can_be_written() -> None:
         ("a: &x 1\nb: *x", r"^anchors and aliases \(`&x`\) are not read: repeat the value$"),
         ("a: " + "{a: " * 30, "nested more than 20 levels deep"),
         ("? " * 30_000, "nested more than 20 levels deep"),
+        (
+            "a: 1" + ":1" * 30_000,
+            r"`1:1:.*\.\.\.` is a number of 60001 characters: write a shorter",
+        ),
+        ("a: 0x" + "f" * 5_000, "is a number of 5002 characters"),
+        ("a: !!float 1" + "0" * 5_000, "is a number of 5001 characters"),
         ("# " + "x" * document.MAX_BYTES, "longer than 65536 bytes"),
     ],
 )
@@ -145,10 +151,20 @@ def test_a_short_bomb_of_merge_keys_is_refused_before_it_is_built() -> None:
         document.parse(f"a0: &a0 {{x: 1}}\n{levels}")
 
 
-def test_of_many_faults_the_first_are_named_and_the_others_counted() -> None:
-    """The message goes into events and logs."""
+def test_of_many_faults_the_first_are_named_and_the_others_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message goes into events and logs; advice is looked for no more often than it is given."""
+    asked: list[str] = []
+
+    def advise(name: str, _: object) -> str:
+        asked.append(name)
+        return ""
+
+    monkeypatch.setattr(document, "advice", advise)
     with pytest.raises(DocumentError, match=r"; f19: unknown field; and 80 more$"):
         document.parse("\n".join(f"f{i}: 1" for i in range(100)))
+    assert len(asked) == 20
 
 
 @pytest.mark.parametrize(

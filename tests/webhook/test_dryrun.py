@@ -98,6 +98,44 @@ def test_files_without_objects(text: str, message: str) -> None:
         _lines(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: !!int ''", "not valid YAML"),
+        ("kind: " + "[" * 5_000, "nested more than 60 levels deep"),
+        ("a: &a {x: 1}\nb: {<<: *a}\nkind: Pod", "anchors and aliases"),
+        ("kind: Pod\nmetadata: {name: 0x" + "f" * 5_000 + "}", "a number of 5002 characters"),
+        ('kind: "\\ud800"', "not valid YAML"),
+    ],
+)
+def test_files_that_harm_their_reader_are_refused(text: str, message: str) -> None:
+    """In one line and at once: what multiplies itself, is nested without end, or is no number that can be shown."""
+    with pytest.raises(dryrun.FileError, match=message):
+        _lines(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{kind: Pod, metadata: [a]}",
+        "{kind: Deployment, spec: [1]}",
+        "{kind: Deployment, spec: {template: x}}",
+        "{kind: Job, metadata: x, spec: {template: [1]}}",
+        "{kind: Pod, metadata: {name: a, creationTimestamp: 2001-01-01}}",
+    ],
+)
+def test_parts_of_another_type_count_as_missing(text: str) -> None:
+    """As the API server's own check would say it, which comes after admission."""
+    (line,) = _lines(text)
+    assert line.endswith(": allowed as it is")
+
+
+def test_names_in_files_do_nothing_to_the_terminal() -> None:
+    """Neither those of objects nor those of kinds."""
+    text = '{kind: "\\e[2J", metadata: {name: "\\e]0;x\\a", namespace: "a\\u202e"}}'
+    assert _lines(text) == ("?[2J a?/?]0;x?: not reviewed by admission",)
+
+
 def test_command_prints_and_tells_by_its_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from edl.commands import agent, convert, plugins, predict, run, submit, train
-from edl.errors import EdlError
+from edl.errors import EdlError, printable
 from edl.jobs import flags
 from edl.master.variables import report_unknown
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.run(args)
     except EdlError as error:
-        print(f"edl: {error}", file=sys.stderr)
+        print(f"edl: {printable(error)}", file=sys.stderr)
         return flags.BAD_USE
     return code
 

@@ -18,12 +18,14 @@ EdlError(Exception)
 from __future__ import annotations
 
 import errno
+import unicodedata
 
 _MAX_CAUSES = 16
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = frozenset({errno.EBADF, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ESPIPE})
 """Codes of calls that are wrong: damaged data names places where no file has any."""
 _TOO_MANY, _SERVER, _CODES_END = 429, 500, 600
+_UNSEEN = ("Cc", "Cf", "Cs")
 
 
 class EdlError(Exception):
@@ -137,3 +139,12 @@ def _is_server_error(code: object) -> bool:
 def one_line(error: BaseException) -> str:
     """`Type: text` on one line, without a traceback."""
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+
+
+def printable(text: object) -> str:
+    """The text on one line, with control and formatting characters replaced by `?`.
+
+    Names in files and messages of other programs may hold sequences that change what a terminal shows.
+    """
+    words = " ".join(str(text).split())
+    return "".join("?" if unicodedata.category(char) in _UNSEEN else char for char in words)

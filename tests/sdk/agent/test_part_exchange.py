@@ -1,12 +1,16 @@
 """Parts of snapshots between agents, over real sockets."""
 
+import contextlib
 import logging
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from edl.agent import part_exchange
 from edl.agent.part_exchange import PartClient, PartServer, listen
 from edl.collective.handshake import RoundPosition
 from edl.data.snapshot_parts import Slots, SnapshotPart, find_parts, reading
@@ -107,6 +111,43 @@ def test_strangers_do_no_harm(neighbour: Neighbour, tmp_path: Path) -> None:
     assert part in find_parts(neighbour.folder)
     for stranger in strangers:
         stranger.close()
+
+
+def test_a_crowd_of_silent_strangers_keeps_no_member_out(
+    neighbour: Neighbour, tmp_path: Path
+) -> None:
+    """100 connections of which nobody says anything: parts go to a neighbour, and come back."""
+    host, _, port = neighbour.address.rpartition(":")
+    strangers = [socket.create_connection((host, int(port))) for _ in range(100)]
+    part = write(tmp_path)
+    client = PartClient(HERE, KEY)
+    send(client, neighbour, tmp_path, part)
+    (tmp_path / "new").mkdir()
+    client.fetch(neighbour.address, 1, part, tmp_path / "new", 0)
+    assert content(tmp_path / "new", part) == CONTENT
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_handshake_in_drops_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then is no handshake: whoever has the address of a lost agent holds nobody up."""
+    monkeypatch.setattr(part_exchange, "_HANDSHAKE_S", 0.1)
+
+    def drip() -> None:
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            while True:
+                peer.sendall(b"x")
+                time.sleep(0.01)
+
+    with listen("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        part = SnapshotPart(3, 8, 0, 1, 10)
+        with pytest.raises(RoundOver, match=r"its handshake takes more than 0\.1 s|timed out"):
+            PartClient(HERE, KEY).fetch(address, 1, part, tmp_path, 0)
+        thread.join()
 
 
 def test_a_part_for_which_there_is_no_room_is_not_taken(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_the_command_prints_yaml_and_says_the_rest_aside(
     assert re.findall(r"^(note|lost): line \d+: ", output.err, re.MULTILINE)
 
 
+def test_names_in_a_file_do_nothing_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A field that does not exist is named without the characters that a terminal obeys."""
+    file = tmp_path / "job.yaml"
+    file.write_text(Path(PADDLE).read_text() + '"\\e[2J\\u202e": 1\n')
+    assert __main__.main(["convert", str(file)]) == 2
+    assert capsys.readouterr().err.endswith(": ?[2J? does not exist\n")
+
+
 def test_bounds_of_the_command_take_the_place_of_the_files(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

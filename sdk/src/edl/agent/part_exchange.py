@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
+from edl import clock
 from edl.collective import handshake
 from edl.collective.handshake import ClientHello, HandshakeError, RoundPosition, Script, Verdict
 from edl.data.snapshot_parts import COPY, Slots, SnapshotPart, find_parts, reading
@@ -33,8 +34,12 @@ _MAX_MESSAGE = 4_096
 _CHUNK_BYTES = 1 << 20
 _SILENCE_S = 10.0
 """A peer that sends or takes nothing for this long is disconnected."""
-_MAX_CONNECTIONS = 16
-_BACKLOG = 64
+_HANDSHAKE_S = 5.0
+"""For the whole of a handshake, however often the peer sends a byte of it."""
+_MAX_STRANGERS = 64
+"""Connections whose peer has not proven yet that it has the token; one more ends the oldest."""
+_MAX_MEMBERS = 1_024
+_BACKLOG = 128
 _GET, _PUT = "get", "put"
 
 
@@ -55,7 +60,10 @@ class PartServer:
         self._listener, self._key = listener, key
         self._folder, self._limit_bytes = folder, limit_bytes
         self._position: RoundPosition | None = None
-        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._strangers: dict[socket.socket, None] = {}
+        """The oldest first; for `_accept` and the threads, under the lock."""
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(_MAX_MEMBERS)
         self._writing = threading.Lock()
         threading.Thread(target=self._accept, name="edl-parts", daemon=True).start()
 
@@ -76,31 +84,46 @@ class PartServer:
                 connection, _ = self._listener.accept()
             except OSError:  # closed
                 return
-            if not self._free.acquire(blocking=False):
-                connection.close()
-                continue
+            with self._lock:
+                if len(self._strangers) >= _MAX_STRANGERS:
+                    self._end_oldest_stranger()
+                self._strangers[connection] = None
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _end_oldest_stranger(self) -> None:
+        """Has its thread end; a member's handshake takes milliseconds, and it tries again."""
+        oldest = next(iter(self._strangers))
+        del self._strangers[oldest]
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
-                connection.settimeout(_SILENCE_S)
-                if self._is_member(connection):
-                    self._answer(connection, _receive_message(connection))
+                try:
+                    is_member = self._is_member(connection)
+                finally:
+                    with self._lock:
+                        self._strangers.pop(connection, None)
+                if is_member and self._free.acquire(blocking=False):
+                    try:
+                        self._answer(connection, _receive_message(connection))
+                    finally:
+                        self._free.release()
         except HandshakeError as error:
             log.warning("a connection for snapshots is refused: %s", error)
         except (OSError, EdlError, ValueError, LookupError, TypeError) as error:
             log.info("a snapshot was not exchanged: %s", one_line(error))
-        finally:
-            self._free.release()
 
     def _is_member(self, connection: socket.socket) -> bool:
-        hello = _run(handshake.receive_hello(), connection)
+        until_s = clock.monotonic_s() + _HANDSHAKE_S
+        hello = _run(handshake.receive_hello(), connection, until_s)
         position = self._position
         if position is None or not isinstance(hello, ClientHello):
             return False
         nonce = secrets.token_bytes(handshake.NONCE_BYTES)
-        return _run(handshake.respond(hello, position, self._key, nonce), connection) is True
+        script = handshake.respond(hello, position, self._key, nonce)
+        return _run(script, connection, until_s) is True
 
     def _answer(self, connection: socket.socket, request: protocol.Json) -> None:
         part = SnapshotPart(**{name: int(value) for name, value in dict(request["part"]).items()})
@@ -167,7 +190,8 @@ class PartClient:
         nonce = secrets.token_bytes(handshake.NONCE_BYTES)
         try:
             with socket.create_connection((host.strip("[]"), int(port)), _SILENCE_S) as connection:
-                outcome = _run(handshake.initiate(claimed, self._key, nonce), connection)
+                script = handshake.initiate(claimed, self._key, nonce)
+                outcome = _run(script, connection, clock.monotonic_s() + _HANDSHAKE_S)
                 if outcome.verdict is not Verdict.WELCOME:
                     raise RoundOver(f"{address} is at round {outcome.number} already")
                 yield connection
@@ -189,22 +213,39 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def _run(script: Script[T], connection: socket.socket) -> T:
-    """Runs one side of a handshake on a socket that blocks, with a time-out."""
+def _run(script: Script[T], connection: socket.socket, until_s: float) -> T:
+    """Runs one side of a handshake; then the socket waits for as long as a peer may be silent.
+
+    Args:
+        script: The side.
+        connection: A socket that blocks.
+        until_s: When the whole handshake must be over, in monotonic seconds.
+    """
     step = next(script)
     while True:
+        connection.settimeout(_left_s(until_s))
         connection.sendall(step.send)
-        received = _receive(connection, step.receive_bytes)
+        received = _receive(connection, step.receive_bytes, until_s)
         try:
             step = script.send(received)
         except StopIteration as stop:
+            connection.settimeout(_SILENCE_S)
             outcome: T = stop.value
             return outcome
 
 
-def _receive(connection: socket.socket, count: int) -> bytes:
+def _left_s(until_s: float) -> float:
+    left_s = until_s - clock.monotonic_s()
+    if left_s <= 0:
+        raise ConnectionAbortedError(f"its handshake takes more than {_HANDSHAKE_S:g} s")
+    return left_s
+
+
+def _receive(connection: socket.socket, count: int, until_s: float | None = None) -> bytes:
     received = bytearray()
     while len(received) < count:
+        if until_s is not None:
+            connection.settimeout(_left_s(until_s))
         chunk = connection.recv(count - len(received))
         if not chunk:
             raise ConnectionResetError("it closed the connection")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edl.convert.convert import convert
 from edl.convert.yaml_file import read, read_stream
-from edl.errors import SettingError
+from edl.errors import SettingError, printable
 from edl.jobs.flags import DONE, whole_number
 from edl.submit import checks, kubectl, yaml_text
 
@@ -58,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
     text = read_stream(sys.stdin.buffer, name) if is_piped else read(args.file)
     training_job, notes = convert(text, name, args.min, args.max)
     for line in notes.hints:
-        print(f"note: {line}", file=sys.stderr)
+        print(f"note: {printable(line)}", file=sys.stderr)
     for line in notes.losses:
-        print(f"lost: {line}", file=sys.stderr)
+        print(f"lost: {printable(line)}", file=sys.stderr)
     if not args.apply:
         print(yaml_text.documents(training_job), end="")
         return DONE

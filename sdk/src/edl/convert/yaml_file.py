@@ -14,6 +14,9 @@ from edl.errors import EdlError, SettingError
 
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 60
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_MAX_NUMBER = 100
+"""Characters of a number: Python prints no integer of 4 300 digits, and reads `1:1:1...` in quadratic time."""
 
 
 class YamlFile:
@@ -61,6 +64,11 @@ class YamlFile:
             return self._mapping(node, path)
         if isinstance(node, self._yaml.SequenceNode):
             return [self._value(item, (*path, str(i))) for i, item in enumerate(node.value)]
+        if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
+            raise SettingError(
+                f"{self._name} line {line}: {node.value[:20]}... is a number of {len(node.value)} "
+                "characters: quote it if it is a text"
+            )
         try:
             value = self._loader.construct_object(node)
         except (self._yaml.YAMLError, ValueError) as error:
