@@ -14,6 +14,8 @@ _SKEW_S = 5.0
 _LEASE_S = 60.0
 """A kubelet renews its lease every 10 s, and is lost after 40 s."""
 _PART = ("app.kubernetes.io/part-of", "edl")
+API_PORTS = frozenset((443, 6443, 8443, 16443))
+"""Ports of API servers that EDL's NetworkPolicies open to its servers (deploy/base/network-policies.yaml)."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -105,6 +107,25 @@ def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
         text = f"{_some(late)} are behind by more than {_LEASE_S:.0f} s, or are lost"
         return warning("clocks of nodes", text)
     return ok("clocks of nodes", f"{len(renewed_s)} agree with the API server")
+
+
+def api_ports(slices: Iterable[Mapping[str, Any]]) -> Finding:
+    """Of the EndpointSlices of the Service `kubernetes`: whether EDL's servers may call the API server.
+
+    NetworkPolicies see the port of the endpoint, not that of the Service.
+    """
+    ports = {
+        int(port["port"]) for part in slices for port in part.get("ports") or () if port.get("port")
+    }
+    closed = sorted(ports - API_PORTS)
+    if not ports:
+        opened = ", ".join(map(str, sorted(API_PORTS)))
+        return note("API server", f"its port is not known; EDL's NetworkPolicies open {opened}")
+    if closed:
+        text = f"listens on port {closed[0]}, which the NetworkPolicies edl-egress and edl-reconciler-egress do not open: "
+        text += "add it in an overlay where your network plugin enforces them, else no server becomes ready"
+        return warning("API server", text)
+    return ok("API server", "EDL's NetworkPolicies open its port to EDL's servers")
 
 
 def priority_classes(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:

@@ -10,7 +10,7 @@ from admin import after, before, probes, removal
 from admin import image as images
 from admin.findings import Finding, error, note, ok, warning
 from admin.image import ImageReference, Presence, RegistryAnswer
-from admin.reader import KINDS, Reader
+from admin.reader import ENDPOINTSLICES, KINDS, Reader
 from admin.servers import UnreachableError
 from kube import decode, request
 from kube.errors import KubeError
@@ -27,6 +27,7 @@ from policy.usage_report import usage_line
 
 SERVERS = ("webhook", "extender", "reconciler")
 _PART_OF = "app.kubernetes.io/part-of=edl"
+_API_SERVICE = "kubernetes.io/service-name=kubernetes"
 _RENEW = "replace it (docs/install.md, Certificates)"
 Ask = Callable[[str], Mapping[str, Any]]
 """Name of a pod of EDL -> what it answers to /readyz."""
@@ -54,6 +55,9 @@ def check(
         "Kubernetes": lambda: [before.version(reader.version())],
         "rights": lambda: [before.rights({r: reader.is_allowed(r) for r in before.RIGHTS})],
         "managedBy and clocks": partial(_job_and_clocks, reader, now),
+        "API server": lambda: [
+            before.api_ports(reader.all(ENDPOINTSLICES, "default", labels=_API_SERVICE))
+        ],
         "priority classes": lambda: before.priority_classes(reader.all(request.PRIORITYCLASSES)),
         "another EDL": lambda: [before.second_installation(_installations(reader))],
         "scheduler": lambda: [before.schedulers(reader.all(request.PODS, "kube-system"))],

@@ -30,6 +30,7 @@ ADMISSIONPOLICIES = Resource(
     "ValidatingAdmissionPolicy",
     namespaced=False,
 )
+ENDPOINTSLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 KINDS = (
     *(request.NAMESPACES, request.PRIORITYCLASSES, CLUSTERROLES, CLUSTERROLEBINDINGS),
     *(request.MUTATINGWEBHOOKS, request.VALIDATINGWEBHOOKS, ADMISSIONPOLICIES),

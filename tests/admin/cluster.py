@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import yaml
 
-from admin.reader import KINDS
+from admin.reader import ENDPOINTSLICES, KINDS
 from kube import request
 from kube.errors import Forbidden, Invalid
 from kube.fake import FakeApi
@@ -23,7 +23,8 @@ class AdminCluster(FakeApi):
 
     def __init__(self) -> None:
         """A healthy cluster without EDL."""
-        super().__init__(resources=tuple(dict.fromkeys((*RESOURCES, *KINDS))), wall=lambda: NOW)
+        kinds = dict.fromkeys((*RESOURCES, *KINDS, ENDPOINTSLICES))
+        super().__init__(resources=tuple(kinds), wall=lambda: NOW)
         self.minor = "36"
         self.forbidden: set[str] = set()
         """Plurals that the caller may not create or read."""

@@ -9,7 +9,7 @@ import pytest
 from admin import before, checks
 from admin.findings import Finding, Level, failed
 from admin.image import Presence, RegistryAnswer
-from admin.reader import Reader
+from admin.reader import ENDPOINTSLICES, Reader
 from kube import request
 from tests.admin.cluster import NOW, AdminCluster
 
@@ -22,6 +22,9 @@ def cluster() -> AdminCluster:
     stamp = NOW.isoformat()
     lease = {"metadata": {"name": "n0"}, "spec": {"renewTime": stamp}}
     api.put(request.LEASES, lease, "kube-node-lease")
+    labels = {"kubernetes.io/service-name": "kubernetes"}
+    endpoints = {"metadata": {"name": "kubernetes", "labels": labels}, "ports": [{"port": 6443}]}
+    api.put(ENDPOINTSLICES, endpoints, "default")
     return api
 
 

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from admin import before, probes, removal
 from admin.findings import Level
 from kube import request
 from policy.names import MANAGER
+from tests.admin.cluster import BASE
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,44 @@ def test_a_version_that_cannot_be_read_is_too_old(info: dict[str, str], level: L
 
     assert finding.level is level
     assert finding.text.startswith(info.get("gitVersion", "unknown"))
+
+
+@pytest.mark.parametrize(
+    ("ports", "level", "text"),
+    [
+        ([6443], Level.OK, "EDL's NetworkPolicies open"),
+        ([443, 8080], Level.WARNING, "listens on port 8080, which the NetworkPolicies edl-egress"),
+        (
+            [],
+            Level.NOTE,
+            "its port is not known; EDL's NetworkPolicies open 443, 6443, 8443, 16443",
+        ),
+    ],
+)
+def test_a_port_of_the_api_server_that_is_closed_is_named(
+    ports: list[int], level: Level, text: str
+) -> None:
+    """Else EDL's servers would wait for ever where a network plugin enforces its policies."""
+    finding = before.api_ports([{"ports": [{"port": port} for port in ports]}, {"ports": None}])
+
+    assert (finding.level, finding.text[: len(text)]) == (level, text)
+
+
+def test_the_ports_of_api_servers_are_those_of_the_network_policies() -> None:
+    """Of both policies that let EDL's servers out; DNS and masters are none."""
+    documents = yaml.safe_load_all((BASE / "network-policies.yaml").read_text())
+    opened = {
+        policy["metadata"]["name"]: {
+            port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]
+        }
+        for policy in documents
+        if "egress" in policy["spec"]
+    }
+
+    assert {name: ports - {53, 8790} for name, ports in opened.items()} == {
+        "edl-egress": before.API_PORTS,
+        "edl-reconciler-egress": before.API_PORTS,
+    }
 
 
 def test_classes_of_others_are_no_finding() -> None:
