@@ -2,12 +2,16 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 
-from e2e.environment import SLOTS, IsolatedNamespace
+from e2e.cluster import identity
+from e2e.environment import SLOTS, Environment, IsolatedNamespace
 from e2e.waiting import until
+from policy.names import SYSTEM_NAMESPACE
 from policy.snapshot import Pod
+from runtime import certs, extender_tls
 
 _RUNS_S, _STOPS_S = 0.05, 0.45
 
@@ -69,3 +73,30 @@ def stopped(send: Callable[[signal.Signals], None]) -> Iterator[None]:
         yield
     finally:
         send(signal.SIGCONT)
+
+
+@contextmanager
+def extender_certificate(environment: Environment, issued: datetime) -> Iterator[None]:
+    """The extender runs with a certificate of its CA that was issued at another time.
+
+    Args:
+        environment: Where it is a process.
+        issued: The certificate is valid for `certs.LEAF_LIFE` from then on; aware.
+    """
+    control_plane, directory = environment.control_plane, environment.control_plane.extender_tls
+    valid = {name: (directory / name).read_bytes() for name in ("tls.crt", "tls.key")}
+    ca = certs.Pair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
+    hosts = extender_tls.names(SYSTEM_NAMESPACE)
+    leaf = certs.issue(ca, extender_tls.SERVICE, issued, hosts=hosts)
+
+    def restart_with(files: Mapping[str, bytes]) -> None:
+        control_plane.kill("extender")
+        for name, content in files.items():
+            identity.write_secret(directory / name, content)
+        environment.restore()
+
+    restart_with({"tls.crt": leaf.cert, "tls.key": leaf.key})
+    try:
+        yield
+    finally:
+        restart_with(valid)

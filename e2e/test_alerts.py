@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from e2e.cluster.process import Process
 from e2e.cluster.toolchain import PROMETHEUS
 from e2e.control_plane import EDL_COMPONENTS
 from e2e.environment import Environment, IsolatedNamespace
+from e2e.faults import extender_certificate
 from e2e.waiting import until
 from kube import request
 from kube.request import CONFIGMAPS, NODES
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
-from runtime import clock
+from runtime import certs, clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -146,6 +148,20 @@ def test_a_server_that_is_killed_fires_its_alert(
     alerts.wait_calm()
 
     report(f"{alert} after {seconds:.0f} s")
+
+
+def test_a_certificate_that_ends_soon_fires_its_alert(
+    environment: Environment, alerts: Alerts, report: Callable[[str], None]
+) -> None:
+    """The extender's has a week left; with another one the alert ends."""
+    issued = clock.now() - certs.LEAF_LIFE + timedelta(days=7)
+    begun_s = clock.monotonic_s()
+    with extender_certificate(environment, issued):
+        alerts.wait_fires("CertificateExpiring", _FIRES_S)
+        seconds = clock.monotonic_s() - begun_s
+    alerts.wait_calm()
+
+    report(f"CertificateExpiring after {seconds:.0f} s")
 
 
 def test_a_policy_that_is_deleted_fires_its_alert(

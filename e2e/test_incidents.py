@@ -17,18 +17,17 @@ import pytest
 import urllib3
 
 from e2e.api_proxy import ApiProxy, Fault, api_proxy
-from e2e.cluster import identity
 from e2e.cluster.components import APISERVER
 from e2e.cluster.local import Cluster
 from e2e.control_plane import EDL_COMPONENTS
 from e2e.environment import SLOTS, Environment, IsolatedNamespace, readiness
-from e2e.faults import authors, fill, live_ids, slowed, stopped
+from e2e.faults import authors, extender_certificate, fill, live_ids, slowed, stopped
 from e2e.two_reconcilers import LEASE_S, pair
 from e2e.waiting import until
 from kube import request
 from kube.request import SECRETS
 from policy.names import SYSTEM_NAMESPACE
-from runtime import certs, clock, extender_tls
+from runtime import certs, clock
 from webhook import certificates as webhook_certificates
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
@@ -329,35 +328,11 @@ def test_a_webhook_whose_certificate_has_expired(
     )
 
 
-def _write(directory: Path, contents: Mapping[str, bytes]) -> None:
-    for name, content in contents.items():
-        identity.write_secret(directory / name, content)
-
-
-@contextmanager
-def _expired(environment: Environment) -> Iterator[None]:
-    """The extender's certificate ended a year ago."""
-    control_plane, directory = environment.control_plane, environment.control_plane.extender_tls
-    names = ("tls.crt", "tls.key")
-    valid = {name: (directory / name).read_bytes() for name in names}
-    ca = certs.Pair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
-    long_ago = clock.now() - 2 * certs.LEAF_LIFE
-    leaf = certs.issue(ca, extender_tls.SERVICE, long_ago, hosts=extender_tls.names("edl-system"))
-    control_plane.kill("extender")
-    _write(directory, {"tls.crt": leaf.cert, "tls.key": leaf.key})
-    environment.restore()
-    try:
-        yield
-    finally:
-        _write(directory, valid)
-        control_plane.kill("extender")
-        environment.restore()
-
-
 def test_an_extender_whose_certificate_has_expired(
     namespace: IsolatedNamespace, report: Printer
 ) -> None:
     """kube-scheduler refuses to talk to it, and goes on without it."""
-    took_s = _burst(namespace, _expired(namespace.environment))
+    issued = clock.now() - 2 * certs.LEAF_LIFE
+    took_s = _burst(namespace, extender_certificate(namespace.environment, issued))
 
     report(f"extender's certificate expired: {SERVICES} services run after {took_s:.1f} s")
