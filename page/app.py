@@ -1,7 +1,10 @@
 """The page's routes: files for everybody, data for callers with a token, as far as their rights go."""
 
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import (
@@ -30,6 +33,8 @@ VERSION = "v1"
 _API = f"/api/{VERSION}"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4000}")
 _MAX_LIMIT = 1_000
+_MAX_ASKED, _MAX_ASKED_IN_NAMESPACE = 4, 2
+"""Masters asked at once; one that never answers holds a thread of the server for 2 s."""
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -52,6 +57,9 @@ class PageRoutes:
     ) -> None:
         self._view, self._authorizer, self._streams = view, authorizer, streams
         self._assets = assets.load()
+        self._asked: Counter[str] = Counter()
+        """Masters that are being asked, by namespace."""
+        self._lock = threading.Lock()
         self._refused = metrics.counter(
             "calls_refused_total",
             "Calls refused by the API server's word, or for lack of streams.",
@@ -186,18 +194,33 @@ class PageRoutes:
             )
         job, address = job_and_address
         try:
-            return web.reply(
-                {
-                    "at": self._view.epoch_s(),
-                    **master.ask(self._authorizer.api(g.token), job, address),
-                }
-            )
+            with self._asking(namespace):
+                status = master.ask(self._authorizer.api(g.token), job, address)
+            return web.reply({"at": self._view.epoch_s(), **status})
         except errors.Forbidden as error:
             raise Forbidden(
                 f"what a master says needs the right to get Secrets in the namespace {namespace}: ask an admin for it"
             ) from error
         except (errors.KubeError, MasterAnswerError) as error:
             raise _later(f"the job's master does not answer: {error}") from error
+
+    @contextmanager
+    def _asking(self, namespace: str) -> Iterator[None]:
+        """While a master is asked; masters that do not answer leave threads for all else.
+
+        Raises:
+            HTTPException: enough masters are being asked.
+        """
+        with self._lock:
+            in_namespace = self._asked[namespace]
+            if in_namespace >= _MAX_ASKED_IN_NAMESPACE or self._asked.total() >= _MAX_ASKED:
+                raise _later("other masters are being asked: try again in some seconds")
+            self._asked[namespace] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asked -= Counter((namespace,))  # keeps no zeros
 
     def _node(self, name: str) -> Response:
         access: Access = g.access

@@ -18,6 +18,9 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 _PACE_S = 0.25
 """Between two looks for changes."""
 _KEEP_ALIVE_S = 10.0
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+_NAMESPACE_SHARE = 4
+"""Service accounts of one namespace together have a fourth of all streams: its tenant makes as many as it likes."""
 RETRY_S = 5
 
 
@@ -53,6 +56,8 @@ class Streams:
         self._clock_s = clock_s
         self._is_closing = is_closing
         self._callers: Counter[str] = Counter()
+        self._tenants: Counter[str] = Counter()
+        """By namespace of service accounts; other users are tenants of their own."""
         self._boot = secrets.token_hex(4)
         self.events = 0
         """Events sent since the start."""
@@ -67,9 +72,11 @@ class Streams:
 
         Requests that are answered at once may each see the last free one: a few more than the bound.
         """
-        if self._callers[user] >= self._bounds.per_caller:
+        bounds = self._bounds
+        per_tenant = max(bounds.per_caller, bounds.total // _NAMESPACE_SHARE)
+        if self._callers[user] >= bounds.per_caller or self._tenants[_tenant(user)] >= per_tenant:
             return "caller"
-        return "full" if self.count >= self._bounds.total else ""
+        return "full" if self.count >= bounds.total else ""
 
     def position(self, subscription: Subscription, last_id: str) -> int | None:
         """The version after which a reader continues; None where it has to begin again."""
@@ -86,13 +93,13 @@ class Streams:
         """The parts of one stream, until its time is over or the process ends."""
         user = subscription.access.user
         self._callers[user] += 1
+        self._tenants[_tenant(user)] += 1
         try:
             async for part in self._parts(subscription, position):
                 yield part
         finally:
-            self._callers[user] -= 1
-            if not self._callers[user]:
-                del self._callers[user]
+            _release(self._callers, user)
+            _release(self._tenants, _tenant(user))
 
     async def _parts(
         self, subscription: Subscription, position: int | None
@@ -115,3 +122,16 @@ class Streams:
                 sent_s = now_s
                 yield b": keep-alive\n\n"
             await asyncio.sleep(_PACE_S)
+
+
+def _tenant(user: str) -> str:
+    """Whose a user is: service accounts belong to the tenant of their namespace."""
+    if not user.startswith(_SERVICE_ACCOUNT):
+        return user
+    return user.rpartition(":")[0]
+
+
+def _release(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

@@ -3,6 +3,7 @@
 import base64
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +15,7 @@ from page.master import MasterAnswerError
 from policy import sidecar
 from policy.names import ANNOTATION_MASTER, MASTER_TOKEN_KEY
 from policy.snapshot import Job
+from tests.page.serving import LIMIT_S, Readers, serving
 from tests.page.world import PageWorld
 from tests.reconciler.polled_masters import Master, answer
 from tests.reconciler.polled_masters import page as status_page
@@ -121,6 +123,36 @@ def test_a_secret_of_another_kind(world: PageWorld, data: dict[str, str], words:
 
     with pytest.raises(MasterAnswerError, match=words):
         master.ask(world.cluster.with_token("admin"), job, ADDRESS, 1)
+
+
+def test_masters_that_do_not_answer_leave_the_page_to_others(
+    world: PageWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of a namespace are asked at once, whoever asks; all else is answered meanwhile."""
+    annotations = {"metadata": {"annotations": {ANNOTATION_MASTER: "true"}}}
+    namespace, _, name = world.job.partition("/")
+    world.cluster.send(request.merge_patch(request.JOBS, namespace, name, annotations))
+    world.look()
+    asked, answered = threading.Semaphore(0), threading.Event()
+
+    def ask(*_: object) -> dict[str, str]:
+        asked.release()
+        answered.wait(LIMIT_S)
+        return {"state": "work"}
+
+    monkeypatch.setattr(master, "ask", ask)
+    path = f"/api/v1/jobs/{world.job}/training"
+    with serving(world.app) as address, Readers(address) as readers, ThreadPoolExecutor() as pool:
+        calls = [pool.submit(readers.open, path) for _ in range(2)]
+        for _ in calls:
+            asked.acquire()
+        refused = [readers.open(path).response for _ in range(4)]
+        own = readers.open("/api/v1/me", Authorization="Bearer vision").response
+        assert ({answer.status for answer in refused}, own.status) == ({503}, 200)
+        assert refused[0].headers["Retry-After"]
+        answered.set()
+        assert [call.result().response.status for call in calls] == [200, 200]
+    assert world.get(path).json["state"] == "work"  # type: ignore[index] # it is JSON
 
 
 def test_the_route_says_what_is_missing(world: PageWorld) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -112,6 +113,31 @@ def test_streams_are_bounded() -> None:
             return status == 200
 
         until(is_open_again)
+
+
+def test_service_accounts_of_one_namespace_are_one_tenant() -> None:
+    """Who makes them may make any number: a fourth of all streams, and others have the rest."""
+    world = PageWorld(nodes=10)
+    world.look()
+    streams_ = Streams(world.view, StreamBounds(16, 2, 60.0), lambda: 0.0, lambda: False)
+
+    async def fill() -> list[str]:
+        opened, refused = [], []
+        for number in range(40):
+            access = replace(VISION, user=f"system:serviceaccount:ml-vision:a{number}")
+            refused.append(streams_.refusal(access.user))
+            if not refused[-1]:
+                stream = streams_.follow(Subscription(access, (Section.JOBS,)), None)
+                await anext(stream)
+                opened.append(stream)
+        others = "system:serviceaccount:ml-speech:a"
+        assert [streams_.refusal(user) for user in ("admin", others)] == ["", ""]
+        for stream in opened:
+            await stream.aclose()
+        assert streams_.refusal("system:serviceaccount:ml-vision:a0") == ""
+        return refused
+
+    assert asyncio.run(fill()) == [""] * 4 + ["caller"] * 36
 
 
 def test_who_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
