@@ -99,6 +99,29 @@ class FailingFence(MemoryFence):
         super().write(generation, state, outcome)
 
 
+async def _recovers(durable_ledger: DurableLedger, fence: FailingFence) -> None:
+    service = MasterService(durable_ledger, 60.0, clock.monotonic_s, fence)
+    await service.start()
+    fence.error = JournalError("the API server is away")
+    await service.describe("train", shape())
+    await until_in_loop(lambda: fence.tried > 0)
+    fence.error = None
+    await until_in_loop(lambda: fence.state == service.ledger.dump())
+    await service.halt()
+
+
+def test_a_snapshot_that_could_not_be_stored_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another change: a job that waits has none for hours."""
+    monkeypatch.setattr(snapshots, "_SNAPSHOT_S", 0.1)
+    fence, durable_ledger = FailingFence(), DurableLedger(Ledger("digits"), tmp_path / "journal")
+    asyncio.run(_recovers(durable_ledger, fence))
+    durable_ledger.close()
+
+    assert fence.state is not None
+
+
 async def _stops(durable_ledger: DurableLedger, fence: FailingFence, error: Exception) -> None:
     service = MasterService(durable_ledger, 60.0, clock.monotonic_s, fence)
     await service.start()

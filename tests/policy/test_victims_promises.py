@@ -103,6 +103,21 @@ def test_a_job_never_takes_what_ranks_as_its_own(tier: Tier) -> None:
     assert choose(_asking(tier, "new", A), [proposed], cluster, (promise,)) == proposed
 
 
+def test_a_node_where_only_equals_could_make_room_comes_last() -> None:
+    """Two trainers elsewhere go rather than one whose room is promised already."""
+    small = job("small", cpu=3)
+    promised, equal = trainer(B, 1, "n0"), trainer(B, 0, "n0", Tier.GUARANTEED)
+    pods = [promised, equal, trainer(small, 1, "n1"), trainer(small, 2, "n1")]
+    cluster = cluster_state([node("n0", 10), node("n1", 6)], [A, B, small], pods)
+    promise = Promise("uid-other", "n0", shape(5), 0, frozenset({promised.uid}))
+    proposals = [Candidate("n0", (promised.uid,)), Candidate("n1", ("small-001", "small-002"))]
+
+    choice = choose(trainer(A, 0, "", Tier.GUARANTEED), proposals, cluster, (promise,))
+
+    assert choice is not None
+    assert choice.node == "n1"
+
+
 def test_lower_nominations_do_not_bind() -> None:
     """A pod that ranks below the preemptor gets no room before it."""
     pods = [trainer(A, 1, "n0"), service("low", 3, nominated="n0", priority=-5)]

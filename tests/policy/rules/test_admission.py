@@ -129,6 +129,18 @@ def test_surplus_in_the_same_quota_makes_way_for_a_minimum() -> None:
     assert _created(new_plan, "ml/new") == {Tier.GUARANTEED: 2}
 
 
+def test_surplus_makes_way_in_a_quota_once() -> None:
+    """What it gives back to one minimum is not there for the next one of the same plan."""
+    policy = Policy(reserve=_FREE.reserve, quotas=(Quota(namespace="ml", requests={"cpu": "25"}),))
+    next_one = job("next", 1, 1, created_s=_NEW.created_s + 1.0)
+
+    new_plan = _plan([node("n0", 50)], [_A, _NEW, next_one], trainers(_A, ["n0"] * 5), policy)
+
+    assert len(new_plan.releases) == 3
+    assert _created(new_plan, "ml/new") == {Tier.GUARANTEED: 2}
+    assert _created(new_plan, "ml/next") == {Tier.GUARANTEED: 1}
+
+
 @pytest.mark.parametrize(("quota", "cpu"), [("10", 50), ("15", 15)])
 def test_surplus_stays_where_its_going_would_not_help(quota: str, cpu: int) -> None:
     """Too small a quota, or no node with room for the minimum: nobody goes."""
