@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     files.write(_CHOSEN, facts)
                 outcomes = run.outcomes()
     except KeyboardInterrupt:
-        go_on = "; --resume goes on with it" if _CHOSEN.exists() else ""
+        go_on = "; `make mutants RESUME=1` goes on with it" if _CHOSEN.exists() else ""
         console.print(f"interrupted: no report was written{go_on}")
         return INTERRUPTED
     except (OSError, LookupError, RoomError, ValueError) as error:

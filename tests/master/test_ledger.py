@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from master.commands import (
+    Command,
     Describe,
     EndSettling,
     Evaluate,
@@ -205,11 +206,12 @@ def test_the_export_is_one_task_and_the_last() -> None:
     assert not ledger.complete
 
 
-def test_a_saver_that_is_gone_blocks_nobody() -> None:
+@pytest.mark.parametrize("end", [Expire({"a": {}}), Join("a", "a-2"), Leave("a", "a-1")])
+def test_a_saver_that_is_gone_blocks_nobody(end: Command) -> None:
     """Its ticket is invalid, and a checkpoint that failed is not the newest."""
     ledger = opened("a", "b")
     first = ledger.execute(Save(**who("a")))
-    ledger.execute(Expire({"a": {}}))
+    ledger.execute(end)
     second = ledger.execute(Save(**who("b")))
     refused = _refused(lambda: ledger.execute(Saved(first["ticket"], "x", 1, ok=True)))
     ledger.execute(Saved(second["ticket"], "x", 1, ok=False))
