@@ -287,7 +287,7 @@ def test_a_checkpoint_holds_memory_only_while_it_is_written(
 
 
 def test_told_to_end_it_goes_on_where_it_was(served: RunningServer) -> None:
-    """Once: killed after that, it starts empty."""
+    """Once: killed after that, it starts empty, and no generation has the same number again."""
     begin_generation(served)
     push_ones(served)
     served.stop()
@@ -298,6 +298,8 @@ def test_told_to_end_it_goes_on_where_it_was(served: RunningServer) -> None:
     served.start()
 
     assert push_ones(served, 3)[0] == 409
+    state = call(served, "POST", "/v1/enter", {**WHO, "generation": 0})[1]
+    assert (state["ready"], state["generation"]) == (False, 1)
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])

@@ -57,11 +57,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The run is over: what is left of it ends now, and is named."""
     if _is_worker(config):
         return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses Ctrl-C again waits for it
     _foreign.clear()
     if remaining := processes():
         print(f"\nended what the run had left behind:\n{_table(remaining)}", file=sys.stderr)  # noqa: T201
         end(remaining)
     shutil.rmtree(config.stash[_folder], ignore_errors=True)
+    signal.signal(signal.SIGINT, handler)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
