@@ -18,7 +18,7 @@ class Drop(StrEnum):
     HANDSHAKE = "handshake"
     """TLS failed or took too long; where a client CA is set, also: no certificate of it."""
     HEAD = "head"
-    """The head of a request was not complete in time."""
+    """The head of a request was too long, or not complete in time."""
     BODY = "body"
     """The body of a request was not complete in time."""
     ANSWER = "answer"

@@ -24,7 +24,15 @@ from flask import Flask
 from runtime.body_budget import BodyBudget
 from runtime.clock import monotonic_s
 from runtime.drop_counts import Drop, DropCounts
-from runtime.listener import Bounds, GuardedConnection, HttpLog, Listener, connection_of
+from runtime.listener import (
+    MAX_FIELD_BYTES,
+    MAX_HEADERS,
+    Bounds,
+    GuardedConnection,
+    HttpLog,
+    Listener,
+    connection_of,
+)
 from runtime.tls import Certificates
 from runtime.web import PEER_CERTIFICATE, PORT, PROBES, STREAM, Port
 
@@ -37,9 +45,6 @@ _BODIES = 4
 _BEAT_S = 1.0
 _START_S = 60.0
 _JOIN_S = 5.0
-_MAX_HEADERS = 32
-_MAX_FIELD_BYTES = 4096
-"""Of one header, and of the request line."""
 
 
 _Environ = dict[str, Any]
@@ -160,9 +165,9 @@ class HttpServer:
             keepalive_timeout=self._bounds.idle_s,
             lingering_time=self._bounds.body_s,
             auto_decompress=False,
-            max_line_size=_MAX_FIELD_BYTES,
-            max_field_size=_MAX_FIELD_BYTES,
-            max_headers=_MAX_HEADERS,
+            max_line_size=MAX_FIELD_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            max_headers=MAX_HEADERS,
         )
         listener = Listener(self._listening, server, self._bounds, self._drops, self._certificates)
         listener.start()

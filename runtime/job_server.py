@@ -19,7 +19,16 @@ from aiohttp import web
 from runtime.call_checks import RefusedError
 from runtime.call_metrics import DISCONNECTED, CallMetrics
 from runtime.drop_counts import Drop, DropCounts
-from runtime.listener import Bounds, HttpLog, Listener, answering, bind, note
+from runtime.listener import (
+    MAX_FIELD_BYTES,
+    MAX_HEADERS,
+    Bounds,
+    HttpLog,
+    Listener,
+    answering,
+    bind,
+    note,
+)
 from runtime.logs import keys
 from runtime.metrics import CONTENT_TYPE
 
@@ -180,6 +189,9 @@ async def serving(
         keepalive_timeout=BOUNDS.idle_s,
         shutdown_timeout=drain_s,
         handler_cancellation=True,  # nothing waits for a caller that has disconnected
+        max_line_size=MAX_FIELD_BYTES,
+        max_field_size=MAX_FIELD_BYTES,
+        max_headers=MAX_HEADERS,
         auto_decompress=False,  # compressed bodies are refused, and not unpacked before
     )
     await runner.setup()

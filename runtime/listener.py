@@ -33,6 +33,12 @@ BACKLOG = 512
 _ACCEPTED_AT_ONCE = 4
 """Connections accepted before the loop looks at the others again: so many new TLS handshakes, a
 millisecond each, an open connection waits for at most."""
+MAX_HEADERS = 32
+MAX_FIELD_BYTES = 4096
+"""Of one header, and of the request line."""
+_MAX_HEAD_BYTES = 16 * 1024
+"""Of a head that is not complete: it is in memory, and anybody may send one."""
+_HEAD_END = b"\r\n\r\n"
 _PAUSE_S = 0.5
 """Pause of accepting while the process has no file descriptor left."""
 _TLS_END_S = 1.0
@@ -88,6 +94,9 @@ class GuardedConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._answer_deadline: asyncio.TimerHandle | None = None
         self._idle = True
+        self._head_bytes = 0
+        self._head_tail: bytes | None = None
+        """The newest bytes of a head that is not complete."""
         self.opening: asyncio.Task[None] | None = None
         """Opens the connection, until the end of the TLS handshake."""
 
@@ -103,8 +112,22 @@ class GuardedConnection(asyncio.Protocol):
         if self._idle:
             self._idle = False
             self._wait(self._bounds.head_s, Drop.HEAD)
-        if self._protocol is not None:
+            self._head_bytes, self._head_tail = 0, b""
+        if self._head_tail is not None:
+            self._count_head(data, self._head_tail)
+        if self._protocol is not None and self._head_bytes <= _MAX_HEAD_BYTES:
             self._protocol.data_received(data)
+
+    def _count_head(self, data: bytes, tail: bytes) -> None:
+        """Drops the connection when a head is too long; what is complete counts no further."""
+        tail += data
+        if _HEAD_END in tail:
+            self._head_tail = None
+            return
+        self._head_bytes += len(data)
+        self._head_tail = tail[1 - len(_HEAD_END) :]
+        if self._head_bytes > _MAX_HEAD_BYTES:
+            self.drop(Drop.HEAD)
 
     def eof_received(self) -> bool | None:
         """See `asyncio.Protocol`."""

@@ -1,6 +1,7 @@
 """The HTTP server that master and parameter servers share: errors, limits, and its end."""
 
 import asyncio
+import contextlib
 import gzip
 import http.client
 import json
@@ -156,6 +157,21 @@ def test_connections_without_a_request_end(
 
     assert received == b""
     assert call(attic, "/echo", b"12")[:2] == (200, {"bytes": 2})
+
+
+def test_a_head_without_end_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in memory, and needs no token: 16 KiB of it end the connection, however long it may take."""
+    monkeypatch.setattr(job_server, "BOUNDS", replace(job_server.BOUNDS, head_s=600.0))
+    attic = Attic()
+    with socket.create_connection(("127.0.0.1", attic.port), timeout=60) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n")
+        with contextlib.suppress(ConnectionError):
+            for number in range(6):
+                stranger.sendall(b"X-%d: %s\r\n" % (number, b"a" * 3_000))
+            assert stranger.recv(1) == b""
+    assert call(attic, "/echo", b"12", **{"X-Long": "a" * 4_000})[0] == 200
+    assert b'connections_dropped_total{reason="head"} 1.0' in attic.metrics.text()
+    attic.stop()
 
 
 def test_what_is_not_http_is_counted(attic: Attic, caplog: pytest.LogCaptureFixture) -> None:
