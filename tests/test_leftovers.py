@@ -137,12 +137,13 @@ def test_hangs():
         (signal.SIGTERM, 0),
         (signal.SIGINT, 2),
         pytest.param(signal.SIGTERM, 2, marks=pytest.mark.soak),  # as without workers
+        pytest.param(signal.SIGHUP, 2, marks=pytest.mark.soak),  # likewise
     ],
 )
 def test_an_interrupted_run_leaves_nothing(
     run: Run, tmp_path: Path, number: signal.Signals, workers: int
 ) -> None:
-    """Ctrl-C, which goes to all processes of a terminal, and SIGTERM to the one that was called."""
+    """Ctrl-C and SIGHUP go to all processes of a terminal, SIGTERM to the one that was called."""
     tests = """
 import pytest
 
@@ -155,7 +156,7 @@ def test_waits(index, tmp_path):
 """
     process = run(tests, "-n", str(workers), "-o", "timeout=0")
     wait_for(process, max(1, workers), tmp_path)
-    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
     output = ended(process, tmp_path)
     assert process.returncode == 2
     assert "KeyboardInterrupt" in output or "Interrupted" in output

@@ -8,6 +8,7 @@ temporary folder, which is deleted last.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -39,12 +40,14 @@ _foreign: set[int] = set()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Marks the run, gives its files one folder, and lets SIGTERM end it as Ctrl-C does."""
+    """Marks the run, gives its files one folder, and lets SIGTERM and SIGHUP end it as Ctrl-C does."""
     if _is_worker(config):
         return
     os.environ[RUN] = secrets.token_hex(8)
     os.environ.pop(WORKER, None)  # of a run that has started this one
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup lets it go on
+        signal.signal(signal.SIGHUP, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="edl-tests-", dir=memory_folder())).resolve()
     config.stash[_folder] = folder
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -60,7 +63,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses Ctrl-C again waits for it
     _foreign.clear()
     if remaining := processes():
-        print(f"\nended what the run had left behind:\n{_table(remaining)}", file=sys.stderr)  # noqa: T201
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(f"\nended what the run had left behind:\n{_table(remaining)}", file=sys.stderr)  # noqa: T201
         end(remaining)
     shutil.rmtree(config.stash[_folder], ignore_errors=True)
     signal.signal(signal.SIGINT, handler)
