@@ -88,6 +88,7 @@ class Softmax(InParts):
 
     def read_gradient(self, out: Floats) -> None:
         """As in `Replica`."""
+        assert out.dtype == np.float32
         out[:] = self._gradient.reshape(-1)
 
     def write_gradient(self, flat: Floats) -> None:

@@ -112,8 +112,8 @@ class StateReceiver:
 
     def __init__(self, replica: PartedReplica, stream: Ring, receivers: Collection[int]) -> None:
         self._replica, self._stream, self._receivers = replica, stream, receivers
-        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._error: Exception | None = None
+        self._messages: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
+        """Those that have arrived; an error is the last."""
         self._count = 0
         """Number of messages that were written into the replica."""
         self.is_complete = False
@@ -147,9 +147,8 @@ class StateReceiver:
                     is_reported = True
                     on_wait(since_s)
                 continue
-            if message is None:
-                reason = self._error or RoundOver("the round is over")
-                raise RoundOver(f"the state does not arrive: {one_line(reason)}")
+            if isinstance(message, Exception):
+                raise RoundOver(f"the state does not arrive: {one_line(message)}")
             self._write(*message)
         if is_reported:
             on_wait(None)
@@ -177,5 +176,4 @@ class StateReceiver:
                 last = json.loads(about)["last"]
                 self._messages.put((about, arrays))
         except Exception as error:  # noqa: BLE001 - raised by `take`, on the thread that trains
-            self._error = error
-            self._messages.put(None)
+            self._messages.put(error)
