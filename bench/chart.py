@@ -91,6 +91,14 @@ class Image(_Values):
     """Its digest, which a registry cannot exchange, such as sha256:...; "" for the tag."""
 
 
+class Affinity(_Values):
+    """What decides about the nodes of a pod (core/v1)."""
+
+    node_affinity: dict[str, Any] = {}
+    pod_affinity: dict[str, Any] = {}
+    pod_anti_affinity: dict[str, Any] = {}
+
+
 class Toleration(_Values):
     """A taint that does not keep the servers away (core/v1)."""
 
@@ -196,7 +204,7 @@ class ChartValues(_Values):
     """Labels of the nodes that all servers run on."""
     tolerations: list[Toleration]
     """Taints of nodes that do not keep the servers away."""
-    affinity: dict[str, Any]
+    affinity: Affinity
     """More of what decides about their nodes; its `podAntiAffinity` takes the place of that by zones."""
     spread: Literal["preferred", "required"]
     """Whether two replicas of a server may share a node where there is no other."""
@@ -300,7 +308,9 @@ def _rows(
         while "$ref" in part:
             named = document["$defs"][part["$ref"].rpartition("/")[2]]
             part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
-        leaf = path in ("policy", "global") or path.endswith((".settings", ".resources"))
+        leaf = path in ("policy", "global", "affinity") or path.endswith(
+            (".settings", ".resources")
+        )
         if "properties" in part and not leaf:
             for key, value in part["properties"].items():
                 below = default.get(key) if isinstance(default, Mapping) else None

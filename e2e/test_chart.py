@@ -210,6 +210,7 @@ def _set(key: str, value: object) -> str:
         ("image.digest", "sha256:1", "/image/digest"),
         ("image.repository", "registry.example/edl:1", "/image/repository"),
         ("tolerations", [{"key": "a", "operator": "Exist"}], "/tolerations/0/operator"),
+        ("affinity", {"nodeAffinty": {}}, "'nodeAffinty'"),
         ("spread", "never", "/spread"),
         ("namespaces", ["ML"], "/namespaces/0"),
         ("namespaces", ["ml", "ml"], "/namespaces"),
