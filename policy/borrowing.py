@@ -70,10 +70,10 @@ class Borrowing:
         nominal, claims = self._nominal[queue], self._claims[queue]
         for name, limit in nominal.items():
             free = limit - claims[name] - servers.get(name, 0)
-            if free < 0:
+            if free < 0 and servers.get(name, 0) > 0:
                 return 0
             if requests.get(name, 0) > 0:
-                count = min(count, free // requests[name])
+                count = min(count, max(0, free) // requests[name])
         return count
 
     def lack_for_minimum(self, queue: str, requests: Resources) -> Figures:

@@ -78,8 +78,6 @@ class Quotas:
             self._add(job, cluster.trainer_amounts(job), -1)
             self._add(job, of_pods(job, servers), -1)
             self.reserve(job, 0, cluster.server_count(job) - len(servers))
-            live = 0 if job.stopped else len(cluster.trainers(job))
-            self.claim(job, min(live, job.min_trainers), cluster.server_count(job))
 
     def scope(self, job: Job) -> tuple[int | str, ...]:
         """Indices of the quotas that cover a job, and its queue where that lends and borrows."""

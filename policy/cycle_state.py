@@ -1,14 +1,15 @@
 """The sums and decisions of one planning cycle, which the rules in `policy.rules` read and write."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-from policy import amounts, ceilings, creation_backoff, vacancy
+from policy import amounts, ceilings, covered_minimums, creation_backoff, vacancy
 from policy.cluster_state import ClusterState, job_key
 from policy.decisions import Figures
 from policy.free_capacity import FreeCapacity, When
 from policy.job_draft import JobDraft
-from policy.live_trainers import with_excess
+from policy.live_trainers import LiveTrainers, with_excess, with_minimum
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
 from policy.node_failures import AvoidedNodes
@@ -87,6 +88,7 @@ class CycleState:
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
         self.avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
         stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s, self.history.tainted_since)
+        claimed = covered_minimums.claim(self.quotas, self.cluster, stranding_nodes.holds)
         priorities = {queue.name: queue.priority for queue in self.policy.queues}
         self._has_standings = bool(self.quotas.borrowing) or any(priorities.values())
         drafts = []
@@ -95,6 +97,8 @@ class CycleState:
                 continue
             live_trainers = self.cluster.live_trainers(submitted)
             lasting = [p for p in live_trainers.guaranteed if not stranding_nodes.holds(p)]
+            covered_min = self._covered_min(submitted, live_trainers, claimed)
+            live_trainers = with_minimum(submitted, live_trainers, covered_min)
             live_trainers = with_excess(submitted, live_trainers, lasting)
             job = self.avoided_nodes.avoiding(submitted)
             draft = JobDraft(
@@ -107,12 +111,21 @@ class CycleState:
                 servers_measure=self._servers_measure(job),
             )
             draft.priority = priorities.get(job.queue, 0)
+            draft.covered_min = covered_min
+            draft.claimed = claimed.get(job.key, 0)
             drafts.append(draft)
             for pod in draft.surplus if draft.excess or not job.managed else ():
                 if not job.managed or pod.uid in draft.excess:
                     self.capacity.add_reclaimable(pod)  # the sums lack it
             self.quotas.reserve(job, draft.absent)
         return drafts
+
+    def _covered_min(self, job: Job, live: LiveTrainers, claimed: Mapping[str, int]) -> int:
+        """As `JobDraft.covered_min`, before this plan creates anything."""
+        if not live.pods or job.key not in claimed:
+            return job.min_trainers
+        count = claimed[job.key]
+        return count + self.quotas.room_for_minimum(job, job.min_trainers - count, 0)
 
     def _trainer_measure(self, job: Job) -> float:
         """Fairness measure of one trainer."""

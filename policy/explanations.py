@@ -197,7 +197,7 @@ RELEASES: Mapping[Reason, Explanation] = {
     Reason.SHARE_RETURNED: Explanation(
         "Its queue borrows, and a job of a queue that lends asks for that queue's own share.",
         figures="`to` job that asks, `of_queue` that borrows, `resource`, `used`, `nominal`",
-        way_out="Raise `nominalQuota` of its queue, or the minimum of the job.",
+        way_out="Raise `nominalQuota` of its queue; a higher minimum of the job counts as far as that goes.",
     ),
     Reason.FAIR_SHARE: Explanation(
         "A job with less gets it.",

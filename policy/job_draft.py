@@ -23,6 +23,7 @@ class JobDraft:
     has_turn: bool = False  # whether it may request nodes now
     priority: int = 0  # of its queue; a higher one comes first
     closed: frozenset[str] = NOWHERE  # nodes held for an older job: it must not start there
+    claimed = 0  # trainers that count against its queue's nominal quota, before this plan
 
     def __init__(
         self,
@@ -48,6 +49,8 @@ class JobDraft:
         """
         self.job = job
         self.key = job.key
+        self.covered_min = job.min_trainers
+        """Its minimum as far as its queue's nominal quota covers it; all of it before it starts."""
         self.live = list(live_trainers.pods)
         """Trainers that remain, in order of loss: surplus before guaranteed."""
         self._positions: dict[str, int] = {}  # uid -> where in `live` it was at first
@@ -146,14 +149,14 @@ class JobDraft:
         """Surplus trainers that may be released without taking the job below its minimum.
 
         In order of loss. Where guaranteed trainers are missing, surplus ones count towards the
-        minimum.
+        minimum, as far as that is covered.
         """
-        return self.surplus[: max(0, self.count - self.job.min_trainers)]
+        return self.surplus[: max(0, self.count - self.covered_min)]
 
     @property
     def admitted(self) -> bool:
         """Whether it has started, so that it may have more than its minimum."""
-        return self.grows and self.count >= self.job.min_trainers and not self.awaits_nodes
+        return self.grows and self.count >= self.covered_min and not self.awaits_nodes
 
     def set_reason(self, reason: Reason, figures: Figures = NONE) -> None:
         """Records why the job has its target; a later call overrides an earlier one."""

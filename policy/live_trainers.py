@@ -127,13 +127,31 @@ def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> Liv
     if count <= 0 or job.error or not job.managed:
         return trainers
     excess = frozenset(pod.uid for pod in lasting[:count])
-    pods = [replace(p, tier=Tier.SURPLUS) if p.uid in excess else p for p in trainers.pods]
+    return replace(_with_surplus(trainers, excess), excess=excess)
+
+
+def with_minimum(job: Job, trainers: LiveTrainers, covered_min: int) -> LiveTrainers:
+    """The same trainers; those of the built-in controller above a covered minimum count as surplus.
+
+    Its pods have no tier: `live_trainers` made as many of them guaranteed as the Job says.
+    """
+    count = len(trainers.guaranteed) - covered_min
+    if count <= 0 or job.managed:
+        return trainers
+    return _with_surplus(trainers, frozenset(pod.uid for pod in trainers.guaranteed[:count]))
+
+
+def _with_surplus(trainers: LiveTrainers, uids: frozenset[str]) -> LiveTrainers:
+    """The same trainers; some guaranteed ones count as surplus."""
+    pods = [replace(p, tier=Tier.SURPLUS) if p.uid in uids else p for p in trainers.pods]
+    pods.sort(key=loss)
+    surplus = trainers.surplus + len(uids)
     return replace(
         trainers,
-        pods=tuple(sorted(pods, key=loss)),
-        surplus=trainers.surplus + count,
-        guaranteed=tuple(pod for pod in trainers.guaranteed if pod.uid not in excess),
-        excess=excess,
+        pods=tuple(pods),
+        surplus=surplus,
+        waiting=sum(1 for pod in pods[:surplus] if not pod.node),
+        guaranteed=tuple(pod for pod in trainers.guaranteed if pod.uid not in uids),
     )
 
 

@@ -52,6 +52,7 @@ def plan(
     sharing.place_waiting(state)
     # 5. Admission: create the first trainers of a job, all or none.
     admission.admit(state)
+    lending.release_uncovered(state)
     # 6. Masters: give a job its master back.
     masters.restore_masters(state)
     # 7. Sharing: add surplus trainers; return borrowed shares. Rules 8 and 9 wait until no more can be added.
@@ -66,4 +67,5 @@ def plan(
     # the policy keeps for services.
     limits.vacate_nodes(state)
     limits.restore_reserve(state)
+    lending.explain_minimums(state)
     return state.to_plan()

@@ -44,6 +44,38 @@ class QueueRules(NamedTuple):
                 f"{ANNOTATION_WEIGHT} is {weight}: the cluster's policy allows at most {highest} here"
             )
 
+    def check_move(
+        self, namespace: str, old: Mapping[str, str], new: Mapping[str, str], *, may_run: bool
+    ) -> None:
+        """Rejects that a running job changes into a queue that lends to others.
+
+        Its guaranteed trainers would count there, whatever the queue's nominal quota is: whoever may
+        use two queues would start jobs in the one and gather them in the other.
+
+        Args:
+            namespace: The job's namespace.
+            old: The annotations that it has.
+            new: Those that it gets.
+            may_run: Whether it may have trainers now.
+
+        Raises:
+            JobError: the annotation, and what to do.
+        """
+        queue = self._effective(namespace, new)
+        lends = any(listed.name == queue and listed.nominal_quota for listed in self.queues)
+        if may_run and lends and queue != self._effective(namespace, old):
+            raise JobError(
+                f"{ANNOTATION_QUEUE} would put a Job that may run into queue {queue!r}, which has a "
+                "nominalQuota: set spec.suspend to true, wait until its trainers have ended "
+                "(status.active), then change the queue"
+            )
+
+    def _effective(self, namespace: str, annotations: Mapping[str, str]) -> str:
+        """The queue in which a job with such annotations is."""
+        named = annotations.get(ANNOTATION_QUEUE, "")
+        is_default = not named or self._refusal(namespace, named)
+        return self._default(namespace) if is_default else named
+
     def applied(self, job: Job) -> Job:
         """The job in the queue and with the weight that it has by these rules.
 

@@ -257,7 +257,10 @@ def _check_job(
         unstructured.annotations(old), _CHECKED_ANNOTATIONS
     ):
         job_spec.bounds(annotations)
-        QueueRules.of(context.policy).check(request.namespace, annotations)
+        rules = QueueRules.of(context.policy)
+        rules.check(request.namespace, annotations)
+        before = unstructured.annotations(old)
+        rules.check_move(request.namespace, before, annotations, may_run=_may_run(old))
         job_spec.token_generation(annotations)
         job_options.sizes(annotations)
     if _pick(spec, _CHECKED_SPEC_FIELDS) != _pick(
@@ -306,6 +309,12 @@ def _is_finished(job: Mapping[str, Any]) -> bool:
         c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions
     )
     return ended or bool(unstructured.mapping(job, "metadata").get("deletionTimestamp"))
+
+
+def _may_run(job: Mapping[str, Any]) -> bool:
+    """Whether a stored Job has trainers, or may get some before an update is seen."""
+    suspended = unstructured.mapping(job, "spec").get("suspend") is True
+    return not suspended or bool(unstructured.mapping(job, "status").get("active"))
 
 
 def _pick(values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[object, ...]:

@@ -86,9 +86,10 @@ def admit(state: CycleState) -> None:
         count, server_count = draft.count, draft.server_count
         nodes = _reserve_job(state, draft, missing)
         draft.add_creates(Tier.GUARANTEED, nodes)
+        missing = admission_order.missing(draft)  # without what its queue's quota does not cover
         if len(nodes) < missing:
             node_requests.request(state, draft, missing - len(nodes))
-        low = draft.job.min_trainers
+        low = draft.covered_min
         new_count = min(draft.count, low) - min(count, low)
         state.quotas.claim(draft.job, new_count, draft.server_count - server_count)
     admission_order.record_line(state)
@@ -100,11 +101,9 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
     The parameter servers of a starting job are created with them. Surplus in the same quota
     counts as reclaimable too: it is released if all missing trainers then fit.
     """
-    lacking = _lacking_own_quota(state, draft)
-    if lacking and (lacking >= missing or not draft.live):
-        _explain_own_quota(state, draft, missing)
+    missing = _covered_by_own_quota(state, draft, missing)
+    if missing <= 0:
         return []
-    missing -= lacking
     victims = _quota_victims(state, draft, missing)
     for donor, pod in victims:
         state.quotas.release(donor.job, [pod])
@@ -135,16 +134,22 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
     return [reservation.node for reservation in trainer_reservations]
 
 
-def _lacking_own_quota(state: CycleState, draft: JobDraft) -> int:
-    """How many of a job's missing trainers exceed its queue's nominal quota: minimums do not borrow.
+def _covered_by_own_quota(state: CycleState, draft: JobDraft, missing: int) -> int:
+    """How many of a job's missing trainers its queue's nominal quota covers: minimums do not borrow.
 
-    Surplus that stands in for guaranteed trainers has its part of the quota already.
+    All or none where the job starts. Other jobs of the queue may have started since the plan began.
     """
-    wanted, server_count = max(0, draft.job.min_trainers - draft.count), draft.servers_to_start
-    return wanted - state.quotas.room_for_minimum(draft.job, wanted, server_count)
+    wanted, server_count = draft.covered_min - draft.claimed, draft.servers_to_start
+    lacking = wanted - state.quotas.room_for_minimum(draft.job, wanted, server_count)
+    if lacking and not draft.live:
+        explain_own_quota(state, draft, missing)
+        return 0
+    draft.covered_min -= lacking
+    return missing - lacking
 
 
-def _explain_own_quota(state: CycleState, draft: JobDraft, missing: int) -> None:
+def explain_own_quota(state: CycleState, draft: JobDraft, missing: int) -> None:
+    """Records for a job how much of its minimum its queue's nominal quota does not cover."""
     server_count = draft.servers_to_start
     lack = state.quotas.lack_for_minimum(draft.job, missing, server_count)
     draft.set_reason(Reason.QUOTA_REACHED, {**lack, "missing": missing})

@@ -33,7 +33,7 @@ def turn(draft: JobDraft) -> tuple[int, float, str]:
 def missing(draft: JobDraft) -> int:
     """Number of guaranteed trainers to create; 0 or less where a job has its minimum."""
     present = draft.guaranteed - draft.stranded if draft.job.managed else draft.count
-    return draft.job.min_trainers - present
+    return draft.covered_min - present
 
 
 def hold_nodes(state: CycleState) -> None:

@@ -14,8 +14,9 @@ from policy.cycle_state import CycleState
 from policy.decisions import Figures
 from policy.job_draft import JobDraft
 from policy.reasons import Reason
+from policy.rules.admission import explain_own_quota
 from policy.rules.creation_backoffs import may_receive
-from policy.rules.moves import Donors, Move, lacking, next_step, rank
+from policy.rules.moves import CURED_BY_MOVE, Donors, Move, lacking, next_step, rank
 from policy.snapshot import Pod, Resources
 
 
@@ -49,6 +50,35 @@ def return_shares(state: CycleState) -> None:
             donors.changed(donor)
         if may_receive(state, owner) and _asks(state, owner):
             heappush(owners, (*rank(state, owner), owner))
+
+
+def release_uncovered(state: CycleState) -> None:
+    """Releases guaranteed trainers above their job's minimum that their queue's nominal quota does not cover.
+
+    They count as surplus, and would be a minimum again if that were raised: whoever lowers and raises
+    minimums in turn would gather guaranteed trainers. Surplus may take their place.
+    """
+    for draft in state.drafts if state.quotas.borrowing and state.has_excess else ():
+        pods = [pod for pod in draft.surplus if pod.uid in draft.excess]
+        covered = state.quotas.room_for_minimum(draft.job, len(pods), 0)
+        figures = (
+            state.quotas.lack_for_minimum(draft.job, len(pods), 0) if covered < len(pods) else {}
+        )
+        state.quotas.claim(draft.job, covered, 0)
+        for pod in pods[: len(pods) - covered]:
+            state.release(draft, pod, Reason.QUOTA_REACHED, figures)
+
+
+def explain_minimums(state: CycleState) -> None:
+    """Records for running jobs that are short what their queue's nominal quota has to do with it.
+
+    They may borrow the rest, as surplus; that there is none to borrow now is not what they lack.
+    """
+    for draft in state.drafts:
+        uncovered = draft.job.min_trainers - draft.covered_min
+        is_short = draft.covered_min <= draft.count < draft.job.min_trainers
+        if is_short and draft.reason in CURED_BY_MOVE:
+            explain_own_quota(state, draft, uncovered)
 
 
 def _asks(state: CycleState, draft: JobDraft) -> bool:

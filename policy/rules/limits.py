@@ -27,11 +27,7 @@ def release_excess(state: CycleState) -> None:
         for pod in draft.live[:] if draft.excess and not draft.stopped else ():
             if pod.uid in draft.excess and not pod.node:
                 state.release(draft, pod, Reason.ABOVE_MIN, {"min": draft.job.min_trainers})
-        while (
-            draft.absent
-            and draft.count > draft.job.min_trainers
-            and state.quotas.exceeded(draft.job)
-        ):
+        while draft.absent and draft.count > draft.covered_min and state.quotas.exceeded(draft.job):
             _cancel_absent(state, draft, 1)
         while (victim := state.quotas.reliever(draft.job, draft.spare)) is not None:
             state.release(draft, victim, Reason.QUOTA_REACHED, state.quotas.lack(draft.job, 0))
@@ -50,7 +46,7 @@ def _allowed_count(draft: JobDraft) -> int:
     if not draft.job.managed:
         return draft.job.max_trainers
     present = draft.guaranteed - draft.stranded
-    missing = max(0, draft.job.min_trainers - present) if draft.grows else 0
+    missing = max(0, draft.covered_min - present) if draft.grows else 0
     return draft.job.max_trainers + draft.stranded - missing
 
 

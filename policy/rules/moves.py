@@ -287,7 +287,7 @@ class Move:
         return (
             not pod.deleting
             and self._terms.may_leave(pod)
-            and remaining >= owner.job.min_trainers
+            and remaining >= owner.covered_min
             and ceilings.floor_size(self._state.policy, owner.job, remaining) == remaining
             and self._may_give(owner, count)
         )

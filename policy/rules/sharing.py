@@ -138,7 +138,7 @@ def _next_step(state: CycleState, draft: JobDraft) -> int:
     job = draft.job
     if not draft.grows:
         _explain_stop(draft)
-    elif draft.count < job.min_trainers or draft.awaits_nodes or backing_off(state, draft):
+    elif draft.count < draft.covered_min or draft.awaits_nodes or backing_off(state, draft):
         pass  # the reason is set already
     elif (step := ceilings.next_size(state.policy, job, draft.count) - draft.count) <= 0:
         at_max = draft.count >= job.max_trainers

@@ -136,3 +136,22 @@ def test_a_policy_that_says_it_wrongly_is_refused(text: str, message: str) -> No
     """With the field."""
     with pytest.raises(DocumentError, match=message):
         document.parse(text)
+
+
+def test_a_job_that_may_run_moves_into_no_queue_that_lends() -> None:
+    """By its annotation or the lack of one; one without trainers may, and any other queue takes it."""
+    lending = Queue(name="lending", namespaces=("ml",), nominal_quota={"cpu": "4"}, default=True)
+    rules = QueueRules((lending, Queue(name="plain", namespaces=("ml",))))
+    plain, named, unknown = (_annotations(queue=name) for name in ("plain", "lending", "others"))
+
+    with pytest.raises(
+        JobError, match=r"queue 'lending', which has a nominalQuota: set spec\.suspend"
+    ):
+        rules.check_move("ml", plain, named, may_run=True)
+    with pytest.raises(JobError, match=r"set spec\.suspend to true"):
+        rules.check_move("ml", plain, {}, may_run=True)
+    rules.check_move("ml", plain, named, may_run=False)
+    rules.check_move("ml", named, plain, may_run=True)
+    rules.check_move("ml", {}, named, may_run=True)
+    rules.check_move("ml", unknown, named, may_run=True)  # it counts in the default queue
+    QueueRules(()).check_move("ml", plain, named, may_run=True)

@@ -56,6 +56,26 @@ def test_a_queue_of_other_namespaces_is_refused() -> None:
     assert refusal(new, new) == refusal(old) == refusal(old, new) == ""
 
 
+def test_a_running_job_does_not_move_into_a_queue_that_lends() -> None:
+    """Its guaranteed trainers would count there above the quota; a suspended one without trainers may."""
+    lending = Queue(name="lending", namespaces=("*",), nominal_quota={"cpu": "4"})
+    policy = Policy(queues=(lending, Queue(name="plain", namespaces=("*",), default=True)))
+    old, new = _job(queue=None), _job(queue="lending")
+
+    def refusal(before: dict[str, Any], after: dict[str, Any]) -> str:
+        asked = request("job-create-elastic", object=after, old_object=before, operation="UPDATE")
+        return review.validate(asked, replace(STATE, policy=policy)).message
+
+    suspended = {**old, "spec": {**old["spec"], "suspend": True}}
+    ending = {**suspended, "status": {"active": 1}}
+
+    assert refusal(old, new).startswith(
+        "edl.training/queue would put a Job that may run into queue 'lending'"
+    )
+    assert refusal(ending, new)
+    assert refusal(suspended, new) == refusal(new, old) == refusal(old, _job(queue="plain")) == ""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_mutation_never_refuses(name: str) -> None:
     """Every recorded review is allowed by /mutate, whatever it holds."""

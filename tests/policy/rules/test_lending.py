@@ -7,14 +7,21 @@ import pytest
 
 from policy import amounts, ceilings
 from policy.model import Policy, Reserve, Sizes, Stability
-from policy.names import Tier
 from policy.plan import History, Plan
 from policy.planner import plan
 from policy.queue_model import Queue
 from policy.reasons import Reason
 from policy.rules import moves
 from policy.snapshot import Job, Node, Pod
-from tests.support.builders import NOW_S, cluster_state, job, node, servers, service, trainers
+from tests.support.builders import (
+    NOW_S,
+    cluster_state,
+    job,
+    node,
+    servers,
+    service,
+    trainers,
+)
 
 
 def _queue(name: str, cpu: int, **fields: Any) -> Queue:
@@ -67,18 +74,6 @@ def test_a_minimum_never_borrows() -> None:
     )
     with_servers = replace(_BORROWER, servers=servers(2, 2))
     assert _targets(_plan([with_servers], [])) == {"borrower": 0}
-
-
-def test_a_running_job_replaces_as_much_of_its_minimum_as_its_queue_has() -> None:
-    """Where the minimum was raised above the quota."""
-    raised = replace(_BORROWER, min_trainers=6)
-    pods = trainers(raised, ["n1"] * 2)
-
-    created = _plan([raised], pods).creates
-
-    assert [(create.tier, create.count) for create in created] == [(Tier.GUARANTEED, 2)]
-    full = trainers(raised, ["n1"] * 4)
-    assert _plan([raised], full).jobs[0].reason is Reason.QUOTA_REACHED
 
 
 def test_an_owner_has_its_share_back_in_one_plan() -> None:
