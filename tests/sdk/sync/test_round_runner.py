@@ -45,6 +45,7 @@ class Words:
 
     def all_reduce(self, flat: Any) -> None:
         """As in `Ring`, with one other member."""
+        assert flat.dtype == np.float32
         flat += self.added
 
     def barrier(self) -> None:
