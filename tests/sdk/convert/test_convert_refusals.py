@@ -91,8 +91,14 @@ def test_bad_fields_are_refused_by_name(
         ("<<: {a: 1}\n", "a field's name must be a text"),
         ("? [a]\n: 1\n", "a field's name must be a text"),
         ("a: !!python/object:os.system {}\n", "of no kind"),
-        ("a: 1\nb: 0x" + "f" * 5_000, "line 2: 0xffffffffffffffffff... is a number of 5002 characters: quote it"),
-        ("a: 1" + ":1" * 100_000, "line 1: 1:1:1:1:1:1:1:1:1:1:... is a number of 200001 characters"),
+        (
+            "a: 1\nb: 0x" + "f" * 5_000,
+            "line 2: 0xffffffffffffffffff... is a number of 5002 characters: quote it",
+        ),
+        (
+            "a: 1" + ":1" * 100_000,
+            "line 1: 1:1:1:1:1:1:1:1:1:1:... is a number of 200001 characters",
+        ),
         ("a: !x 1\n", "could not determine a constructor"),
         ("a: " + "[" * 700, "maximum recursion depth exceeded"),
         ("a: " + "{b: " * 100 + "1" + "}" * 100, "nested too deeply"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edl import nearest
-from edl.convert import kubeflow, paddle, torchrun, training_job, volcano
+from edl.convert import kubeflow, paddle, paddle_job, torchrun, training_job, volcano
 from edl.convert.fields import Fields, Notes
 from edl.convert.training_job import Draft
 from edl.convert.yaml_file import YamlFile
@@ -17,6 +17,8 @@ _KINDS: dict[str, Callable[[Fields, Notes], Draft]] = {
     "paddlepaddle.org/v1 TrainingJob": paddle.convert,
     "batch.volcano.sh/v1alpha1 Job": volcano.convert,
     "kubeflow.org/v1 PyTorchJob": kubeflow.pytorch_job,
+    "kubeflow.org/v1 PaddleJob": paddle_job.of_kubeflow,
+    "batch.paddlepaddle.org/v1 PaddleJob": paddle_job.of_operator,
     "trainer.kubeflow.org/v1alpha1 TrainJob": kubeflow.train_job,
     "sagemaker.amazonaws.com/v1 HyperPodPyTorchJob": kubeflow.hyperpod,
 }

@@ -24,6 +24,11 @@ _CLEAN_UP = {
     "None": f"left out: what still runs ends with the job; {_ENDED_STAY}, which ttlSecondsAfterFinished does",
     "All": f"left out: {_ENDED_STAY}, which ttlSecondsAfterFinished does",
 }
+NO_METRICS = "left out: EDL grows into free capacity, not by the metrics of an HPA"
+CLEANED_UP = (
+    "pods that have ended stay for their logs until the job is deleted: write "
+    "spec.ttlSecondsAfterFinished"
+)
 _PERMANENT = range(1, 128)
 """Exit codes that restartPolicy ExitCode takes for permanent."""
 
@@ -36,7 +41,46 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
     """
     own_metadata = metadata(fields)
     spec = fields.sub("spec")
-    roles = spec.sub("pytorchReplicaSpecs")
+    worker, total, template, failures = replica_specs(spec.sub("pytorchReplicaSpecs"), notes)
+    is_elastic, elastic = "elasticPolicy" in spec, spec.sub("elasticPolicy")
+    low, high = elastic.number("minReplicas", None, 1), elastic.number("maxReplicas", None, 1)
+    retries = elastic.number("maxRestarts")
+    processes = first(
+        torchrun.processes(elastic, "nProcPerNode"), torchrun.processes(spec, "nprocPerNode")
+    )
+    for name in _RENDEZVOUS:
+        elastic.note(name, "left out: trainers meet at a store of their own, by c10d")
+    elastic.lose("metrics", NO_METRICS)
+    notes.hints.append(f"{fields.at('kind')}: {torchrun.HINT}")
+    values, queue = run_policy(spec.sub("runPolicy"))
+    elastic.check_rest()
+    spec.check_rest()
+    fields.raw("status")
+    limit = first(values.get("backoffLimit"), retries)
+    draft = Draft(
+        own_metadata,
+        template,
+        *(first(low, high, total), first(high, low, total), elastic.at("minReplicas")),
+        at_template=worker.at("template"),
+        queue=queue or kueue_queue(fields),
+        had_ranks=not is_elastic,
+        spec=without_empty({**values, "backoffLimit": limit, **failures}),
+    )
+    return _with_torch(draft, processes, spec.at("nprocPerNode"), notes)
+
+
+def replica_specs(
+    roles: Fields, notes: Notes
+) -> tuple[Fields, int, dict[str, Any], dict[str, Any]]:
+    """Master and workers as trainers.
+
+    Returns:
+        The role whose template they have, their number, this template, and what a failed pod means, as
+        fields of the spec.
+
+    Raises:
+        SettingError: A field is invalid; the message names it and its line.
+    """
     by_name = {name: roles.sub(name) for name in ("Master", "Worker") if name in roles}
     if not by_name:
         raise SettingError(f"{roles.at()} has neither Master nor Worker")
@@ -54,29 +98,7 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
     for role in by_name.values():
         role.check_rest()
     roles.check_rest()
-    is_elastic, elastic = "elasticPolicy" in spec, spec.sub("elasticPolicy")
-    low, high = elastic.number("minReplicas", None, 1), elastic.number("maxReplicas", None, 1)
-    retries = elastic.number("maxRestarts")
-    processes = first(
-        torchrun.processes(elastic, "nProcPerNode"), torchrun.processes(spec, "nprocPerNode")
-    )
-    _read_torch(elastic)
-    notes.hints.append(f"{fields.at('kind')}: {torchrun.HINT}")
-    values, queue = _run_policy(spec.sub("runPolicy"))
-    elastic.check_rest()
-    spec.check_rest()
-    fields.raw("status")
-    limit = first(values.get("backoffLimit"), retries)
-    draft = Draft(
-        own_metadata,
-        template,
-        *(first(low, high, total), first(high, low, total), elastic.at("minReplicas")),
-        at_template=worker.at("template"),
-        queue=queue or kueue_queue(fields),
-        had_ranks=not is_elastic,
-        spec=without_empty({**values, "backoffLimit": limit, **failures}),
-    )
-    return _with_torch(draft, processes, spec.at("nprocPerNode"), notes)
+    return worker, total, template, failures
 
 
 def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str, Any]:
@@ -187,7 +209,7 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
     if grace_s is not None:
         template["spec"].setdefault("terminationGracePeriodSeconds", grace_s)
     processes = torchrun.processes(spec, "nprocPerNode")
-    values, queue = _run_policy(spec.sub("runPolicy"))
+    values, queue = run_policy(spec.sub("runPolicy"))
     spec.check_rest()
     fields.raw("status")
     notes.hints.append(f"{fields.at('kind')}: {torchrun.HINT}")
@@ -223,27 +245,17 @@ def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def _read_torch(elastic: Fields) -> None:
-    for name in _RENDEZVOUS:
-        elastic.note(name, "left out: trainers meet at a store of their own, by c10d")
-    elastic.lose("metrics", "left out: EDL grows into free capacity, not by the metrics of an HPA")
+def run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
+    """Fields of the spec, and the queue.
 
-
-def _run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
-    """Fields of the spec, and the queue."""
+    Raises:
+        SettingError: A field is invalid; the message names it and its line.
+    """
     _read_clean_up(policy)
     policy.note("managedBy", _BY_ADMIN)
     for name in ("jobMaxRetryCount", "restartPolicy", "logMonitoringConfiguration"):
         policy.lose(name, "left out: EDL replaces single trainers and never restarts a whole job")
-    scheduling = policy.sub("schedulingPolicy")
-    queue = scheduling.text("queue")
-    scheduling.note(
-        "minAvailable", "left out: the minimum of trainers starts together or not at all"
-    )
-    scheduling.note("priorityClass", "left out: EDL gives trainers priority classes of its own")
-    scheduling.note("minResources", "left out: EDL counts what the trainers request")
-    scheduling.note("scheduleTimeoutSeconds", "left out: a job waits until its minimum fits")
-    scheduling.check_rest()
+    queue = scheduling_queue(policy.sub("schedulingPolicy"))
     values = {
         "backoffLimit": policy.number("backoffLimit"),
         "activeDeadlineSeconds": policy.number("activeDeadlineSeconds"),
@@ -254,6 +266,23 @@ def _run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
     return without_empty(values), queue
 
 
+def scheduling_queue(scheduling: Fields) -> str:
+    """The queue of a policy for Volcano's gangs; the rest of it is noted.
+
+    Raises:
+        SettingError: A field is invalid; the message names it and its line.
+    """
+    queue = scheduling.text("queue")
+    scheduling.note(
+        "minAvailable", "left out: the minimum of trainers starts together or not at all"
+    )
+    scheduling.note("priorityClass", "left out: EDL gives trainers priority classes of its own")
+    scheduling.note("minResources", "left out: EDL counts what the trainers request")
+    scheduling.note("scheduleTimeoutSeconds", "left out: a job waits until its minimum fits")
+    scheduling.check_rest()
+    return queue
+
+
 def _read_clean_up(policy: Fields) -> None:
     """Which pods are deleted when a job ends: with EDL those that run, decision 0070."""
     choice = policy.text("cleanPodPolicy", "Running")
@@ -262,10 +291,6 @@ def _read_clean_up(policy: Fields) -> None:
             f"{policy.at('cleanPodPolicy')} is {choice!r:.40}: write None, Running or All"
         )
     if choice == "All" and "ttlSecondsAfterFinished" not in policy:
-        policy.lose(
-            "cleanPodPolicy",
-            "All: pods that have ended stay for their logs until the job is deleted: write "
-            "spec.ttlSecondsAfterFinished",
-        )
+        policy.lose("cleanPodPolicy", f"All: {CLEANED_UP}")
         return
     policy.note("cleanPodPolicy", _CLEAN_UP[choice])
