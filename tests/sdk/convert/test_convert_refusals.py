@@ -63,6 +63,33 @@ REFUSED: list[tuple[str, tuple[str, ...], Any, str]] = [
         "replicaDiscreteValues is 'x'",
     ),
     ("trainjob.yaml", ("spec", "trainer", "image"), "", "the runtime has it"),
+    (
+        "trainjob.yaml",
+        ("spec", "trainer", "resourcesPerNode"),
+        {"limits": {"memory": "512m"}},
+        "resourcesPerNode.limits.memory is '512m': write memory",
+    ),
+    (
+        "volcano.yaml",
+        ("spec", "tasks", "2", "template", "spec", "containers", "0", "resources"),
+        {"requests": {"cpu": "250Mi"}},
+        "resources.requests.cpu is '250Mi': write CPUs",
+    ),
+    (
+        "pytorchjob.yaml",
+        (
+            "spec",
+            "pytorchReplicaSpecs",
+            "Worker",
+            "template",
+            "spec",
+            "containers",
+            "0",
+            "resources",
+        ),
+        {"requests": ["cpu"]},
+        "resources.requests is ['cpu']: write a mapping of fields",
+    ),
     ("hyperpod.yaml", ("spec", "replicaSpecs"), [], "replicaSpecs is empty"),
 ]
 

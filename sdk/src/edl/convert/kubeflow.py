@@ -11,7 +11,7 @@ from typing import Any
 
 from edl.convert import torchrun
 from edl.convert.fields import Fields, Notes, first, whole_number, without_empty
-from edl.convert.training_job import Draft, clean_template, kueue_queue, metadata
+from edl.convert.training_job import Draft, check_units, clean_template, kueue_queue, metadata
 from edl.errors import SettingError
 
 _MAX_SIZES = 100
@@ -146,6 +146,7 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
         "env": trainer.raw("env", list),
         "resources": trainer.raw("resourcesPerNode", dict),
     }
+    check_units(trainer.sub("resourcesPerNode"))
     processes = torchrun.processes(trainer, "numProcPerNode")
     trainer.check_rest()
     spec.lose(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,10 @@ _OF_SERVER = (
 )
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation with the whole file once more, which kubectl writes."""
+_WRONG_UNITS = {
+    "cpu": (re.compile(r"[\d.]+(?:[KMGTPE]i|[kMGTPE])"), "CPUs, such as 2, 0.5 or 500m"),
+    "memory": (re.compile(r"[\d.]+m"), "memory, such as 512Mi or 4Gi"),
+}
 _KUEUE = "kueue.x-k8s.io/"
 _QUEUE = f"{_KUEUE}queue-name"
 _NO_KUEUE = "left out: Kueue would hold the job back, and EDL's plan knows nothing of it"
@@ -159,6 +164,20 @@ def _store(template: Mapping[str, Any]) -> dict[str, Any]:
     return {"spec": {"containers": [container]}}
 
 
+def check_units(resources: Fields) -> None:
+    """Refuses a unit that Kubernetes reads and nobody means, such as `cpu: 250Mi` or `memory: 512m`.
+
+    Raises:
+        SettingError: An amount has one; the message names it and its line.
+    """
+    for part in ("requests", "limits"):
+        amounts = resources.sub(part)
+        for name, (wrong, right) in _WRONG_UNITS.items():
+            text = str(amounts.raw(name))
+            if wrong.fullmatch(text):
+                raise SettingError(f"{amounts.at(name)} is {text!r:.40}: write {right}")
+
+
 def clean_template(fields: Fields, name: str) -> dict[str, Any]:
     """A pod template of a job file, with what a TrainingJob sets itself taken out and noted.
 
@@ -181,6 +200,7 @@ def clean_template(fields: Fields, name: str) -> dict[str, Any]:
     for container in notes.subs("containers"):
         if not container.text("image"):
             raise SettingError(f"{container.at()} has no image: write the program's image")
+        check_units(container.sub("resources"))
     pod = dict(pod)
     if pod.pop("schedulerName", None):
         notes.note("schedulerName", "left out: trainers use the scheduler that EDL's policy names")
