@@ -185,6 +185,7 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = connection_of(request)
         connection.begin_body()
+        connection.admit()  # its body is counted from here on
         try:
             body, length = await self._read(request, connection)
             connection.begin_answer()

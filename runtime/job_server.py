@@ -27,6 +27,7 @@ from runtime.listener import (
     Listener,
     answering,
     bind,
+    connection_of,
     note,
 )
 from runtime.logs import keys
@@ -85,6 +86,7 @@ def application(
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             _require_token(request, expected_token)
+            connection_of(request).admit()
             _require_plain_body(request)
             return await handler(request)
         except (RefusedError, web.RequestPayloadError) as error:

@@ -38,6 +38,9 @@ MAX_FIELD_BYTES = 4096
 """Of one header, and of the request line."""
 _MAX_HEAD_BYTES = 16 * 1024
 """Of a head that is not complete: it is in memory, and anybody may send one."""
+_STRANGER_BYTES = 16 * 1024
+_READ_BYTES = 256 * 1024
+"""Received at once; asyncio's own number, with which a thousand strangers' first bytes are 200 MiB."""
 _HEAD_END = b"\r\n\r\n"
 _PAUSE_S = 0.5
 """Pause of accepting while the process has no file descriptor left."""
@@ -103,9 +106,14 @@ class GuardedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast(asyncio.Transport, transport)
+        self._receive(_STRANGER_BYTES)
         self._protocol = self._make_protocol()
         self._protocol.connection_made(transport)
         self._wait(self._bounds.idle_s, None)
+
+    def admit(self) -> None:
+        """Notes that the peer may call: from now on its bytes are received in large pieces."""
+        self._receive(_READ_BYTES)
 
     def data_received(self, data: bytes) -> None:
         """Passes bytes on; the first ones of a request start the deadline of its head."""
@@ -184,6 +192,12 @@ class GuardedConnection(asyncio.Protocol):
             self._transport.abort()
         elif self.opening is not None:
             self.opening.cancel()
+
+    def _receive(self, max_bytes: int) -> None:
+        """Sets how much is received at once; asyncio has no public name for it."""
+        transport: Any = self._transport
+        if hasattr(transport, "max_size"):
+            transport.max_size = max_bytes
 
     def _wait(self, within_s: float, reason: Drop | None) -> None:
         self._cancel_deadline()

@@ -33,6 +33,8 @@ class Echo(asyncio.Protocol):
     def __init__(self, calls: list[str]) -> None:
         self.calls = calls
         self.connection: GuardedConnection | None = None
+        self.most_bytes = 0
+        """Received at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Finds its connection."""
@@ -43,6 +45,7 @@ class Echo(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answers."""
+        self.most_bytes = max(self.most_bytes, len(data))
         assert isinstance(self.transport, asyncio.WriteTransport)
         self.transport.write(data)
 
@@ -137,6 +140,27 @@ def test_a_peer_that_does_not_read_its_answer_is_dropped() -> None:
 
         assert server.calls == ["pause", "lost"]
         assert server.dropped(Drop.ANSWER) == 1
+
+    _play(scene)
+
+
+def test_bytes_of_strangers_are_received_in_small_pieces() -> None:
+    """Until their request is admitted: the first bytes of thousands are in memory at once."""
+
+    async def scene() -> None:
+        server = Server()
+        peer = await server.opened()
+        body = b"\r\n\r\n" + b"b" * 100_000
+        most_bytes = []
+        for _ in range(2):
+            peer.writer.write(body)
+            await peer.reader.readexactly(len(body))
+            most_bytes.append(server.protocols[-1].most_bytes)
+            server.connection().admit()
+        peer.writer.close()
+        await server.listener.close()
+
+        assert most_bytes[0] <= 16 * 1024 < most_bytes[1]
 
     _play(scene)
 
