@@ -1,6 +1,7 @@
 """A member's part in a round, step by step: exactly what it sends, requests and computes."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -283,18 +284,23 @@ def test_nobody_is_dropped_in_the_first_step_of_a_process_which_may_compile(desk
     assert member.busy == [(True, 900.0, 0), (False, 0.0, len(member.replica.parts) // 2)]
 
 
-def test_metrics_of_other_names_are_summed_name_by_name(desk: Make) -> None:
+def test_metrics_of_other_names_are_summed_name_by_name(
+    desk: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Behind the gradient their order would differ: such a step costs one exchange more."""
+    seconds = count()
     member = desk(b'{"loss": 0.5, "accuracy": 1}', world_size=2)
     flags = StepFlags(metrics={"loss": 0.25, "recall": 0.125})
     other = StepFlags(metrics={"loss": 0.5, "accuracy": 1.0})
     member.ring.added = np.zeros(member.replica.size + step_flags.SIZE, np.float32)
     other.write(member.ring.added[member.replica.size :])
 
+    monkeypatch.setattr("edl.clock.monotonic_s", lambda: float(next(seconds)))
     member.runner._sum_gradients(flags)  # noqa: SLF001 - `run` would need another member
 
     assert flags.metrics == {"loss": 0.75, "recall": 0.125, "accuracy": 1.0}
     assert member.ring.payloads == [b'{"loss":0.25,"recall":0.125}']
+    assert member.runner._exchange_s == 2.0  # noqa: SLF001 - of a second each
 
 
 def test_a_step_of_some_members_is_smaller_where_each_does_one_part(desk: Make) -> None:
