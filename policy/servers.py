@@ -123,9 +123,9 @@ def lacks_image(pod: Mapping[str, object]) -> bool:
 
 
 def add_image(patch: Patch, pod: Mapping[str, object], image: str) -> None:
-    """Sets the image of the server's container; nothing where it has one already."""
+    """Sets the image of the server's container, which lacks one."""
     for position, container in enumerate(
         unstructured.objects(unstructured.mapping(pod, "spec"), "containers")
     ):
-        if container.get("name") == SERVER_CONTAINER and not container.get("image"):
+        if container.get("name") == SERVER_CONTAINER:
             patch.put(("spec", "containers", position, "image"), image)

@@ -249,8 +249,10 @@ def test_elastic_job_becomes_ours() -> None:
     """An annotated Job gets managedBy, min as its size, and loses the defaulted completions."""
     before = thing("job-create-elastic")
 
-    after = _mutated(before, job_patch(before, "training", Policy()))
+    change = job_patch(before, "training", Policy())
+    after = _mutated(before, change)
 
+    assert change.role is Role.TRAINER
     assert after["spec"]["managedBy"] == "edl.training/reconciler"
     assert after["spec"]["parallelism"] == 2
     assert "completions" not in after["spec"]

@@ -84,14 +84,17 @@ def test_a_requested_node_is_no_avoided_one() -> None:
 
 
 def _avoiding(
-    history: History = _WAITED, policy: Policy = _POLICY, others: tuple[Job, ...] = ()
+    history: History = _WAITED,
+    policy: Policy = _POLICY,
+    others: tuple[Job, ...] = (),
+    owner: Job = _NEW,
 ) -> Plan:
     """A job of two, one of which failed on n0: there is room on that node alone."""
-    failed = trainer(_NEW, 0, "n0", phase=Phase.FAILED, ran_s=1.0, ended_s=NOW_S - 15.0)
-    busy = trainer(_NEW, 1, "n1", Tier.GUARANTEED)
+    failed = trainer(owner, 0, "n0", phase=Phase.FAILED, ran_s=1.0, ended_s=NOW_S - 15.0)
+    busy = trainer(owner, 1, "n1", Tier.GUARANTEED)
     asking = [_pending(5, owner=other) for other in others]
     nodes = [node("n0", 14), node("n1", 6)]
-    return _plan(nodes, [_NEW, *others], [failed, busy, *asking], history, policy)
+    return _plan(nodes, [owner, *others], [failed, busy, *asking], history, policy)
 
 
 def test_nodes_are_requested_before_an_avoided_node_is_used_again() -> None:
@@ -99,6 +102,7 @@ def test_nodes_are_requested_before_an_avoided_node_is_used_again() -> None:
     young = History(short_since={_NEW.uid: NOW_S - 29.0})
 
     assert _avoiding(young).empty
+    assert _avoiding(History()).empty
     (request,) = _avoiding().creates
     assert (request.nodes, request.avoided_nodes) == (("",), ("n0",))
 
@@ -111,6 +115,16 @@ def test_where_no_nodes_come_an_avoided_node_is_used() -> None:
 
     for new_plan in (_avoiding(vain), _avoiding(others=(other,)), _avoiding(policy=fixed)):
         assert [(c.job, c.nodes) for c in new_plan.creates] == [(_NEW.key, ("n0",))]
+
+
+def test_a_queue_without_an_autoscaler_uses_an_avoided_node_at_once() -> None:
+    """Whatever the mode of the cluster is."""
+    settings = _PENDING.model_copy(update={"queues": {"batch": NodeRequests.NONE}})
+    policy = Policy(reserve=_POLICY.reserve, autoscaling=settings)
+
+    new_plan = _avoiding(History(), policy, owner=replace(_NEW, queue="batch"))
+
+    assert [create.nodes for create in new_plan.creates] == [("n0",)]
 
 
 def test_so_does_one_that_waits_for_room() -> None:

@@ -303,6 +303,19 @@ def test_metrics_of_other_names_are_summed_name_by_name(
     assert member.runner._exchange_s == 2.0  # noqa: SLF001 - of a second each
 
 
+def test_the_end_of_a_round_does_not_wait_for_a_read_that_hangs(desk: Make) -> None:
+    """A second at most: the next round has begun."""
+    waits: list[float] = []
+    member = desk()
+    reader = member.runner._reader  # noqa: SLF001
+    reader.close, close = waits.append, reader.close  # type: ignore[method-assign]
+    member.runner.close()
+    close(60)
+    reader.close = close  # type: ignore[method-assign]
+
+    assert waits == [1.0]
+
+
 def test_a_step_of_some_members_is_smaller_where_each_does_one_part(desk: Make) -> None:
     """And so is the learning rate."""
     member = desk(constant_batch=False)

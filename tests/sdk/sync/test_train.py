@@ -26,6 +26,7 @@ def test_one_trainer_trains_it_all(master: Served) -> None:
     assert [step.epoch for step in trainer.steps] == [0] * 16 + [1] * 16
     progress = master.service.status()["datasets"]["points"]
     assert progress["done_records"] == 1024
+    assert master.service.ledger.datasets["points"].shape["overlap"], "epochs wait for no straggler"
 
 
 def test_a_program_may_choose_the_records_of_a_task(master: Served) -> None:
