@@ -2,12 +2,14 @@
 
 Nothing of this is usual: minimums that no cluster can start, in one shape and in many, trainers whose
 amounts divide by nothing on wide nodes, and a DaemonSet that rolls out, with room and on full nodes. And
-what the PodDisruptionBudgets of a thousand jobs cost the loop, beside an API server that takes 4 ms.
+what the PodDisruptionBudgets of a thousand jobs cost the loop, beside an API server that takes 4 ms. And how
+long the webhook reads a policy that anybody may send it, before it refuses it.
 """
 
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 from bench.benchmark import Result, Setting, Times
 from bench.clusters import NOW_S, policy
@@ -15,7 +17,9 @@ from bench.shapes import GIB, amounts
 from e2e.measure.criteria import Criterion
 from kube.fake import FakeApi
 from kube.request import Request
+from policy import document
 from policy.cluster_state import ClusterState
+from policy.errors import DocumentError
 from policy.job_spec import MAX_TRAINERS
 from policy.names import NODE_NAME, Role, Tier
 from policy.plan import History
@@ -38,6 +42,8 @@ LIMITS = {
     "rollout_plan_ms": 50.0,
     "rollout_on_full_nodes_plan_ms": 50.0,
     "budgets_tick_ms": 10.0,
+    "merge_keys_refused_ms": 10.0,
+    "hostile_policy_refused_ms": 500.0,
 }
 
 
@@ -50,6 +56,8 @@ def run(setting: Setting) -> Result:
         "rollout_plan_ms": lambda: _again_ms(_rollout(trainers_per_node=2)),
         "rollout_on_full_nodes_plan_ms": lambda: _again_ms(_rollout(trainers_per_node=3)),
         "budgets_tick_ms": _budgets_ms,
+        "merge_keys_refused_ms": lambda: _refusal_ms(_merge_keys()),
+        "hostile_policy_refused_ms": lambda: max(map(_refusal_ms, _hostile_policies())),
     }
     figures = {}
     for name, measure in scenes.items():
@@ -76,6 +84,44 @@ def _again_ms(snapshot: Snapshot) -> float:
     for _ in range(_REPETITIONS):
         times.run(lambda: plan(state, policy(), NOW_S))
     return min(times.values)
+
+
+def _refusal_ms(text: str) -> float:
+    """The fastest of a few refusals of a policy document."""
+    times = Times()
+    for _ in range(_REPETITIONS):
+        times.run(lambda: _refuse(text))
+    return min(times.values)
+
+
+def _refuse(text: str) -> None:
+    """Raises ValueError where the document is a policy."""
+    try:
+        document.parse(text)
+    except DocumentError:
+        return
+    raise ValueError("a hostile document is taken for a policy")
+
+
+def _merge_keys() -> str:
+    """Some 470 bytes, of which seven levels of merge keys make ten million keys."""
+    first = "a: &a {x: 1}\n"
+    names = "abcdefgh"
+    return first + "".join(
+        f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 10)}]}}\n"
+        for before, name in pairwise(names)
+    )
+
+
+def _hostile_policies() -> tuple[str, ...]:
+    """Documents of the greatest length that are refused as late as possible, or in the slowest way."""
+    size = document.MAX_BYTES
+    return (
+        "reserve: {maxLoad: {cpu: 1" + ":1" * (size // 2 - 20) + "}}",
+        "quotas: [" + "{x: 1}," * (size // 7 - 2) + "]",
+        "".join(f"f{number}: 1\n" for number in range(size // 12)),
+        "[" + "[]," * (size // 3 - 2) + "]",
+    )
 
 
 class _SlowApi(FakeApi):

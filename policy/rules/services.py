@@ -32,7 +32,7 @@ _TAKES_S, _TRIED_S = 60.0, 20.0
 """How long free capacity is reserved for a pod. The second is for one that kube-scheduler has tried
 in vain: it tries again at most 10 s after capacity became free."""
 
-_Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool, bool, str]
+_Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool, bool, bool, str]
 
 _Rank = tuple[float, float, float, float]
 """Trainers lost for each pod that then fits, largest share of their jobs (negated), uncommitted
@@ -78,7 +78,7 @@ def reserve_places(state: CycleState) -> None:
             state.burst = state.burst or not is_now
             continue
         requests = tuple(sorted(pod.requests.items()))
-        asks = (pod.preempts, pod.only_resources, pod.scheduler)
+        asks = (pod.preempts, pod.only_resources, pod.marked, pod.scheduler)
         shape = (requests, pod.constraints, pod.role, pod.priority, *asks)
         # No other pod is like one that a single node is named for: its uid is the cheaper key.
         key = pod.uid if pod.constraints.only_node else shape
@@ -346,5 +346,7 @@ def _preempts_for_room(pod: Pod) -> bool:
     Of some pods only their scheduler can tell whether capacity is what they lack; one with
     `preemptionPolicy: Never` wants nobody evicted. For these kube-scheduler preempts by itself, or
     does not: they may wait for ever, so they make no burst, during which nothing moves for others.
+    A service that requests EDL's marker finds no node where no extender is registered.
     """
-    return pod.preempts and pod.only_resources and pod.scheduler == DEFAULT_SCHEDULER
+    lacks_room = pod.only_resources and (pod.is_training or not pod.marked)
+    return lacks_room and pod.preempts and pod.scheduler == DEFAULT_SCHEDULER

@@ -291,12 +291,13 @@ def test_unschedulable_services_of_several_shapes_share_what_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [{"preempts": False}, {"only_resources": False}, {"scheduler": "volcano"}]
+    "kind",
+    [{"preempts": False}, {"only_resources": False}, {"scheduler": "volcano"}, {"marked": True}],
 )
 def test_nothing_is_released_for_a_pod_whose_scheduler_alone_knows_what_it_lacks(
     kind: dict[str, Any],
 ) -> None:
-    """A claim, a place apart from others, another scheduler; or it wants nobody evicted."""
+    """A claim, a place apart from others, another scheduler, a resource that no node has; or it wants nobody evicted."""
     pods = [*trainers(_A, ["n0", "n0"]), service("s", 5, **kind)]
 
     assert _released(_plan([node("n0", 10)], [_A], pods)) == []
