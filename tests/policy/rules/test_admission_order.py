@@ -222,7 +222,14 @@ def test_a_hold_ends_early_where_the_job_goes_or_waits_for_something_else() -> N
     gone = _plan(_SMALL, line=_holding(NOW_S - 60.0))
     refused = _plan(_BIG, _SMALL, line=replace(_holding(NOW_S - 60.0), blocked_since={}))
 
+    half = _plan(
+        _BIG,
+        line=replace(_holding(NOW_S - 60.0), blocked_since={}),
+        pods=[*_PODS, trainer(_BIG, 0, "n1", Tier.GUARANTEED)],
+    )
+
     assert gone.line.vain == refused.line.vain == {_BIG.key: (1, NOW_S + 60.0)}
+    assert half.line.vain == gone.line.vain
     assert _started(gone) == _started(refused) == {"small"}
 
 

@@ -55,6 +55,23 @@ def test_a_nominated_service_holds_its_node() -> None:
     assert [create.count for create in new_plan.creates] == [1]
 
 
+def test_further_trainers_that_would_go_are_counted() -> None:
+    """One of 6 CPU makes room for two services, two for three: no better than one of 5 beside 1 free."""
+    rich, wide = job("rich", 3, 9), job("wide", 1, 9, cpu=6)
+    pods = [
+        *(trainer(wide, number, "n0") for number in range(2)),
+        trainer(rich, 9, "n1"),
+        *(trainer(rich, number, "n2", Tier.GUARANTEED) for number in range(3)),
+        *(service(f"s{number}", 3) for number in range(3)),
+    ]
+    nodes = [node("n0", 12), node("n1", 6), node("n2", 15)]
+
+    first, second = _released(_plan(nodes, [wide, rich], pods))
+
+    assert first == "rich-009"
+    assert second.startswith("wide")
+
+
 def test_a_trainer_for_a_node_outside_of_the_pools_takes_no_room_there() -> None:
     """It is not expected on it: a service of lower priority fits, and no trainer goes for that."""
     pools = Policy(reserve=_FREE.reserve, node_pools=(NodePool(name="p", labels={"pool": "p"}),))
