@@ -124,7 +124,7 @@ def unasked(
     )
     if not count:
         return []
-    text = f"kube-scheduler has placed {count} trainers since this is ready and asked about none: the address or a "
+    text = f"became ready before kube-scheduler placed {count} trainers, and was asked about none: the address or a "
     text += "certificate in kube-scheduler's configuration is wrong (its log says which); "
     text += "`python -m admin scheduler-config` writes both"
     return [error(str(extender["metadata"]["name"]), text)]

@@ -319,7 +319,9 @@ def test_an_extender_that_kube_scheduler_does_not_reach_is_an_error(
 
     bad = _bad(_doctor(cluster, PAGES | {"edl-extender-1": extender}))
 
-    start = "error edl-extender-1: kube-scheduler has placed 1 trainers since this is ready"
+    start = (
+        "error edl-extender-1: became ready before kube-scheduler placed 1 trainers, and was asked"
+    )
     assert [line.startswith(start) for line in bad] == [True] * is_fault
 
 
