@@ -145,7 +145,8 @@ class Slots:
         if more_bytes > free_bytes:
             raise _no_room(self._folder, size, free_bytes)
         os.ftruncate(descriptor, size)
-        if size:
+        if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < size:
+            # not where it has all of its memory: looking at each page would take a third of the copy
             try:
                 os.posix_fallocate(descriptor, 0, size)
             except OSError as error:
