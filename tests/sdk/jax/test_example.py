@@ -1,5 +1,6 @@
 """The example in JAX, as processes: killed, frozen, joined, all without a restart of the others."""
 
+import contextlib
 import os
 import re
 import signal
@@ -33,13 +34,16 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
 
 def test_digits_are_learned_while_the_processes_of_jax_change(job: Job) -> None:
-    """Rank 0 is killed, and its coordination service with it; another is frozen; one comes."""
+    """Rank 0 is killed with its coordination service, as with a pod; another is frozen; one comes."""
     epochs = 30
     trainers = [job.start(f"trainer-{i}", DIGITS, "--epochs", str(epochs)) for i in range(3)]
     for trainer in trainers:
         trainer.says(" of 3, step")
     leader, *others = sorted(trainers, key=lambda trainer: ": 0 of 3, step" not in trainer.text)
-    leader.process.kill()
+    services = _children(leader.process.pid)
+    assert services
+    for pid in (leader.process.pid, *services):
+        os.kill(pid, signal.SIGKILL)
     for trainer in others:
         trainer.says(" of 2, step")
     frozen, last = others
@@ -54,3 +58,13 @@ def test_digits_are_learned_while_the_processes_of_jax_change(job: Job) -> None:
     results = {ACCURACY.findall(trainer.text)[0] for trainer in (newcomer, last)}
     assert len(results) == 1, results
     assert float(results.pop()[0]) > 0.9
+
+
+def _children(parent: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            if int(path.read_text("utf-8").rpartition(")")[2].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return found

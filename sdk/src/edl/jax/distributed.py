@@ -19,12 +19,14 @@ from jax._src import distributed, xla_bridge
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax
 
+from edl.errors import RoundOver
+from edl.jax.relay import ServiceRelay
 from edl.jax.service import HEARTBEAT_S
 
 log = logging.getLogger("edl")
 
-_JOIN_S = 300
-"""How long to wait for the service; the master's news end the wait before."""
+_JOIN_S = HEARTBEAT_S
+"""How long to wait for the service. The master's news end the wait before; JAX would end the process."""
 _kept: list[Any] = []
 """What calls that never return may still use."""
 
@@ -41,7 +43,8 @@ class Processes:
         """
         self.rank, self.count = rank, count
         self._client: Any = None
-        self._is_connected = False
+        self._relay: Any = None
+        self._is_connected = self._is_left = False
         self._mesh: Any = None
         self._sum: Callable[[Any], Any] | None = None
 
@@ -51,8 +54,9 @@ class Processes:
         JAX makes its backend at the next computation, over these processes.
         """
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        self._relay = ServiceRelay(address)
         self._client = _jax.get_distributed_runtime_client(
-            address,
+            self._relay.address,
             self.rank,
             init_timeout=_JOIN_S,
             shutdown_timeout=1,
@@ -64,9 +68,10 @@ class Processes:
         self._is_connected = True
 
     def use(self) -> None:
-        """Makes them JAX's processes; no backend may exist."""
+        """Makes them JAX's processes; arrays of earlier ones are gone."""
         state = distributed.global_state
         state.client, state.process_id, state.num_processes = self._client, self.rank, self.count
+        _clear()  # a call that was left behind may have made a backend of this process alone
 
     def leave(self, *, is_broken: bool) -> None:
         """Ends JAX's backends: arrays on them are gone, and functions are compiled again.
@@ -74,24 +79,34 @@ class Processes:
         Args:
             is_broken: Whether a collective may still be under way, whose backend then lives on.
         """
+        self._is_left = True
+        self._leave_service()  # first: a backend that is being made waits for all processes, and others for it
         if is_broken and xla_bridge.backends_are_initialized():
             _kept.append((xla_bridge.get_backend(), self._client))
         state = distributed.global_state
         state.client, state.process_id, state.num_processes = None, 0, 1
-        jax.clear_caches()
-        jax.extend.backend.clear_backends()
-        if self._is_connected:
-            try:
-                self._client.shutdown()  # or JAX would end this process with the service
-            except Exception as error:  # noqa: BLE001 - it raises its own types, where others are lost
-                log.debug("the coordination service was left: %s", error)
-            self._is_connected = False
+        _clear()
+
+    def _leave_service(self) -> None:
+        if not self._is_connected:
+            return  # a thread may still be about to connect
+        self._is_connected = False
+        try:
+            self._client.shutdown()  # or JAX would end this process with its connection
+        except Exception as error:  # noqa: BLE001 - it raises its own types, where others are lost
+            log.debug("the coordination service was left: %s", error)
+            _kept.append((self._client, self._relay))
+        else:
+            self._relay.close()
 
     def sum(self, tree: Any) -> Any:
         """Sums a pytree of numbers over all processes, in one collective for each type.
 
         Returns:
             A pytree of this process's own arrays; blocks until they are there.
+
+        Raises:
+            RoundOver: `leave` was called meanwhile.
         """
         leaves, structure = jax.tree_util.tree_flatten(tree)
         arrays = [jnp.asarray(_as_number(leaf)) for leaf in leaves]
@@ -107,6 +122,7 @@ class Processes:
         return jax.block_until_ready(jax.tree_util.tree_unflatten(structure, totals))
 
     def _sum_flat(self, flat: Any) -> Any:
+        self._check()
         if self._sum is None:
             firsts: dict[int, Any] = {}
             for device in jax.devices():
@@ -117,8 +133,19 @@ class Processes:
         own = jax.device_put(flat[None], self._mesh.devices[self.rank])
         sharding = NamedSharding(self._mesh, PartitionSpec("members"))
         shape = (self.count, *flat.shape)
+        self._check()
         total = self._sum(jax.make_array_from_single_device_arrays(shape, sharding, [own]))
         return jax.block_until_ready(total.addressable_data(0))
+
+    def _check(self) -> None:
+        """Raises in a thread that was left behind: it must not take part in another round."""
+        if self._is_left:
+            raise RoundOver("this round is over")
+
+
+def _clear() -> None:
+    jax.clear_caches()
+    jax.extend.backend.clear_backends()
 
 
 def to_host(tree: Any) -> Any:
