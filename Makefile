@@ -77,8 +77,8 @@ build/jax/.installed: requirements.lock | $(STAMP)
 	@touch $@
 
 CHANGES ?= 200
-pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200)
-	EDL_POD_CHANGES=$(CHANGES) $(BIN)/python -m pytest tests/sdk/torch/test_pods.py -m soak
+pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200 SEED=7)
+	EDL_POD_CHANGES=$(CHANGES) EDL_POD_SEED=$(SEED) $(BIN)/python -m pytest tests/sdk/torch/test_pods.py -m soak
 
 torchft: torch ## install torchft into build/torchft, which `python -m bench torch` measures beside edl.torch
 	@$(BIN)/pip install --quiet --target build/torchft opentelemetry-exporter-otlp-proto-http opentelemetry-sdk

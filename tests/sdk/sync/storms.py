@@ -76,14 +76,14 @@ class Storm:
         """Records the resources that the first two members use now."""
         self.figures.append([member.figures() for member in self.fleet.members[:2]])
 
-    def finish(self, hurry: Path) -> list[Member]:
+    def finish(self, hurry: Path, limit_s: float = _FINISH_S) -> list[Member]:
         """Thaws all, and waits for the job's end; returns the members that were active."""
         for member in self.fleet.members:
             if member.lives and member.frozen:
                 member.send(signal.SIGCONT)
         hurry.touch()
         members = self.fleet.active()
-        assert self.fleet.ended(members, _FINISH_S), _positions(members)
+        assert self.fleet.ended(members, limit_s), _positions(members)
         return members
 
     def longest_gap_s(self) -> float:

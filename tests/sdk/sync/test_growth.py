@@ -130,8 +130,8 @@ def _grow(seats: Seats, members: list[GroupMember], receivers: set[int], steps: 
     def act(ring: Ring) -> Any:
         rank, member, interrupt = ring.rank, members[ring.rank], Interrupt()
         streams = Streams(interrupt, lambda: seats.connect(rank, interrupt=interrupt))
-        growth = Growth(member, ring, Round(1, rank, names), streams)
-        growth.plan(receivers)
+        growth = Growth(member.replica, ring, Round(1, rank, names), streams)
+        growth.plan(receivers, member.progress.undo())
         growth.start()
         after = []
         for _ in range(steps):

@@ -81,7 +81,7 @@ def _start(seats: Seats, members: list[GroupMember]) -> list[Any]:
     def act(ring: Ring) -> Any:
         member = members[ring.rank]
         round_ = Round(5, ring.rank, names)
-        growth = Growth(member, ring, round_, nothing)
+        growth = Growth(member.replica, ring, round_, nothing)
         RoundStart(member, ring, round_, growth).synchronize_state()
         replica: Any = member.replica
         progress = member.progress.step, member.progress.lineage, member.progress.last_plan

@@ -12,7 +12,9 @@ import torch
 import torch.distributed as dist
 from edl import Session, Settings
 from edl.local.ports import free_ports
-from edl.sync import SyncStep
+from edl.sync import SyncStep, parts
+from edl.sync.state_stream import StateSender
+from edl.torch.replica import TorchReplica
 from edl.torch.training import Training
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -22,7 +24,7 @@ from tests.master.serving import TOKEN
 from tests.sdk.torch.crew import loss_of, network, points
 
 PROCESSES = 2
-_BYTE = b"."
+_BYTE, _PART_BYTES = b".", 256
 
 
 def load_lazy_parts() -> None:
@@ -58,10 +60,25 @@ class ForkedPod:
     """A pod; it joins a job when it is let in."""
 
     def __init__(
-        self, folder: Path, name: str, options: Mapping[str, Any], gates: tuple[int, ...] = ()
+        self,
+        folder: Path,
+        name: str,
+        options: Mapping[str, Any],
+        gates: tuple[int, ...] = (),
+        *,
+        in_parts: bool = False,
     ) -> None:
-        """Forks its processes: no thread may run yet."""
+        """Forks its processes: no thread may run yet.
+
+        Args:
+            folder: For what they write at their end.
+            name: Of the pod.
+            options: Of `Training`.
+            gates: As of `Gates`.
+            in_parts: Whether its state counts as large.
+        """
         self._folder, self.name, self._options = folder, name, dict(options)
+        self._in_parts = in_parts
         self.gates = Gates(gates)
         self._letting_in = os.pipe()
         port = free_ports(1)[0]
@@ -114,6 +131,7 @@ class ForkedPod:
         fully_shard(model[0], mesh=mesh)
         fully_shard(model, mesh=mesh)
         losses: dict[int, float] = {}
+        received = _count_parts(in_parts=self._in_parts)
 
         def note(step: SyncStep) -> None:
             losses[step.step] = step.metrics["loss"]
@@ -131,4 +149,19 @@ class ForkedPod:
         member.leave()
         whole = {name: t.full_tensor().tolist() for name, t in model.state_dict().items()}
         about = {"steps": result.steps, "whole": result.whole, "late": result.late}
-        return {"losses": losses, "model": whole, **about}
+        return {"losses": losses, "model": whole, "received": len(received), **about}
+
+
+def _count_parts(*, in_parts: bool) -> list[str]:
+    """Makes states large, if they are to be; returns a list that gets an entry for each part received."""
+    received: list[str] = []
+    write_slice = TorchReplica.write_slice
+
+    def noted(self: TorchReplica, name: str, start: int, elements: Any) -> None:
+        received.append(name)
+        write_slice(self, name, start, elements)
+
+    TorchReplica.write_slice = noted  # type: ignore[method-assign]  # in a process of its own
+    parts.MIN_BYTES = 1 if in_parts else parts.MIN_BYTES
+    StateSender.part_bytes = _PART_BYTES
+    return received

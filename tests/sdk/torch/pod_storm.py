@@ -1,6 +1,6 @@
 """Random changes to two pods of two processes that hold a model together (FSDP2): curve and books.
 
-Run by `test_pods.py`, as a program that has torch: `python -m tests.sdk.torch.pod_storm FOLDER CHANGES`.
+Run by `test_pods.py`, as a program that has torch: `python -m tests.sdk.torch.pod_storm FOLDER CHANGES SEED`.
 """
 
 import signal
@@ -21,7 +21,7 @@ PODS, LEAST_RECORDS, EPOCHS = 2, 2048, 4
 STEPS_OF_A_CHANGE = 25
 """Of half a second each: the end comes later than the last change."""
 _PAUSE_S = 0.5
-_END_S = 600.0
+_END_S, _END_OF_A_CHANGE_S = 600.0, 12.0
 _ONE_LOST = {"kill a process": signal.SIGKILL, "stop a process": signal.SIGSTOP}
 _ALL_LOST = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 _RETURN_S = 240.0
@@ -82,29 +82,33 @@ class PodStorm(Storm):
         return pod.arrived_s
 
 
-def main(folder: Path, changes: int) -> None:
-    """Loss within 1e-5 of one trainer that holds the whole model, and each record trained once an epoch."""
+def main(folder: Path, changes: int, seed: int) -> None:
+    """Loss within 1e-5 of one trainer that holds the whole model, and each record trained once an epoch.
+
+    Where the seed is even, pods that come get the state in parts.
+    """
     forked: list[ForkedProcess] = []
     for _ in range(changes + PODS + 2):
         forked.append(ForkedProcess(forked))
     records = max(LEAST_RECORDS, changes * STEPS_OF_A_CHANGE * OPTIONS["batch_size"] // EPOCHS)
     options: Json = {**OPTIONS, "records": records, "epochs": EPOCHS}
+    end_s = _END_S + changes * _END_OF_A_CHANGE_S
     for name in ("alone", "storm"):
         (folder / name).mkdir()
     with PodFleet(folder / "alone", options, forked, 0) as fleet:
         member = fleet.add()
-        assert fleet.ended([member], _END_S)
+        assert fleet.ended([member], end_s)
         curve, end = losses_of([member]), member.end
     assert end is not None
     hurry = folder / "hurry"
-    slow = {**options, "hurry": str(hurry), "pause_s": _PAUSE_S}
+    slow = {**options, "hurry": str(hurry), "pause_s": _PAUSE_S, "in_parts": seed % 2 == 0}
     with PodFleet(folder / "storm", slow, forked, PROCESSES) as fleet:
-        storm = PodStorm(fleet, PODS, Random(7))  # noqa: S311 - decides which changes are made
+        storm = PodStorm(fleet, PODS, Random(seed))  # noqa: S311 - decides which changes are made
         storm.begin()
         for _ in range(changes):
             storm.blow(1)
             print(storm.changes[-1], flush=True)  # noqa: T201 - shown where it fails
-        ends = storm.finish(hurry)
+        ends = storm.finish(hurry, end_s)
         status = fleet.status()
     for process in forked:
         process.close()
@@ -125,4 +129,4 @@ def main(folder: Path, changes: int) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     load_lazy_parts()
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

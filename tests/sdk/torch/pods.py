@@ -15,6 +15,8 @@ from typing import Any
 
 from edl import clock
 from edl.local.ports import free_ports
+from edl.sync import parts
+from edl.sync.state_stream import StateSender
 
 from tests.sdk.sync.fleets import Fleet, Member
 from tests.sdk.torch import program
@@ -22,7 +24,7 @@ from tests.sdk.torch import program
 PROCESSES = 2
 _POLL_S = 0.02
 _FROZEN_POLLS = 25
-_BYTES = 1 << 16
+_BYTES, _PART_BYTES = 1 << 16, 512
 
 
 class ForkedProcess:
@@ -154,6 +156,8 @@ def _be_pod(
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    if options.pop("in_parts", False):
+        parts.MIN_BYTES, StateSender.part_bytes = 1, _PART_BYTES
     text = json.dumps(options)
     if not processes:
         program.main(notes, text)

@@ -11,6 +11,8 @@ from tests.sdk.torch.test_changes import TORCH
 
 ROOT = Path(__file__).parents[3]
 CHANGES = int(os.environ.get("EDL_POD_CHANGES") or 0)
+SEED = os.environ.get("EDL_POD_SEED") or "7"
+PROGRAM = (sys.executable, "-W", "ignore", "-m", "tests.sdk.torch.pod_storm")
 
 pytestmark = [
     pytest.mark.soak,
@@ -25,7 +27,7 @@ pytestmark = [
 def test_pods_come_and_go_without_a_trace(tmp_path: Path) -> None:
     """The loss is within 1e-5 of that of one trainer, and the books are exact."""
     completed = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-W", "ignore", "-m", "tests.sdk.torch.pod_storm", tmp_path, str(CHANGES)],
+        [*PROGRAM, tmp_path, str(CHANGES), SEED],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TORCH}:{ROOT}"},
         cwd=ROOT,
         capture_output=True,

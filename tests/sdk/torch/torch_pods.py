@@ -15,6 +15,7 @@ from edl.sync.plans import Assignment, Span
 from edl.torch.dcp_files import read_model
 from edl.torch.news import PodNews
 from edl.torch.pod_step import process_share
+from edl.torch.shards import check_alone
 from edl.torch.training import Training
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -56,14 +57,17 @@ def is_model(ours: dict[str, Any], other: dict[str, Any]) -> bool:
 def pods_come_and_go() -> None:
     """One process of a pod is killed, and its pod is lost; another pod takes its place and gets every shard.
 
+    The first newcomer gets the state while all wait, the second in parts while the others train.
+
     The curve is that of one trainer with the whole model, the books are exact, all processes have the same
     model, and the checkpoint has all of it: trainers of any number continue from it.
     """
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         saved = {**OPTIONS, "checkpoints": str(folder / "saved")}
-        first = ForkedPod(folder, "pod-0", saved, gates=(4, 8, 12))
-        lost, newcomer = (ForkedPod(folder, f"pod-{number}", saved) for number in (1, 2))
+        first = ForkedPod(folder, "pod-0", saved, gates=(4, 8, 12), in_parts=True)
+        lost = ForkedPod(folder, "pod-1", saved)
+        newcomer = ForkedPod(folder, "pod-2", saved, in_parts=True)
         later = ForkedPod(folder, "pod-3", {**saved, "epochs": 3})
         with job() as crew:
             port = crew.master.port
@@ -90,6 +94,7 @@ def pods_come_and_go() -> None:
         assert joined
         assert all(curve[step] == loss for step, loss in joined.items())
         assert all(result["model"] == results[0]["model"] for result in results)
+        assert [result["received"] > 1 for result in results] == [False, False, True, True]
         checkpoint = edl.latest_checkpoint(saved["checkpoints"])
         assert checkpoint is not None
         whole = {name: tensor.tolist() for name, tensor in read_model(checkpoint).items()}
@@ -158,8 +163,20 @@ def what_cannot_be_sharded_is_refused() -> None:
     partly = network()
     fully_shard(partly[0], mesh=mesh)
     assert "parameter 2.weight is not sharded" in refusal(partly)
+    wrapped = torch.nn.parallel.DistributedDataParallel(network())
+    assert "wrapped in DistributedDataParallel" in refusal(wrapped)
     square = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"))
     assert "mesh of several dimensions" in refusal(fully_shard(network(), mesh=square))
+
+
+def processes_that_are_one_trainer_need_a_model_that_is_sharded() -> None:
+    """Each of them would be the trainer, and end the one before; under an agent without --replica each has a name."""
+    local = {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    with pytest.raises(edl.DataError, match="2 processes of this pod are one trainer, pod-3"):
+        check_alone("pod-3", local)
+    check_alone("pod-3:1", local)
+    check_alone("pod-3", {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"})
+    check_alone("pod-3", {})
 
 
 FACTS = (
@@ -167,6 +184,7 @@ FACTS = (
     processes_of_a_pod_compute_alike,
     news_reach_all_processes,
     what_cannot_be_sharded_is_refused,
+    processes_that_are_one_trainer_need_a_model_that_is_sharded,
 )
 
 if __name__ == "__main__":

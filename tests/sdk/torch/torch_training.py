@@ -20,7 +20,17 @@ from edl.torch.step import MemberStep
 from torch.utils.data import DataLoader, Dataset
 
 from tests.sdk.model.paddle_facts import check
-from tests.sdk.torch.crew import LIMIT_S, RECORDS, Crew, Trainer, loss_of, network, points, train
+from tests.sdk.torch.crew import (
+    FEATURES,
+    LIMIT_S,
+    RECORDS,
+    Crew,
+    Trainer,
+    loss_of,
+    network,
+    points,
+    train,
+)
 
 CLOSE = 1e-5
 
@@ -188,6 +198,28 @@ def what_an_optimizer_adds_later_is_sent_whole() -> None:
         assert np.array_equal(array, states[1].arrays[name]), name
 
 
+def parameters_without_an_optimizer_and_those_with_two_names_come_in_parts() -> None:
+    """A frozen model below a small adapter is most of the state; a tied layer is sent once."""
+    models = [network(seed, width=FEATURES) for seed in (0, 7)]
+    replicas = []
+    for model in models:
+        model.append(torch.nn.Linear(FEATURES, FEATURES))
+        model[3].weight = model[0].weight
+        model[2].requires_grad_(False)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        replicas.append(TorchReplica(model, torch.optim.SGD(trained, 0.1), None, None, 4))
+    groups = replicas[0].groups()
+    assert sum(group.size for group in groups) == sum(p.numel() for p in models[0].parameters())
+    assert list(replicas[0].rest().arrays) == []
+    replicas[1].load_rest(replicas[0].rest())
+    for part in cut(groups, 100):
+        for names, start, stop in part:
+            for name in names:
+                replicas[1].write_slice(name, start, replicas[0].read_slice(name, start, stop))
+    for name, tensor in models[0].state_dict().items():
+        assert torch.equal(tensor, models[1].state_dict()[name]), name
+
+
 def a_lost_member_is_gone_without() -> None:
     """A member that ends in the midst of a step, without a word: the step is made without it."""
     with job() as crew:
@@ -312,6 +344,7 @@ FACTS = (
     trainers_come_and_go,
     newcomers_get_the_state_while_the_others_train,
     what_an_optimizer_adds_later_is_sent_whole,
+    parameters_without_an_optimizer_and_those_with_two_names_come_in_parts,
     a_lost_member_is_gone_without,
     running_statistics_are_shared,
     unreadable_records_are_left_out,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from edl.master import protocol
@@ -134,6 +134,16 @@ class GroupProgress:
         if self._pending is not None:
             lease_table.record_step(*self._pending)
         return {**self.position_json(), "book": lease_table.dump()}
+
+    def undo(self) -> Callable[[], None]:
+        """Returns a function that brings back the progress of now, and its term."""
+        before, term = self.dump(), self.term
+
+        def bring_back() -> None:
+            self.load(before)
+            self.term = term
+
+        return bring_back
 
     def position_json(self) -> protocol.Json:
         """Returns it without the lease table, for newcomers and checkpoints."""

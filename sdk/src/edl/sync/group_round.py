@@ -66,7 +66,8 @@ class GroupRound(ABC):
         self, member: GroupMember, ring: Link, round_: Round, streams: Streams | None
     ) -> None:
         self._member, self._ring, self._round = member, ring, round_
-        self._growth = Growth(member, ring, round_, streams)
+        waiting = member.rendezvous.waiting
+        self._growth = self._new_growth(member.replica, ring, round_, streams, waiting)
         self._progress, self._replica = member.progress, member.replica
         self._options = member.options
         self._plans: deque[tuple[Plan, int]] = deque()
@@ -78,6 +79,10 @@ class GroupRound(ABC):
         self._micro_size = micro_size(self._options.batch_size, self._options.micro_batches)
         self._exchange_s = 0.0
         self._ended_s = clock.monotonic_s()
+
+    def _new_growth(self, *about: Any) -> Growth:
+        """Returns this member's part in the growth of the round, of the arguments of `Growth`."""
+        return Growth(*about)
 
     @abstractmethod
     def _new_reader(self) -> PlanReader:
@@ -102,7 +107,7 @@ class GroupRound(ABC):
     def close(self) -> None:
         """Ends this member's threads of the round."""
         self._reader.close(_CLOSE_S)
-        self._growth.close()
+        self._growth.close(is_leaving=self._is_leaving)
 
     # -- the start of a round ----------------------------------------------------------------
 
@@ -218,9 +223,7 @@ class GroupRound(ABC):
             records: What was read for the step; an `UnreadableTask` where that failed.
         """
         flags.switch, flags.leaving = float(self._wants_new_round), float(self._is_leaving)
-        self._growth.write_flags(flags)
-        self._sum_gradients(flags)
-        self._growth.read_flags(flags)
+        self._exchange(flags)
         if flags.unreadable:
             self._fail_unreadable_tasks(records)
         elif flags.nan:
@@ -231,6 +234,12 @@ class GroupRound(ABC):
             if self._growth.applies:
                 self._apply(self._scale(self._plans[0][1]))
             self._complete_step(flags, skipped=False)
+
+    def _exchange(self, flags: StepFlags) -> None:
+        """Sums the gradient and the flags; newcomers get the next parts of the state."""
+        self._growth.write_flags(flags)
+        self._sum_gradients(flags)
+        self._growth.read_flags(flags)
 
     def _micro(self, index: int) -> Micro:
         """Returns the identity of a micro-batch of the next step."""

@@ -15,13 +15,12 @@ import numpy as np
 
 from edl import clock
 from edl.collective import Interrupt, Ring
+from edl.collective.transport import OnWait
 from edl.errors import CheckpointError, one_line
-from edl.master import protocol
 from edl.master.protocol import Round
-from edl.sync.group_member import GroupMember
 from edl.sync.link import Link
 from edl.sync.parts import as_parted
-from edl.sync.replica import State
+from edl.sync.replica import GroupModel, State
 from edl.sync.state_stream import StateReceiver, StateSender
 from edl.sync.step_flags import StepFlags
 
@@ -41,28 +40,36 @@ class Streams(NamedTuple):
     """Called by all members of a round at the same point."""
 
 
-class _Before(NamedTuple):
-    """The state of a member before a round in which it lacks the newest one."""
-
-    progress: protocol.Json
-    term: int
-
-
 class Growth:
-    """One member's part in the growth of one round; does nothing where no member lacks the state."""
+    """One process's part in the growth of one round; does nothing where no member lacks the state."""
 
     def __init__(
-        self, member: GroupMember, ring: Link, round_: Round, streams: Streams | None
+        self,
+        replica: GroupModel,
+        ring: Link,
+        round_: Round,
+        streams: Streams | None,
+        on_wait: OnWait | None = None,
     ) -> None:
-        self._member, self._ring, self._round = member, ring, round_
-        self._streams = streams
+        """Makes no call.
+
+        Args:
+            replica: This process's, or its part of one.
+            ring: Of the round.
+            round_: The round.
+            streams: How the parts travel; None: newcomers get the state at once.
+            on_wait: As in `edl.collective.Ring.connect`.
+        """
+        self._replica, self._ring, self._round = replica, ring, round_
+        self._streams, self._on_wait = streams, on_wait
         self.workers = round_.world_size
         """The members of lower ranks compute; the same number in all members."""
         self._receivers: frozenset[int] = frozenset()
         self._stream: Ring | None = None
         self._sender: StateSender | None = None
         self._receiver: StateReceiver | None = None
-        self._before: _Before | None = None
+        self._undo: Callable[[], None] | None = None
+        """Returns a member that lacks the state to what it was before the round."""
         self._saved_state: State | None = None
         self._saving: threading.Thread | None = None
         self._error: Exception | None = None
@@ -72,21 +79,26 @@ class Growth:
 
     # -- the start of a round ----------------------------------------------------------------
 
-    def plan(self, receivers: Collection[int]) -> None:
-        """Sets who gets the state during the round: the last ranks, before they load anything."""
+    def plan(self, receivers: Collection[int], undo: Callable[[], None]) -> None:
+        """Sets who gets the state during the round: the last ranks, before they load anything.
+
+        Args:
+            receivers: Their ranks.
+            undo: Called where this member lacks the state at the end of the round.
+        """
         self._receivers = frozenset(receivers)
         self.workers = self._round.world_size - len(receivers)
         if self._round.rank in receivers:
-            self._before = _Before(self._member.progress.dump(), self._member.progress.term)
+            self._undo = undo
 
     def cancel(self) -> None:
         """Sets that all members got a state in another way."""
-        self._receivers, self._before = frozenset(), None
+        self._receivers, self._undo = frozenset(), None
         self.workers = self._round.world_size
 
     def start(self) -> None:
         """Connects the members, and starts the threads of those that send or receive."""
-        replica = as_parted(self._member.replica)
+        replica = as_parted(self._replica)
         if not self._receivers or replica is None or self._streams is None:
             return
         self._stream, self._began_s = self._streams.connect(), clock.monotonic_s()
@@ -111,6 +123,11 @@ class Growth:
         return self._receiver is None or self._receiver.has_begun
 
     @property
+    def is_saving(self) -> bool:
+        """Whether this member still copies what it has, before the first message."""
+        return self._saving is not None and self._saving.is_alive()
+
+    @property
     def holds_round(self) -> bool:
         """Whether a later round is to wait, so that this one's newcomers need not begin again."""
         return self._stream is not None and clock.monotonic_s() - self._began_s < _HOLD_S
@@ -129,41 +146,51 @@ class Growth:
             ) from self._error
         if self._receiver is not None:
             flags.lacking = float(not self._receiver.is_complete and not flags.leaving)
-            flags.saving = float(self._saving is not None and self._saving.is_alive())
+            flags.saving = float(self.is_saving)
         if self._sender is not None and self._may_begin:
             flags.parts = float(self._sender.offer())
 
-    def read_flags(self, flags: StepFlags) -> None:
+    def take_parts(self, flags: StepFlags) -> None:
         """Writes the announced parts into the model, which is at the step that they are of.
+
+        Raises:
+            RoundOver: The member that sends them is gone.
+        """
+        if self._receiver is not None:
+            self._receiver.take(int(flags.parts), self._ring.check, self._on_wait)
+
+    def read_flags(self, flags: StepFlags) -> None:
+        """As `take_parts`; ends the growth where all members have all parts.
 
         Raises:
             RoundOver: The member that sends them is gone.
         """
         if self._stream is None:
             return
-        if self._receiver is not None:
-            waiting = self._member.rendezvous.waiting
-            self._receiver.take(int(flags.parts), self._ring.check, waiting)
+        self.take_parts(flags)
         self._may_begin = not flags.saving
         if not flags.lacking:
             seconds = clock.monotonic_s() - self._began_s
             log.info("%d newcomers have the state after %.1f s", len(self._receivers), seconds)
             self.workers = self._round.world_size
             self._close_stream()
-            self._before = self._saved_state = None
+            self._undo = self._saved_state = None
 
     # -- the end of a round ------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Ends the threads; a member that lacks parts of the state returns to what it had."""
+    def close(self, *, is_leaving: bool = False) -> None:
+        """Ends the threads; a member that lacks parts of the state returns to what it had.
+
+        Args:
+            is_leaving: Whether its state is not needed any more.
+        """
         self._close_stream()
-        before, self._before = self._before, None
-        if before is None or self._member.leaving.is_set():
+        undo, self._undo = self._undo, None
+        if undo is None or is_leaving:
             return
         if self._saved_state is not None:
-            self._member.replica.load(self._saved_state)
-        self._member.progress.load(before.progress)
-        self._member.progress.term = before.term
+            self._replica.load(self._saved_state)
+        undo()
 
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -181,7 +208,7 @@ class Growth:
     def _save(self) -> None:
         """Copies the state that this member has, for the case that the others are lost."""
         try:
-            state = self._member.replica.state()
+            state = self._replica.state()
             arrays = {name: np.array(array) for name, array in state.arrays.items()}
             self._saved_state = State(arrays, state.extra)
         except Exception as error:  # noqa: BLE001 - raised on the thread that trains

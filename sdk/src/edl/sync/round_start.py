@@ -65,7 +65,7 @@ class RoundStart:
         """Sends what the receivers need, each from the member before it; they load it."""
         receivers, needs = agreement.receivers, agreement.needs
         if agreement.in_parts:
-            self._growth.plan(receivers)
+            self._growth.plan(receivers, self._progress.undo())
             needs = Needs.PROGRESS
         is_receiver = self._round.rank in receivers
         arrays: list[np.ndarray] = []

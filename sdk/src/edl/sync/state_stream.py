@@ -14,6 +14,7 @@ import numpy as np
 
 from edl import clock
 from edl.collective import Ring
+from edl.collective.transport import OnWait
 from edl.errors import RoundOver, one_line
 from edl.master import protocol
 from edl.sync.parts import PartedReplica, Slice, cut, state_bytes
@@ -126,7 +127,7 @@ class StateReceiver:
         """Whether the replica has what its steps depend on, though perhaps none of its arrays."""
         return self._count > 0
 
-    def take(self, count: int, check: Callable[[], None], on_wait: Callable[..., None]) -> None:
+    def take(self, count: int, check: Callable[[], None], on_wait: OnWait | None) -> None:
         """Writes messages into the replica until it has `count` of them.
 
         Args:
@@ -143,14 +144,15 @@ class StateReceiver:
                 message = self._messages.get(timeout=_POLL_S)
             except queue.Empty:
                 check()
-                if not is_reported and clock.monotonic_s() - since_s > _REPORT_AFTER_S:
+                is_long = clock.monotonic_s() - since_s > _REPORT_AFTER_S
+                if on_wait is not None and is_long and not is_reported:
                     is_reported = True
                     on_wait(since_s)
                 continue
             if isinstance(message, Exception):
                 raise RoundOver(f"the state does not arrive: {one_line(message)}")
             self._write(*message)
-        if is_reported:
+        if on_wait is not None and is_reported:
             on_wait(None)
 
     def close(self) -> None:

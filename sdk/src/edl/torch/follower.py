@@ -36,13 +36,16 @@ from edl.sync.replica import State
 from edl.sync.round_start import encode_json
 from edl.sync.saving import CheckpointWriter
 from edl.sync.shared_write import SharedWrite
+from edl.sync.step_flags import StepFlags
 from edl.torch.dcp_files import PodFiles
 from edl.torch.groups import form_group, gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.pod import Pod
+from edl.torch.pod_growth import PodGrowth
 from edl.torch.pod_step import PodStep, process_share
 from edl.torch.replica import TorchReplica
-from edl.torch.torch_round import MemberBatches, MemberReader
+from edl.torch.shard_ring import ShardRing
+from edl.torch.torch_round import MemberBatches, MemberReader, read_flags, write_flags
 from edl.torch.waiting import Waiting
 
 log = logging.getLogger("edl")
@@ -108,8 +111,11 @@ class Follower:
         self.exchanged_bytes = 0
         """As in `TorchEngine`."""
         self._link: GroupLink | None = None
+        self._growth: PodGrowth | None = None
+        self._ring: ShardRing | None = None
+        """Of a round in which pods get the state."""
         self._client: Client | None = None
-        self._identity, self._number = ("", ""), 0
+        self._identity, self._round = ("", ""), Round(0, 0, ())
         self._state: State | None = None
         """What was received or read, until the first process says that it is to be loaded."""
         self._plans: dict[str, tuple[Plan, Assignment]] = {}
@@ -118,6 +124,7 @@ class Follower:
             "connect": self._connect,
             "broadcast": self._broadcast,
             "hand_over": self._hand_over,
+            "grow": self._grow,
             "read": self._read,
             "load": self._load,
             "request": self._request,
@@ -171,17 +178,23 @@ class Follower:
     def _connect(self, number: int, place: list[int], identity: list[str]) -> None:
         """Connects to the processes of this rank in the other pods of a round."""
         self._leave_round()
-        (rank, size), self._number = place, number
+        rank, size = place
         self._identity = (identity[0], identity[1])
         self._client = self._new_client()
-        round_ = Round(number, rank, (Member("", "", ""),) * size)
+        self._round = Round(number, rank, (Member("", "", ""),) * size)
         waiting = Waiting(self._pod.news.of(number))
-        keys = ShardKeys(self._client, number, self._pod.rank)
+        self._keys = ShardKeys(self._client, number, self._pod.rank)
         with self._agreeing():
-            group = form_group(self._groups, round_, keys, waiting)
+            group = form_group(self._groups, self._round, self._keys, waiting)
             self._link = GroupLink(group, rank, size, waiting)
+            self._growth = PodGrowth(self._replica, self._link, self._round, None)
 
     def _leave_round(self) -> None:
+        if self._growth is not None:
+            self._growth.close()
+        if self._ring is not None:
+            self._ring.close()
+        self._growth = self._ring = None
         link, self._link = self._link, None
         if link is not None:
             self.exchanged_bytes += link.exchanged_bytes
@@ -202,7 +215,7 @@ class Follower:
         try:
             yield
         except RoundOver as error:
-            log.info("round %d is over: %s", self._number, error)
+            log.info("round %d is over: %s", self._round.number, error)
             self._pod.agree(ok=False)
         else:
             self._pod.agree()
@@ -240,6 +253,16 @@ class Follower:
             fields = json.loads(raw)
             self._state = State(dict(zip(fields["names"], arrays)), fields["extra"])
 
+    def _grow(self, receivers: list[int]) -> None:
+        """Connects the processes of this rank, for the parts of the state that some of them get."""
+        waiting = Waiting(self._pod.news.of(self._round.number))
+        self._ring = ShardRing(self._settings, self._round, self._keys, waiting)
+        link, streams = self._connected(), self._ring.streams
+        self._growth = PodGrowth(self._replica, link, self._round, streams)
+        self._growth.plan(receivers, lambda: None)
+        with self._agreeing():
+            self._growth.start()
+
     def _read(self, path: str, extra: dict[str, Any]) -> None:
         self._state = self._files.read(read_checkpoint(path), extra)
 
@@ -251,7 +274,7 @@ class Follower:
     def _save(self, step: int, *, wait: bool) -> None:
         self._files.stage_together(self._replica)
         if self._writer is not None:
-            about = {"step": step, "round_number": self._number}
+            about = {"step": step, "round_number": self._round.number}
             shared = SharedWrite(
                 f"{self._identity[0]}:{self._pod.rank}",
                 self._pod.rank,
@@ -276,7 +299,7 @@ class Follower:
         planned, counted = self._plans.pop(plan)
         self._requested().take(planned)
         self._replica.begin_step()
-        seed = self._options.seed
+        seed, growth = self._options.seed, self._growing()
         pod_step = PodStep(
             planned,
             counted,
@@ -284,31 +307,40 @@ class Follower:
             lambda index: micro_of(seed, step, index),
             self._begin_sums,
             pod=self._pod,
+            growth=growth,
         )
         yield pod_step
         pod_step.end()
-        is_complete = self._sum()
+        flags = StepFlags()
+        is_complete = self._sum(flags, growth)
         report = {"ok": is_complete, "finite": self._replica.buckets.is_finite()}
-        self._pod.gather(report)
+        if all(report["ok"] for report in self._pod.gather(report)):
+            growth.read_flags(flags)
 
     def _begin_sums(self) -> None:
         link = self._connected()
         if link.world_size > 1:
             self._replica.buckets.begin(link.begin_sum)
 
-    def _sum(self) -> bool:
+    def _sum(self, flags: StepFlags, growth: PodGrowth) -> bool:
         """Sums the gradient over the processes of this rank; returns whether it is complete."""
-        link = self._connected()
+        link, buckets = self._connected(), self._replica.buckets
+        if link.world_size == 1:
+            return True
         try:
-            if link.world_size > 1:
-                link.wait_for(self._replica.buckets.finish(link.begin_sum))
+            growth.write_flags(flags)
+            write_flags(flags, buckets.tail)
+            link.wait_for(buckets.finish(link.begin_sum))
+            read_flags(flags, buckets.tail, [])
+            growth.take_parts(flags)
         except RoundOver as error:
-            log.info("round %d is over: %s", self._number, error)
+            log.info("round %d is over: %s", self._round.number, error)
             return False
         return True
 
     def _apply(self, scale: float) -> None:
-        self._replica.step(scale)
+        if self._growing().applies:
+            self._replica.step(scale)
 
     def _clear(self) -> None:
         is_pending = self._link is not None and self._link.has_pending
@@ -320,6 +352,11 @@ class Follower:
         if self._link is None:
             raise RoundOver("this process is not connected")
         return self._link
+
+    def _growing(self) -> PodGrowth:
+        if self._growth is None:
+            raise RoundOver("this process is not connected")
+        return self._growth
 
     def _requested(self) -> MemberReader:
         if self._reader is None:

@@ -14,13 +14,13 @@ from edl.errors import RoundOver
 from edl.master.protocol import Round
 from edl.sync import plan_message
 from edl.sync.group_member import GroupMember
-from edl.sync.parts import ArrayGroup
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
 from edl.torch.dcp_files import PodFiles
 from edl.torch.link import GroupLink
 from edl.torch.pod import Pod, require_ok
+from edl.torch.pod_growth import LeadingGrowth
 from edl.torch.pod_step import PodStep, process_share
 from edl.torch.replica import TorchReplica
 from edl.torch.torch_round import MemberBatches, MemberReader, TorchRound
@@ -54,10 +54,6 @@ class PodReplica(TorchReplica):
         """As in `GroupModel`; the other processes load what they have received or read."""
         self._pod.send(do="load")
         super().load(state)
-
-    def groups(self) -> list[ArrayGroup]:
-        """Returns none: newcomers get the state at once."""
-        return []
 
 
 class PodLink(GroupLink):
@@ -136,6 +132,10 @@ class PodRound(TorchRound):
         self._all_finite = False
         super().__init__(member, link, round_, replica, batches)
 
+    def _new_growth(self, *about: Any) -> LeadingGrowth:
+        self._pod_growth = LeadingGrowth(*about, pod=self._pod)
+        return self._pod_growth
+
     def _new_reader(self) -> MemberReader:
         self._parts = _PodReader(super()._new_reader(), self._pod)
         return self._parts
@@ -144,14 +144,22 @@ class PodRound(TorchRound):
         """As in `TorchRound`; the other processes begin theirs."""
         self._pod.send(do="step", plan=plan.name, step=self._progress.step)
         return PodStep(
-            plan, assignment, self._batches.next, self._micro, self._begin_sums, pod=self._pod
+            plan,
+            assignment,
+            self._batches.next,
+            self._micro,
+            self._begin_sums,
+            pod=self._pod,
+            growth=self._pod_growth,
         )
 
-    def _sum_gradients(self, flags: StepFlags) -> None:
+    def _exchange(self, flags: StepFlags) -> None:
         """As in `GroupRound`; complete in all processes of the pod, or in none."""
         error: RoundOver | None = None
         try:
-            super()._sum_gradients(flags)
+            self._growth.write_flags(flags)
+            self._sum_gradients(flags)
+            self._growth.take_parts(flags)
         except RoundOver as over:
             self._pod.news.write(self._round.number)  # the other processes wait in vain, too
             error = over
@@ -161,6 +169,7 @@ class PodRound(TorchRound):
         if error is not None:
             raise error
         require_ok(reports)
+        self._growth.read_flags(flags)
 
     def _is_finite(self) -> bool:
         return self._all_finite

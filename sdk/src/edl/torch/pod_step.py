@@ -15,6 +15,7 @@ from edl.sync.replica import Micro
 from edl.sync.step_flags import sum_by_name
 from edl.sync.step_reader import UnreadableTask
 from edl.torch.pod import Pod
+from edl.torch.pod_growth import PodGrowth
 from edl.torch.step import MemberStep
 
 
@@ -47,10 +48,11 @@ class PodStep(MemberStep):
         before_last: Callable[[], None],
         *,
         pod: Pod,
+        growth: PodGrowth,
     ) -> None:
         """As in `MemberStep`; micro-batches without records count nothing."""
         super().__init__(plan, assignment, next_batch, micro, before_last)
-        self._pod = pod
+        self._pod, self._growth = pod, growth
 
     def __iter__(self) -> Iterator[Any]:
         """As in `MemberStep`; nothing where a process of this pod cannot read its records."""
@@ -75,7 +77,8 @@ class PodStep(MemberStep):
             task = {"task": own.lease.task, "why": own.reason, "record": own.record}
             task["transient"] = own.transient
         report = {"metrics": self.flags.metrics, "problem": self.problem, "unreadable": task}
-        reports = self._pod.gather(report)
+        reports = self._pod.gather({**report, "growth": self._growth.report()})
+        self._growth.hear([report["growth"] for report in reports])
         problems = [report["problem"] for report in reports if report["problem"]]
         tasks = [report["unreadable"] for report in reports if report["unreadable"]]
         self.flags.metrics = sum_by_name(report["metrics"] for report in reports)

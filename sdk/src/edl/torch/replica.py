@@ -16,7 +16,7 @@ from edl.sync.replica import State
 from edl.torch.arrays import MODEL, OPTIMIZER, as_state, unflatten
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
-from edl.torch.shards import as_shard, is_part_of, local
+from edl.torch.shards import local
 from edl.torch.state_parts import StateParts
 
 
@@ -147,7 +147,7 @@ class TorchReplica:
                     "it is of another model: give this model's own, or another folder"
                 )
         try:
-            self._divide(tree)
+            self._parts.divide(tree)
             self.model.load_state_dict(tree[MODEL])
             for kind, optimizer in self._shared.items():
                 if kind in tree:  # a checkpoint of the other way to train has none
@@ -169,16 +169,6 @@ class TorchReplica:
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
         index = int(path[2])
         return parameters[index] if index < len(parameters) else None
-
-    def _divide(self, tree: dict[str, Any]) -> None:
-        """Makes this process's parts of tensors in state dicts what they are in the model."""
-        own = self.model.state_dict()
-        tree[MODEL] = {name: as_shard(part, own[name]) for name, part in tree[MODEL].items()}
-        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
-        for index, entries in tree.get(OPTIMIZER, {"state": {}})["state"].items():
-            for name, value in entries.items():
-                if isinstance(value, torch.Tensor) and is_part_of(value, parameters[index]):
-                    entries[name] = as_shard(value, parameters[index])
 
     def groups(self) -> list[ArrayGroup]:
         """As in `edl.sync.parts.PartedReplica`."""

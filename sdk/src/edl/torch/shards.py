@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed as dist
@@ -9,6 +10,8 @@ from torch.distributed.tensor import DTensor
 
 from edl.errors import DataError
 
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
+"""Modules of torch that sum gradients themselves."""
 _HOW = "call fully_shard(model, mesh=mesh) with mesh = init_device_mesh(device, (world_size,))"
 
 
@@ -19,7 +22,7 @@ def local(tensor: Any) -> Any:
 
 def as_shard(part: Any, like: Any) -> Any:
     """Returns `part` as this process's part of a tensor that is divided like another; no copy."""
-    if not isinstance(like, DTensor):
+    if not isinstance(like, DTensor) or isinstance(part, DTensor):
         return part
     return DTensor.from_local(
         part,
@@ -40,8 +43,10 @@ def mesh_of(model: Any) -> Any:
     """Returns the mesh of the processes that hold the parameters; None where each holds all.
 
     Raises:
-        DataError: They are divided in another way than FSDP2 does over the processes of one pod.
+        DataError: They are divided in another way than FSDP2 does over the processes of one pod, or the
+            model is wrapped.
     """
+    _check_unwrapped(model)
     named = dict(model.named_parameters())
     meshes = {p.device_mesh for p in named.values() if isinstance(p, DTensor)}
     if not meshes:
@@ -61,3 +66,31 @@ def mesh_of(model: Any) -> Any:
             f"of one pod hold one replica: {_HOW}, and start them with edl agent --replica"
         )
     return mesh
+
+
+def check_alone(trainer: str, environ: Mapping[str, str]) -> None:
+    """Refuses a model that is not sharded where other processes of this pod are the same trainer.
+
+    Args:
+        trainer: The name of this process's trainer.
+        environ: With torchrun's variables, if a launcher has started this process.
+
+    Raises:
+        DataError: They are.
+    """
+    size, rank = environ.get("LOCAL_WORLD_SIZE") or "1", environ.get("LOCAL_RANK", "")
+    if size != "1" and not trainer.endswith(f":{rank}"):
+        raise DataError(
+            f"{size} processes of this pod are one trainer, {trainer}, and the model is not sharded: "
+            f"{_HOW}, or start one process for each pod"
+        )
+
+
+def _check_unwrapped(model: Any) -> None:
+    for module in model.modules():
+        name = type(module).__name__
+        if name in _WRAPPERS and type(module).__module__.startswith("torch."):
+            raise DataError(
+                f"the model is wrapped in {name}, which sums gradients itself: give the model that is in "
+                "it, or fully_shard it"
+            )

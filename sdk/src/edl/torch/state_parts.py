@@ -12,6 +12,7 @@ from edl.sync.parts import ArrayGroup
 from edl.sync.replica import State
 from edl.torch.arrays import MODEL, OPTIMIZER, VIEWS, as_state, unflatten
 from edl.torch.norm_statistics import NormStatistics
+from edl.torch.shards import as_shard, is_part_of, local
 
 _ELEMENTWISE = (
     "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop",
@@ -21,14 +22,22 @@ _NORM = "norm"
 
 
 class StateParts:
-    """The state of a model and its optimizer, readable and writable element by element."""
+    """The state of a model and its optimizer, readable and writable element by element.
+
+    Of a model that is sharded it is this process's part, as everything here is local.
+    """
 
     def __init__(self, model: Any, optimizer: Any, statistics: NormStatistics) -> None:
         """Reads nothing yet."""
         self._model, self._optimizer, self._statistics = model, optimizer, statistics
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        optimized = [p for group in optimizer.param_groups for p in group["params"]]
         names = {parameter: name for name, parameter in model.named_parameters()}
+        frozen = [parameter for parameter in names if parameter not in set(optimized)]
+        self._parameters = [*optimized, *frozen]
         self._names = [names[parameter] for parameter in self._parameters]
+        every_name = model.named_parameters(remove_duplicate=False)
+        self._first_names = {name: names[parameter] for name, parameter in every_name}
+        """Of parameters that have several names, because layers share them."""
         self._in_parts: frozenset[str] = frozenset()
         """What `groups` has named last: what an optimizer's first step adds later is in no part."""
         kind = type(optimizer)
@@ -43,10 +52,10 @@ class StateParts:
         groups: list[ArrayGroup] = []
         for index in range(len(self._parameters)):
             tensors = self._sliced(index)
-            if not all(tensor.is_contiguous() for tensor in tensors.values()):
+            if not all(local(tensor).is_contiguous() for tensor in tensors.values()):
                 return []  # a flat view of these would be a copy
             item_bytes = sum(tensor.element_size() for tensor in tensors.values())
-            size = self._parameters[index].numel()
+            size = local(self._parameters[index]).numel()
             groups.append(ArrayGroup(tuple(tensors), size, item_bytes))
         self._in_parts = frozenset(name for group in groups for name in group.names)
         return groups
@@ -75,7 +84,7 @@ class StateParts:
                 if isinstance(value, torch.Tensor) and name not in self._in_parts:
                     named[name] = value.clone()
         for name, tensor in self._model.state_dict().items():
-            if f"{MODEL}/{name}" not in self._in_parts:
+            if f"{MODEL}/{self._first_names.get(name, name)}" not in self._in_parts:
                 named[f"{MODEL}/{name}"] = tensor.clone()
         for number, tensor in enumerate(self._statistics.saved):
             named[f"{_NORM}/{number}"] = tensor.clone()
@@ -97,6 +106,7 @@ class StateParts:
                 index, key = place.split("/", 1)
                 zeros = torch.zeros_like(self._parameters[int(index)], requires_grad=False)
                 tree[OPTIMIZER]["state"].setdefault(int(index), {})[key] = zeros
+        self.divide(tree)
         norm_names = self._statistics.names_in(self._model)
         tensors = {n: t for n, t in tree[MODEL].items() if n not in norm_names}
         try:
@@ -107,6 +117,15 @@ class StateParts:
                 f"the state of the others is of another model: {error}"
             ) from error
         return tree
+
+    def divide(self, tree: dict[str, Any]) -> None:
+        """Makes this process's parts of tensors in state dicts what they are in the model."""
+        own = self._model.state_dict()
+        tree[MODEL] = {name: as_shard(part, own.get(name)) for name, part in tree[MODEL].items()}
+        for index, entries in tree.get(OPTIMIZER, {"state": {}})["state"].items():
+            for name, value in entries.items():
+                if isinstance(value, torch.Tensor) and is_part_of(value, self._parameters[index]):
+                    entries[name] = as_shard(value, self._parameters[index])
 
     def _sliced(self, index: int) -> dict[str, Any]:
         """The tensors that advance with a parameter, and itself, by name."""
@@ -126,4 +145,4 @@ class StateParts:
         else:
             index, key = place.split("/", 1)
             tensor = self._optimizer.state[self._parameters[int(index)]][key]
-        return tensor.detach().view(-1)
+        return local(tensor).detach().view(-1)

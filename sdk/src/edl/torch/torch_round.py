@@ -131,9 +131,7 @@ class TorchRound(GroupRound):
         if self._round.world_size == 1:
             return
         buckets, statistics = self._model.buckets, self._model.statistics
-        tail = np.empty(step_flags.SIZE, np.float32)
-        flags.write(tail)
-        buckets.tail.copy_(torch.from_numpy(tail))
+        write_flags(flags, buckets.tail)
         works = buckets.finish(self._sums.begin_sum)
         if statistics:
             statistics.write(self._share)
@@ -141,7 +139,7 @@ class TorchRound(GroupRound):
         self._timed(self._sums.wait_for, works)
         if statistics and not flags.unreadable:
             statistics.read()
-        flags.read(buckets.tail.cpu().numpy(), self._metric_names)
+        read_flags(flags, buckets.tail, self._metric_names)
         if not flags.same_names:
             payloads = self._timed(self._ring.gather, encode_json(flags.metrics))
             flags.metrics = step_flags.sum_by_name(map(json.loads, payloads))
@@ -154,3 +152,15 @@ class TorchRound(GroupRound):
 
     def _apply(self, scale: float) -> None:
         self._model.step(scale)
+
+
+def write_flags(flags: StepFlags, tail: Any) -> None:
+    """Writes a member's flags and metrics behind its gradient."""
+    values = np.empty(step_flags.SIZE, np.float32)
+    flags.write(values)
+    tail.copy_(torch.from_numpy(values))
+
+
+def read_flags(flags: StepFlags, tail: Any, names: list[str]) -> None:
+    """Reads all members' flags and metrics, of these names where this one computed nothing."""
+    flags.read(tail.cpu().numpy(), names)

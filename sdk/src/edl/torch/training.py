@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from edl.data.batches import describe
 from edl.errors import DataError
-from edl.master.session import Session
+from edl.master.session import Session, session
 from edl.sources.base import Dataset
 from edl.sync import step_flags
 from edl.sync.options import OnStep, SyncOptions, SyncResult
@@ -18,7 +19,7 @@ from edl.torch.local_steps import LocalReplica, local_options
 from edl.torch.pod_engine import check_options, pod_process
 from edl.torch.replica import TorchReplica
 from edl.torch.sampler import IndexSource, LeasedSampler
-from edl.torch.shards import mesh_of
+from edl.torch.shards import check_alone, mesh_of
 from edl.torch.step import MemberStep
 from edl.torch.torch_round import LoaderBatches
 from edl.torch.workers import end_with_parent
@@ -69,7 +70,7 @@ class Training:
         member: This trainer's session; the process's by default.
 
     Raises:
-        DataError: An argument is out of its range.
+        DataError: An argument is out of its range, or the model is wrapped.
         TrainingError: The model has nothing to train.
     """
 
@@ -114,6 +115,8 @@ class Training:
         about = (model, optimizer, scheduler, before_step, step_flags.SIZE)
         self._engine: TorchEngine | Follower
         mesh = mesh_of(model)
+        if mesh is None:
+            check_alone((session() if member is None else member).settings.trainer, os.environ)
         if mesh is not None:
             check_options(options, local_steps)
             self._engine = pod_process(mesh, about, options, (dataset, description), member)

@@ -1,0 +1,69 @@
+"""Growth of a round whose members are pods: each process gets its own part of the state, in parts.
+
+The processes of one rank in their pods have a ring of their own for that. A pod lacks the state as long as
+one of its processes does, so all of them begin to apply steps, and to compute, at the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edl.errors import RoundOver
+from edl.master import protocol
+from edl.sync.growth import Growth
+from edl.sync.step_flags import StepFlags
+from edl.torch.pod import Pod
+
+
+class PodGrowth(Growth):
+    """One process's part in the growth of a round of pods."""
+
+    _pod_lacks = _pod_saves = False
+
+    def report(self) -> protocol.Json:
+        """Returns what the other processes of this pod hear before each sum."""
+        return {"lacking": not super().is_complete, "saving": self.is_saving}
+
+    def hear(self, reports: Sequence[protocol.Json]) -> None:
+        """Takes note of the reports of all processes of this pod."""
+        self._pod_lacks = any(report["lacking"] for report in reports)
+        self._pod_saves = any(report["saving"] for report in reports)
+
+    @property
+    def is_complete(self) -> bool:
+        """As in `Growth`, of the whole pod."""
+        return super().is_complete and not self._pod_lacks
+
+    def write_flags(self, flags: StepFlags) -> None:
+        """As in `Growth`, of the whole pod."""
+        super().write_flags(flags)
+        flags.lacking = float(self._pod_lacks and not flags.leaving)
+        flags.saving = float(self._pod_saves)
+
+
+class LeadingGrowth(PodGrowth):
+    """That of a pod's first process; the others begin with it."""
+
+    def __init__(self, *about: Any, pod: Pod) -> None:
+        """As in `Growth`.
+
+        Args:
+            about: Its arguments.
+            pod: The pod's processes.
+        """
+        super().__init__(*about)
+        self._pod = pod
+
+    def start(self) -> None:
+        """As in `Growth`."""
+        if not self._receivers:
+            return
+        self._pod.send(do="grow", receivers=sorted(self._receivers))
+        try:
+            super().start()
+        except RoundOver:
+            self._pod.news.write(self._round.number)
+            self._pod.agree(ok=False)
+            raise
+        self._pod.check()
