@@ -135,7 +135,11 @@ class Desk:
             self.replica,
             SimpleNamespace(source=Numbers()),
             SyncOptions(**{**options, "on_step": None, "between": None, **changes}),
-            SimpleNamespace(newer=lambda number: self.newer and number == 5, busy=self._busy),
+            SimpleNamespace(
+                newer=lambda number: self.newer and number == 5,
+                busy=self._busy,
+                waiting=lambda since_s: None,  # noqa: ARG005 - as in `Rendezvous`
+            ),
         )
         self.group_member.leader, self.group_member.is_last = cast("Any", self.leader), False
         self.progress = self.group_member.progress
