@@ -91,4 +91,7 @@ def test_a_master_without_work_is_left_alone_for_as_long_as_it_says(
     fetcher.close(LIMIT_S)
 
     assert store.waits.all == [pytest.approx(pause_s)] * ASKS
-    assert len(server.bodies("/v1/work")) == ASKS + 1  # the first one brought the only task
+    first, *others = server.bodies("/v1/work")
+    assert len(others) == ASKS  # the first one brought the only task
+    assert first["wait_s"] > 1.0
+    assert {call.get("wait_s", 0.0) for call in others} == {0.0}  # who holds a task reports it
