@@ -106,6 +106,11 @@ def _has_answered(served: Served, trainer: str) -> bool:
     return number > 0 and rendezvous._live[trainer].probe == number  # noqa: SLF001 - see above
 
 
+def _patience(served: Served, trainer: str) -> float:
+    """How many times as long as others a member may take: more than one where it stalled before."""
+    return served.service.long_polls._rendezvous._live[trainer].patience  # noqa: SLF001 - see above
+
+
 def _together(programs: list[Program], world_size: int) -> None:
     until(lambda: {program.world_size for program in programs} == {world_size})
 
@@ -333,7 +338,7 @@ def test_a_process_that_is_killed_or_frozen_is_out_while_others_wait(
     frozen.run.send_signal(how)
     member.waiting(clock.monotonic_s())
     until(lambda: _has_answered(served, "a"))
-    served.pass_s(PROBE_S)
+    served.pass_s(PROBE_S * _patience(served, "z"))
     until(lambda: _void(served, number))
     served.pass_s(WINDOW_S)
     until(lambda: program.world_size == 1)
