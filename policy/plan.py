@@ -109,6 +109,8 @@ class JobPlan:
     reason: Reason
     figures: Figures
     share: float
+    uncovered: int = 0
+    """How much of its minimum its queue's nominal quota does not cover; see `JobDraft.covered_min`."""
 
     @property
     def detail(self) -> str:

@@ -109,6 +109,7 @@ class Reconciler:
         """Job key -> the reason in the plan before."""
         self._snapshots = TickSnapshots.of(settings)
         self._planned: frozenset[str] = frozenset()  # uids of the jobs in the plan before
+        self._uncovered: Mapping[str, int] = {}  # job key -> `JobPlan.uncovered` in it
         self._policy_error = ""  # the one that was reported last
         self._policy_version = ""  # the one that was in force with the last tick
         self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the plan before
@@ -192,7 +193,8 @@ class Reconciler:
         # 2. Bring accounting, objects and masters up to date; plan.
         self.components.job_tracker.update_accounting(now_s)
         self._record_events(
-            self.components.system_objects.ensure(cluster.jobs.values(), now_s), now_s
+            self.components.system_objects.ensure(cluster.jobs.values(), now_s, self._uncovered),
+            now_s,
         )
         self._record_events(self.components.masters.reconcile(now_s, self._pool), now_s)
         self._record_events(self.components.servers.check_readiness(now_s), now_s)
@@ -240,6 +242,7 @@ class Reconciler:
                 if self._snapshots is not None:
                     self._snapshots.record(cluster, policy, now_s, history, new_plan)
         self._planned = frozenset(cluster.jobs[job_plan.key].uid for job_plan in new_plan.jobs)
+        self._uncovered = {job.key: job.uncovered for job in new_plan.jobs if job.uncovered}
         return new_plan
 
     def _report_plan(self, done_plan: Plan, now_s: float) -> None:

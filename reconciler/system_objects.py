@@ -1,8 +1,9 @@
 """Creates priority classes, and one PodDisruptionBudget for each job."""
 
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import Any
 
 from kube import decode, errors, request
@@ -23,6 +24,12 @@ _RETRY_S = 5.0
 """After a failure, because no trainer can be created without its priority class."""
 _BATCH = 100
 """Budgets checked at one time, so that one busy thread of the pool is all that they cost."""
+_NOTHING: Mapping[str, int] = {}
+
+
+def _covered(job: Job, uncovered: int) -> Job:
+    """The job with as much of its minimum as is guaranteed."""
+    return replace(job, min_trainers=job.min_trainers - uncovered) if uncovered else job
 
 
 class SystemObjects:
@@ -54,12 +61,22 @@ class SystemObjects:
         """Job uid -> the minimum in its budget when that was last checked."""
         self._due_s: dict[str, float] = {}
 
-    def ensure(self, jobs: Iterable[Job], now_s: float) -> list[Event]:
+    def ensure(
+        self, jobs: Iterable[Job], now_s: float, uncovered: Mapping[str, int] = _NOTHING
+    ) -> list[Event]:
         """Creates missing objects and updates budgets that differ.
+
+        Args:
+            jobs: All jobs.
+            now_s: Seconds since the epoch.
+            uncovered: Job key -> trainers of its minimum that are surplus, whatever the Job says: a budget
+                that waited for them would stop every drain of the job's nodes.
 
         Returns:
             Events about failures of the batches that have ended.
         """
+        if uncovered:
+            jobs = [_covered(job, uncovered.get(job.key, 0)) for job in jobs]
         self._check_classes(now_s)
         events = self._collect(now_s)
         if self._batch is None:

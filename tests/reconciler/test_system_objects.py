@@ -98,6 +98,17 @@ def test_a_new_minimum_is_kept_at_once(api: Instant, system_objects: SystemObjec
     assert _minimums(api) == {"net-trainers": 5}
 
 
+def test_a_budget_waits_for_no_trainers_that_the_queue_does_not_cover(
+    api: Instant, system_objects: SystemObjects
+) -> None:
+    """They stay surplus, and drains of the job's nodes would wait for them for ever."""
+    raised = replace(JOB, min_trainers=9)
+    system_objects.ensure([raised], 0.0)
+    system_objects.ensure([raised], 1.0, {JOB.key: 6})
+
+    assert _minimums(api) == {"net-trainers": 3}
+
+
 @pytest.mark.parametrize("failing", ["/priorityclasses", "/poddisruptionbudgets"])
 def test_a_failure_is_tried_again_soon(
     api: Instant, system_objects: SystemObjects, failing: str

@@ -58,6 +58,7 @@ def test_a_running_job_below_its_minimum_says_what_its_queue_does_not_cover() ->
     assert short.detail == (
         "2 more must start: the quota of queue b without borrowing allows cpu 4, 2 too little"
     )
+    assert short.uncovered == 2
 
 
 def test_a_minimum_that_is_raised_keeps_nothing_that_is_borrowed() -> None:
