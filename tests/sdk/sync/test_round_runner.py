@@ -312,7 +312,7 @@ def test_the_end_of_a_round_does_not_wait_for_a_read_that_hangs(desk: Make) -> N
     waits: list[float] = []
     member = desk()
     reader = member.runner._reader  # noqa: SLF001
-    reader.close, close = waits.append, reader.close  # type: ignore[method-assign]
+    reader.close, close = waits.append, reader.close  # type: ignore[method-assign,assignment]
     member.runner.close()
     close(60)
     reader.close = close  # type: ignore[method-assign]
