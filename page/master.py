@@ -8,6 +8,7 @@ import asyncio
 import base64
 import binascii
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -22,6 +23,11 @@ from policy.snapshot import Job
 from runtime import bounded_get
 
 _ASK_S = 2.0
+_MAX_DATASETS, _MAX_EVALUATED, _MAX_EVALUATIONS = 64, 8, 2_048
+"""Data sets, those with a line of evaluations, and evaluations: a browser draws what a megabyte may name for minutes."""
+_MAX_METRICS = 512
+"""Different metrics of all evaluations, as many as a task may have."""
+_MAX_EVENTS = 100
 _NAMES = {
     "state": "state",
     "reason": "reason",
@@ -74,12 +80,46 @@ def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[st
     except (OSError, ValueError, EOFError) as error:
         raise MasterAnswerError(" ".join(str(error).split())[:200]) from error
     status = _parsed(body)
-    return {name: status[field] for field, name in _NAMES.items() if field in status}
+    shown = {name: status[field] for field, name in _NAMES.items() if field in status}
+    return _bounded(shown)
 
 
 async def _get(address: str, port: int, token: str) -> bytes:
     async with asyncio.timeout(_ASK_S):
         return await bounded_get.get(address, port, "/v1/status", token)
+
+
+def _bounded(shown: dict[str, Any]) -> dict[str, Any]:
+    """The answer with no more parts than a browser draws at once; the newest of what is in order of time."""
+    bounded = dict(shown)
+    if "datasets" in shown:
+        datasets = unstructured.mapping(shown, "datasets")
+        bounded["datasets"] = dict(islice(datasets.items(), _MAX_DATASETS))
+    if "evaluations" in shown:
+        bounded["evaluations"] = _evaluations(unstructured.objects(shown, "evaluations"))
+    if "setbacks" in shown:
+        setbacks = unstructured.mapping(shown, "setbacks")
+        newest = unstructured.objects(setbacks, "newest")[-_MAX_EVENTS:]
+        bounded["setbacks"] = {**setbacks, "newest": newest}
+    return bounded
+
+
+def _evaluations(evaluations: list[unstructured.Json]) -> list[dict[str, Any]]:
+    """The newest evaluations of the first data sets, with the first metrics."""
+    datasets: dict[str, None] = {}
+    metrics: dict[str, None] = {}
+    bounded = []
+    for evaluation in evaluations[-_MAX_EVALUATIONS:]:
+        dataset = str(evaluation.get("dataset"))
+        values = unstructured.mapping(evaluation, "metrics")
+        if len(datasets) < _MAX_EVALUATED:
+            datasets.setdefault(dataset)
+        for name in islice(values, _MAX_METRICS - len(metrics)):
+            metrics.setdefault(name)
+        if dataset in datasets:
+            known = {name: value for name, value in values.items() if name in metrics}
+            bounded.append({**evaluation, "metrics": known})
+    return bounded
 
 
 def _parsed(body: bytes) -> dict[str, Any]:

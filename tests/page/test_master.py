@@ -64,6 +64,40 @@ def test_it_is_asked_with_the_jobs_token(world: PageWorld, server: Master) -> No
     assert b"Authorization: Bearer secret" in server.asked[0]
 
 
+def test_a_master_makes_no_browser_draw_for_minutes(world: PageWorld, server: Master) -> None:
+    """Of what it names there are so many that all can be drawn; the newest of what is in order of time."""
+    evaluations = [
+        {"dataset": f"d{number % 500}", "model_version": number, "metrics": {f"m{number}": 1.0}}
+        for number in range(5_000)
+    ]
+    server.page = status_page(
+        state="work",
+        datasets={f"d{number}": {"records": 1} for number in range(900)},
+        evaluations=evaluations,
+        setbacks={"count": 900, "newest": [{"by": str(number)} for number in range(900)]},
+    )
+    api = world.cluster.with_token("admin")
+    status = master.ask(api, _job(world), ADDRESS, server.port)
+
+    assert len(status["datasets"]) == 64
+    assert status["setbacks"]["count"] == 900
+    assert [status["setbacks"]["newest"][place]["by"] for place in (0, -1)] == ["800", "899"]
+    assert {entry["dataset"] for entry in status["evaluations"]} == {
+        f"d{number % 500}" for number in range(2_952, 2_960)
+    }
+    assert len({name for entry in status["evaluations"] for name in entry["metrics"]}) <= 512
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", [], [1], {"a": 1}, [{"metrics": [1]}]])
+def test_parts_of_another_type_are_empty(world: PageWorld, server: Master, odd: object) -> None:
+    """A program of a user may have any of them."""
+    server.page = status_page(state="work", datasets=odd, evaluations=odd, setbacks=odd)
+    status = master.ask(world.cluster.with_token("admin"), _job(world), ADDRESS, server.port)
+    assert isinstance(status["datasets"], dict)
+    assert isinstance(status["setbacks"]["newest"], list)
+    assert all(isinstance(entry["metrics"], dict) for entry in status["evaluations"])
+
+
 def test_who_may_not_read_the_secret_gets_no_answer(world: PageWorld, server: Master) -> None:
     """The master is not even asked."""
     with pytest.raises(errors.Forbidden):
