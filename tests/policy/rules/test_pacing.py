@@ -110,6 +110,19 @@ def test_room_in_pieces_is_no_room_for_a_claim() -> None:
     assert _created(new_plan) == {"other/poor": 8}
 
 
+def test_a_large_trainer_takes_the_places_of_many_small_ones() -> None:
+    """On one node; the cluster as a whole has room for all, in pieces too small for any."""
+    tiny, large = replace(_TINY, max_trainers=61), replace(_LARGE, max_trainers=3)
+    present = tuple(trainers(large, ["n0"] * 2)[1:])
+    pieces = [node(f"n{i}", 0.09) for i in range(1, 201)]
+
+    full = _plan([tiny, large], [node("n0", 17, pods=1000), *pieces], present)
+    room = _plan([tiny, large], [node("n0", 25, pods=1000), *pieces], present)
+
+    assert _created(full) == {"other/tiny": 20}
+    assert _created(room) == {"other/tiny": 19, "ml/large": 1}
+
+
 def test_claims_on_other_nodes_take_no_place() -> None:
     """A job that may use one node alone, with a single place, holds up nobody elsewhere."""
     requirement = Requirement("disk", "In", ("ssd",))

@@ -7,6 +7,8 @@ import edl
 import numpy as np
 import pytest
 from edl import Session, Settings
+from edl.master.protocol import Round
+from edl.master.rendezvous import Rendezvous
 from edl.master.session import Loop
 
 from tests.master.serving import TOKEN, Served
@@ -14,13 +16,22 @@ from tests.sdk.sync.crews import Crew, Gate, Trainer, together
 from tests.sdk.sync.replicas import Floats, Softmax, data
 
 
-def test_one_trainer_trains_it_all(master: Served) -> None:
-    """Two epochs of 512 records in steps of 32."""
+def test_one_trainer_trains_it_all(master: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two epochs of 512 records in steps of 32, in a round that nobody has broken off."""
+    calls: list[tuple[int, bool]] = []
+    wait_for_round = Rendezvous.next
+
+    def record_call(self: Rendezvous, after: int, *, broken: bool = False) -> Round:
+        calls.append((after, broken))
+        return wait_for_round(self, after, broken=broken)
+
+    monkeypatch.setattr(Rendezvous, "next", record_call)
     crew = Crew(master)
     trainer = crew.add()
 
     result = trainer.end()
 
+    assert calls == [(0, False)]
     assert (result.steps, result.records, result.whole) == (32, 1024, True)
     assert result.metrics["accuracy"] > 0.9
     assert [step.epoch for step in trainer.steps] == [0] * 16 + [1] * 16
