@@ -105,8 +105,7 @@ class Reconciler:
         self._observer = Observer(inbox, metrics)
         self._job_scoped = (*self.components.job_scoped, recorder, self._decisions)
         """All components whose state of a job is dropped when the job is deleted."""
-        self._reasons: dict[str, Reason] = {}
-        """Job key -> the reason in the plan before."""
+        self._reasons: dict[str, Reason] = {}  # job key -> the reason in the plan before
         self._snapshots = TickSnapshots.of(settings)
         self._planned: frozenset[str] = frozenset()  # uids of the jobs in the plan before
         self._uncovered: Mapping[str, int] = {}  # job key -> `JobPlan.uncovered` in it

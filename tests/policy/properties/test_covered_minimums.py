@@ -191,3 +191,22 @@ def test_no_edits_of_jobs_gather_guaranteed_trainers(
             cluster.round(case.policy)
             used = _guaranteed_cpu(cluster)
             assert all(used[name] <= amount for name, amount in nominal.items())
+
+
+@CALM
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), min_size=3, max_size=9))
+def test_no_turn_of_minimums_gathers_guaranteed_trainers(edits: list[tuple[int, int]]) -> None:
+    """Jobs of one queue lower and raise theirs in turn, where there is much to borrow."""
+    queues = (
+        Queue(name="a", namespaces=("*",), nominal_quota={"cpu": "6"}),
+        Queue(name="b", namespaces=("*",), nominal_quota={"cpu": "20"}),
+    )
+    policy = Policy(reserve=Reserve(max_load={}), queues=queues)
+    jobs = [job(f"j{number}", 1, 8, cpu=1, queue="a") for number in range(3)]
+    cluster = Cluster([node("n0", 40)], jobs)
+    for number, low in edits:
+        edited = jobs[number].key
+        cluster.jobs[edited] = replace(cluster.jobs[edited], min_trainers=low)
+        for _ in range(2):
+            cluster.round(policy)
+            assert _guaranteed_cpu(cluster)["a"] <= 6_000
