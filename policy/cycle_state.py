@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 
 from policy import amounts, ceilings, covered_minimums, creation_backoff, vacancy
 from policy.cluster_state import ClusterState, job_key
@@ -30,6 +30,8 @@ from policy.snapshot import Job, Pod, Resources
 from policy.stranding import StrandingNodes, passing_taints
 
 _EQUAL = (False, 0)
+_LOW_SHARE = 0.5
+"""Fraction of the largest share up to which a job has little."""
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
 
@@ -229,6 +231,21 @@ class CycleState:
             Release(draft.key, pod.uid, pod.namespace, pod.name, pod.node, reason, figures)
         )
 
+    def _has_low_share(self, draft: JobDraft) -> bool:
+        """Whether a job's new surplus should outlast that of others (docs/decisions/0072).
+
+        Only where kube-scheduler does not ask the extender, which knows the shares: it preempts the
+        youngest trainers of the lowest priority, and these are those of the job that came last.
+        """
+        if self.history.scheduling.marks(draft.job.scheduler):
+            return False
+        return self.measure(draft, draft.count) <= _LOW_SHARE * self._largest_measure
+
+    @cached_property
+    def _largest_measure(self) -> float:
+        """The largest measure of a job after this plan; asked for once the plan is made."""
+        return max(self.measure(draft, draft.count) for draft in self.drafts)
+
     def to_plan(self) -> Plan:
         """The finished plan."""
         return Plan(
@@ -252,6 +269,7 @@ class CycleState:
                     _REASON_OF[tier],
                     master=draft.masterless and tier is Tier.GUARANTEED,
                     avoided_nodes=self.avoided_nodes.names(draft.job, tier),
+                    low_share=tier is Tier.SURPLUS and self._has_low_share(draft),
                 )
                 for draft in self.drafts
                 for tier, nodes in draft.creates.items()

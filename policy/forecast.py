@@ -10,12 +10,12 @@ from dataclasses import replace
 from policy import preemption
 from policy.first_seen import FirstSeen
 from policy.model import Policy
-from policy.names import Role, Tier
+from policy.names import CLASS_SUPPORT, Role, Tier
 from policy.placement import CHEAPEST
 from policy.plan import Create, CreateServers, Plan
 from policy.plan_input import PlanInput
 from policy.planner import plan
-from policy.priority_classes import CLASS_OF, EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES
 from policy.recent_history import RecentHistory
 from policy.snapshot import Job, Phase, Pod, ServerSpec
 from policy.victims import choose
@@ -105,7 +105,7 @@ class Forecast:
             )
             return
         for number, node in enumerate(create.nodes):
-            pod = self._new_pod(job, create.tier, node)
+            pod = self._new_pod(job, create.tier, create.priority_class, node)
             self.cluster.put_pod(
                 replace(
                     pod,
@@ -122,7 +122,7 @@ class Forecast:
         for number, node in zip(servers.numbers, servers.nodes, strict=True):
             self.cluster.put_pod(
                 replace(
-                    self._new_pod(job, Tier.SUPPORT, node),
+                    self._new_pod(job, Tier.SUPPORT, CLASS_SUPPORT, node),
                     role=Role.PSERVER,
                     server=number,
                     requests=spec.requests,
@@ -131,9 +131,9 @@ class Forecast:
                 )
             )
 
-    def _new_pod(self, job: Job, tier: Tier, node: str) -> Pod:
+    def _new_pod(self, job: Job, tier: Tier, class_name: str, node: str) -> Pod:
         self._created += 1
-        priority_class = EDL_CLASSES[CLASS_OF[tier]]
+        priority_class = EDL_CLASSES[class_name]
         return Pod(
             namespace=job.namespace,
             name=f"{job.name}-new-{self._created}",

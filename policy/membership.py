@@ -17,11 +17,10 @@ from policy.names import (
     Role,
     Tier,
 )
-from policy.priority_classes import CLASS_OF, EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES, TIER_OF
 from policy.unstructured import number
 
 _ROLES = {str(role): role for role in Role}
-_TIERS = {name: tier for tier, name in CLASS_OF.items()}
 _SURPLUS = EDL_CLASSES[CLASS_SURPLUS].value
 
 
@@ -76,7 +75,7 @@ def of(
             role = Role.TRAINER if trainer_id >= 0 else Role.PSERVER
             tier = _tier(role, priority_class, priority)
             return Membership(controller.name, role, tier, trainer_id, server)
-    labelled_role = _role(_TIERS.get(priority_class), labels)
+    labelled_role = _role(TIER_OF.get(priority_class), labels)
     job = labels.get(LABEL_JOB) or ""
     if labelled_role is None:
         return Membership(job)
@@ -107,7 +106,7 @@ def _role(tier: Tier | None, labels: Mapping[str, str]) -> Role | None:
 
 def _tier(role: Role, priority_class: str, priority: int) -> Tier:
     """The tier of the class; of a foreign one, by its priority."""
-    tier = _TIERS.get(priority_class)
+    tier = TIER_OF.get(priority_class)
     if tier is not None:
         return tier
     if role is not Role.TRAINER:

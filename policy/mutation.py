@@ -23,6 +23,7 @@ from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_NODE_REQUEST,
     ANNOTATION_SCHEDULER,
+    CLASS_LOW_SHARE,
     DEFAULT_SCHEDULER,
     DRAIN_BLOCKS,
     LABEL_JOB,
@@ -35,7 +36,7 @@ from policy.names import (
     Tier,
 )
 from policy.patch import Operation, Patch
-from policy.priority_classes import CLASS_OF, PriorityClassValues
+from policy.priority_classes import CLASS_OF, PriorityClassValues, class_of
 from policy.scheduling import UNMARKED, Scheduling
 
 _MAX_LABEL_CHARS = 63
@@ -110,8 +111,9 @@ def pod_patch(
     patch.put(("metadata", "labels", LABEL_ROLE), role.value)
     patch.put(("metadata", "labels", LABEL_TIER), tier.value)
     patch.put(("metadata", "labels", LABEL_PREEMPTIBLE), _preemptible(tier))
-    if not _raises(spec, classes.get(CLASS_OF[tier])):
-        _put_priority(patch, spec, CLASS_OF[tier], classes, warnings)
+    class_name = _class_name(spec, tier)
+    if not _raises(spec, classes.get(class_name)):
+        _put_priority(patch, spec, class_name, classes, warnings)
     _put_grace(patch, spec, policy.tiers.grace_seconds)
     awaits_node = ANNOTATION_NODE_REQUEST in unstructured.annotations(pod)
     _put_scheduler(patch, spec, scheduling.unmarked if awaits_node else scheduling)
@@ -212,6 +214,12 @@ def _raises(spec: Mapping[str, object], priority_class: PriorityClassValues | No
     is_higher = isinstance(priority, int) and priority < priority_class.value
     never = spec.get("preemptionPolicy") == "Never"
     return is_higher or (never and priority_class.preemption_policy != "Never")
+
+
+def _class_name(spec: Mapping[str, object], tier: Tier) -> str:
+    """The priority class of a pod of this tier: surplus that names the second one keeps it."""
+    low_share = tier is Tier.SURPLUS and spec.get("priorityClassName") == CLASS_LOW_SHARE
+    return class_of(tier, low_share=low_share)
 
 
 def _preemptible(tier: Tier) -> str:

@@ -184,6 +184,8 @@ SERVER_INFIX = "-ps-"
 """Between a job's name and the number of its trainer or parameter server in a pod's name."""
 
 CLASS_SURPLUS = "edl-surplus"
+CLASS_LOW_SHARE = "edl-surplus-low-share"
+"""Of surplus trainers that are preempted after those of `CLASS_SURPLUS` (docs/decisions/0072)."""
 CLASS_GUARANTEED = "edl-guaranteed"
 CLASS_SUPPORT = "edl-support"
 

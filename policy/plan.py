@@ -7,6 +7,7 @@ from typing import NamedTuple
 from policy.creation_backoff import CreationBackoff
 from policy.decisions import Figures, sentence
 from policy.names import NodeRequest, Tier
+from policy.priority_classes import class_of
 from policy.reasons import Reason
 from policy.records import masked
 from policy.scheduling import UNMARKED, Scheduling
@@ -141,11 +142,18 @@ class Create:
     """Why they are created though no node has room for them."""
     avoided_nodes: tuple[str, ...] = ()
     """Nodes on which they must not run, in order of name."""
+    low_share: bool = False
+    """Whether kube-scheduler, where it preempts by priorities alone, is to spare them longer than other surplus."""
 
     @property
     def count(self) -> int:
         """Number of trainers."""
         return len(self.nodes)
+
+    @property
+    def priority_class(self) -> str:
+        """Name of the priority class of their pods."""
+        return class_of(self.tier, low_share=self.low_share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,15 @@
-"""The priority classes of training pods, one for each tier. Pure."""
+"""The priority classes of training pods: one for each tier, and a second one of surplus. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from policy.names import CLASS_GUARANTEED, CLASS_SUPPORT, CLASS_SURPLUS, Tier
+from policy.names import (
+    CLASS_GUARANTEED,
+    CLASS_LOW_SHARE,
+    CLASS_SUPPORT,
+    CLASS_SURPLUS,
+    Tier,
+)
 
 
 class PriorityClassValues(NamedTuple):
@@ -17,6 +23,7 @@ class PriorityClassValues(NamedTuple):
 
 EDL_CLASSES: Mapping[str, PriorityClassValues] = {
     CLASS_SURPLUS: PriorityClassValues(-1000, "Never"),
+    CLASS_LOW_SHARE: PriorityClassValues(-900, "Never"),
     CLASS_GUARANTEED: PriorityClassValues(-8),
     CLASS_SUPPORT: PriorityClassValues(-5),
 }
@@ -28,3 +35,13 @@ CLASS_OF: Mapping[Tier, str] = {
     Tier.SUPPORT: CLASS_SUPPORT,
 }
 """Tier -> name of its class."""
+
+TIER_OF: Mapping[str, Tier] = {name: tier for tier, name in CLASS_OF.items()} | {
+    CLASS_LOW_SHARE: Tier.SURPLUS
+}
+"""Name of a class -> tier of its pods."""
+
+
+def class_of(tier: Tier, *, low_share: bool = False) -> str:
+    """The class of a new pod; `low_share` as in `policy.plan.Create`, for surplus alone."""
+    return CLASS_LOW_SHARE if low_share else CLASS_OF[tier]

@@ -202,6 +202,7 @@ class TrainerController:
             scheduling=self._context.scheduling(),
             avoided_nodes=create.avoided_nodes,
             pools=pools,
+            low_share=create.low_share,
         )
         return request.create(request.PODS, job.namespace, body)
 

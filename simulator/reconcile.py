@@ -7,13 +7,14 @@ from collections.abc import Callable
 from functools import partial
 
 from policy.model import Policy
-from policy.names import Role, Tier
-from policy.plan import Plan
+from policy.names import Role
+from policy.plan import Create, Plan
 from policy.plan_input import PlanInput
 from policy.planner import plan
-from policy.priority_classes import CLASS_OF, EDL_CLASSES
+from policy.priority_classes import EDL_CLASSES
 from policy.recent_history import RecentHistory
-from policy.snapshot import Job, Pod
+from policy.scheduling import Scheduling
+from policy.snapshot import Pod
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.timing import Timing
 
@@ -30,7 +31,10 @@ class SimulatedReconciler:
         policy: Policy,
         timing: Timing,
         observe: Observer | None = None,
+        *,
+        extender: bool = True,
     ) -> None:
+        self._scheduling = Scheduling(marked=extender)
         self._observe = observe
         self._cluster = cluster
         self._policy = policy
@@ -76,7 +80,7 @@ class SimulatedReconciler:
         now_s = self._cluster.clock.now_s
         self._history.pace.record(self._placed, now_s)
         self._placed = 0
-        history = self._history.history(now_s)
+        history = self._history.history(now_s, self._scheduling)
         new_plan = plan(self._cluster.state, self._policy, now_s, history)
         if self._observe is not None:
             self._observe(PlanInput.of(self._cluster.state, self._policy, now_s, history), new_plan)
@@ -92,13 +96,14 @@ class SimulatedReconciler:
         for create in new_plan.creates:
             for node in create.nodes:
                 time_s += self._timing.write_s
-                pod = self._trainer(self._cluster.state.jobs[create.job], create.tier, node)
+                pod = self._trainer(create, node)
                 clock.at(time_s, partial(self._cluster.create, pod))
         return time_s
 
-    def _trainer(self, job: Job, tier: Tier, node: str) -> Pod:
+    def _trainer(self, create: Create, node: str) -> Pod:
         self._ids += 1
-        priority_class = EDL_CLASSES[CLASS_OF[tier]]
+        job = self._cluster.state.jobs[create.job]
+        priority_class = EDL_CLASSES[create.priority_class]
         return Pod(
             namespace=job.namespace,
             name=f"{job.name}-trainer-{self._ids}",
@@ -110,7 +115,7 @@ class SimulatedReconciler:
             owner_uid=job.uid,
             job=job.name,
             role=Role.TRAINER,
-            tier=tier,
+            tier=create.tier,
             trainer_id=self._ids,
             planned=node,
             constraints=job.constraints,

@@ -22,6 +22,8 @@ def play(
     policy: Policy | None = None,
     timing: Timing | None = None,
     observe: Observer | None = None,
+    *,
+    extender: bool = True,
 ) -> tuple[PodChange, ...]:
     """Every change of every pod of a workload, in order; times in seconds from the start.
 
@@ -30,6 +32,7 @@ def play(
         policy: The active policy.
         timing: Durations of the simulated operations.
         observe: Receives what each plan is made of, and the plan.
+        extender: Whether kube-scheduler asks the extender.
     """
     policy, timing = policy or Policy(), timing or Timing()
     clock = Clock(_EPOCH_S)
@@ -37,8 +40,8 @@ def play(
     changes: list[PodChange] = []
     cluster.watch_pods(lambda change: changes.append(replace(change, at_s=change.at_s - _EPOCH_S)))
     SimulatedKubelets(cluster, timing)
-    scheduler = SimulatedScheduler(cluster, policy, timing)
-    reconciler = SimulatedReconciler(cluster, policy, timing, observe)
+    scheduler = SimulatedScheduler(cluster, policy, timing, extender=extender)
+    reconciler = SimulatedReconciler(cluster, policy, timing, observe, extender=extender)
     for arrival in workload.arrivals:
         _schedule(cluster, timing, arrival)
         if arrival.policy is not None:

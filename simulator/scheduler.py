@@ -1,7 +1,7 @@
-"""The simulated kube-scheduler with EDL's extender: one thread that schedules pod after pod.
+"""The simulated kube-scheduler, with EDL's extender and without: one thread that schedules pod after pod.
 
 Pods are ordered by priority, then arrival. A pod that fits nowhere preempts if it may, and waits
-until a pod ends; scores and victims are those of the extender.
+until a pod ends. Scores and victims are those of the extender; without it, those of kube-scheduler itself.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from policy.names import Role
 from policy.placement import CHEAPEST, score
 from policy.recent_history import CoolDowns
 from policy.snapshot import Pod
-from policy.victims import choose
+from policy.victims import choose, expected
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.timing import Timing
 
@@ -37,7 +37,10 @@ class _Entry:
 class SimulatedScheduler:
     """A scheduler that handles one pod at a time, each taking some virtual time."""
 
-    def __init__(self, cluster: SimulatedCluster, policy: Policy, timing: Timing) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, policy: Policy, timing: Timing, *, extender: bool = True
+    ) -> None:
+        self._extender = extender
         self._cluster = cluster
         self._policy = policy
         self._timing = timing
@@ -111,11 +114,14 @@ class SimulatedScheduler:
         entry.ready_s = self._cluster.clock.now_s + wait_s
 
     def _best_node(self, pod: Pod) -> str:
-        """The node of a pod by kube-scheduler's own filters and the extender's answers, or ""."""
+        """The node of a pod by kube-scheduler's own filters and the extender's answers, or "".
+
+        Without the extender a trainer prefers its planned node by affinity, above all other scores.
+        """
         state = self._cluster.state
         pools = self._policy.node_pools if pod.role is Role.TRAINER else ()
         promised = preemption.promised(pod, state)
-        cooling = self._cooling_nodes(pod)
+        cooling = self._cooling_nodes(pod) if self._extender else ()
         costs = {
             name: cost
             for name, cost in state.fits(pod.requests, pod.constraints, pools).costs.items()
@@ -124,7 +130,9 @@ class SimulatedScheduler:
         }
         if not costs:
             return ""
-        if not pod.is_training:
+        if not self._extender and pod.planned in costs:
+            return pod.planned
+        if not (pod.is_training and self._extender):
             return max(costs, key=lambda name: self._least_allocated(pod, name))
         if pod.planned in costs:
             costs[pod.planned] = CHEAPEST
@@ -157,8 +165,11 @@ class SimulatedScheduler:
         if not pod.preempts or preemption.waits_for_victims(pod, state):
             return
         proposals = preemption.propose(pod, state, self._policy.node_pools)
-        weights = self._policy.fairness.queue_weights
-        candidate = choose(pod, proposals, state, weights=weights)
+        if self._extender:
+            weights = self._policy.fairness.queue_weights
+            candidate = choose(pod, proposals, state, weights=weights)
+        else:
+            candidate = expected(proposals, state)
         if candidate is None:
             return
         cool_down_s = self._policy.stability.cool_down_seconds

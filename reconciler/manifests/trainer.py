@@ -35,7 +35,7 @@ from policy.names import (
     Role,
     Tier,
 )
-from policy.priority_classes import CLASS_OF
+from policy.priority_classes import class_of
 from policy.scheduling import UNMARKED, Scheduling
 from policy.snapshot import Job
 from reconciler.manifests import affinity, owned, role_pods, scheduler
@@ -60,6 +60,7 @@ def pod(
     scheduling: Scheduling = UNMARKED,
     avoided_nodes: Collection[str] = (),
     pools: Collection[NodePool] = (),
+    low_share: bool = False,
 ) -> dict[str, Any]:
     """A v1 Pod of one trainer.
 
@@ -79,16 +80,17 @@ def pod(
         scheduling: How training pods ask for a scheduler now.
         avoided_nodes: Nodes on which it must not run.
         pools: The policy's node pools, which one without the marker requires by itself.
+        low_share: As in `policy.plan.Create`.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
     metadata = owned.metadata(job, pod_name(job, trainer_id), blocks=True)
-    labels = _user_labels(user_metadata) | metadata["labels"]
-    labels |= _labels(job, trainer_id, tier)
+    labels = _user_labels(user_metadata) | metadata["labels"] | _labels(job, trainer_id, tier)
     annotations = _kept_annotations(user_metadata.get("annotations") or {}, tier)
     annotations |= node_annotations(node, node_request)
     annotations |= endpoints or {}
-    spec = _preemptible_spec(template.get("spec") or {}, tier, grace_s)
+    class_name = class_of(tier, low_share=low_share)
+    spec = _preemptible_spec(template.get("spec") or {}, class_name, grace_s)
     if member is not None:
         role_pods.add_roles(job, spec, member, hosts_master=bool(snapshot))
     if snapshot:
@@ -100,12 +102,8 @@ def pod(
     affinity.avoid_nodes(spec, avoided_nodes)
     if not scheduling.marks(job.scheduler):
         affinity.require_pools(spec, pools)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**metadata, "labels": labels, "annotations": annotations},
-        "spec": spec,
-    }
+    metadata = {**metadata, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _labels(job: Job, trainer_id: int, tier: Tier) -> dict[str, str]:
@@ -146,10 +144,12 @@ def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, s
     return {name: text for name, text in annotations.items() if name not in unwanted}
 
 
-def _preemptible_spec(template: Mapping[str, Any], tier: Tier, grace_s: int) -> dict[str, Any]:
+def _preemptible_spec(
+    template: Mapping[str, Any], priority_class: str, grace_s: int
+) -> dict[str, Any]:
     """The template's pod spec with the priority and grace of a trainer."""
     spec = deepcopy(dict(template))
-    spec["priorityClassName"] = CLASS_OF[tier]
+    spec["priorityClassName"] = priority_class
     spec.pop("priority", None)
     spec.pop("preemptionPolicy", None)
     template_grace_s = spec.get("terminationGracePeriodSeconds")

@@ -64,7 +64,7 @@ def test_names_in_the_expressions_are_those_that_edl_writes() -> None:
     """Annotations, labels, classes and the webhook's entry."""
     text = "".join((BASE / file).read_text() for file in FILES)
     written = set(re.findall(r"'(edl\.training/[a-z-]+)'", text))
-    classes = set(re.findall(r"'(edl-(?:surplus|guaranteed|support))'", text))
+    classes = set(re.findall(r"'(edl-(?:surplus|guaranteed|support)[a-z-]*)'", text))
     (pods,) = (
         policy
         for name, policy in documents("ValidatingAdmissionPolicy").items()

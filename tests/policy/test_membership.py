@@ -11,6 +11,7 @@ RESNET = Controller("uid-1", "resnet", is_job=True)
 LONG = "x" * 70
 SHOP = Controller("uid-2", "shop")
 SURPLUS, GUARANTEED, SUPPORT = "edl-surplus", "edl-guaranteed", "edl-support"
+LOW_SHARE = "edl-surplus-low-share"
 
 
 def of(
@@ -68,6 +69,7 @@ def test_other_names_and_controllers_are_not_of_edl(name: str, controller: Contr
     ("priority_class", "tier", "roles"),
     [
         (SURPLUS, Tier.SURPLUS, {Role.TRAINER}),
+        (LOW_SHARE, Tier.SURPLUS, {Role.TRAINER}),
         (GUARANTEED, Tier.GUARANTEED, {Role.TRAINER}),
         (SUPPORT, Tier.SUPPORT, {Role.PSERVER, Role.MASTER}),
     ],

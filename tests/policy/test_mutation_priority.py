@@ -88,6 +88,20 @@ def test_labels_never_raise_priority_or_grant_preemption(
     assert not _changed(changed)[1].operations
 
 
+@pytest.mark.parametrize("tier", ["surplus", "guaranteed"])
+def test_surplus_of_the_second_class_keeps_it(tier: str) -> None:
+    """A label that asks for more gives it nothing, and it is told so."""
+    pod = thing("pod-create-trainer")
+    pod["metadata"]["labels"] |= {"edl.training/tier": tier}
+    own = ("edl-surplus-low-share", -900, "Never")
+    pod["spec"] |= dict(zip(_PRIORITY_FIELDS, own, strict=True))
+    changed, change = _changed(pod)
+
+    assert tuple(changed["spec"][name] for name in _PRIORITY_FIELDS) == own
+    assert changed["metadata"]["labels"]["edl.training/tier"] == "surplus"
+    assert bool(change.warnings) == (tier == "guaranteed")
+
+
 def test_default_class_is_replaced_in_silence() -> None:
     """The user did not choose the cluster's default class, so replacing it gives no warning."""
     pod = thing("pod-create-builtin-job")

@@ -62,6 +62,7 @@ def test_makes_the_classes_and_a_budget(api: Instant, system_objects: SystemObje
         "edl-guaranteed": -8,
         "edl-support": -5,
         "edl-surplus": -1000,
+        "edl-surplus-low-share": -900,
     }
     assert classes["edl-surplus"]["preemptionPolicy"] == "Never"
     assert not any(c["globalDefault"] for c in classes.values())
@@ -86,7 +87,7 @@ def test_what_somebody_deleted_comes_back(api: Instant, system_objects: SystemOb
     api.ask(request.delete(PODDISRUPTIONBUDGETS, "ml", "net-trainers"))
     system_objects.ensure([JOB], 60.0)
 
-    assert len(api.all(PRIORITYCLASSES)) == 3
+    assert len(api.all(PRIORITYCLASSES)) == 4
     assert _minimums(api) == {"net-trainers": 2}
 
 
@@ -124,9 +125,9 @@ def test_a_failure_is_tried_again_soon(
     system_objects.ensure([JOB], 10.0)
     system_objects.ensure([JOB], 15.0)
 
-    assert first != (3, 1)
+    assert first != (4, 1)
     assert writes == 0
-    assert (len(api.all(PRIORITYCLASSES)), len(_minimums(api))) == (3, 1)
+    assert (len(api.all(PRIORITYCLASSES)), len(_minimums(api))) == (4, 1)
 
 
 def test_a_budget_that_cannot_be_mended_is_tried_again(

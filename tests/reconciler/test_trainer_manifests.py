@@ -64,10 +64,14 @@ def test_a_trainer_is_named_after_its_id() -> None:
     assert manifest["metadata"]["namespace"] == "ml"
 
 
-@pytest.mark.parametrize("tier", [Tier.SURPLUS, Tier.GUARANTEED])
-def test_a_trainer_is_read_back_as_what_it_is(tier: Tier) -> None:
+_TIERS = [(Tier.SURPLUS, False), (Tier.SURPLUS, True), (Tier.GUARANTEED, False)]
+"""Tiers, and whether the job has a low share."""
+
+
+@pytest.mark.parametrize(("tier", "low_share"), _TIERS)
+def test_a_trainer_is_read_back_as_what_it_is(tier: Tier, low_share: bool) -> None:
     """Role, tier, id, job and owner all arrive in the core's record."""
-    manifest = trainer_manifests.pod(_job(), 3, tier, "n0", 10)
+    manifest = trainer_manifests.pod(_job(), 3, tier, "n0", 10, low_share=low_share)
     manifest["metadata"]["uid"] = "u"
     decoded = decode.pod(manifest)
 
@@ -76,11 +80,17 @@ def test_a_trainer_is_read_back_as_what_it_is(tier: Tier) -> None:
     assert decoded.requests == {"cpu": 5000, "pods": 1}
 
 
-@pytest.mark.parametrize("tier", [Tier.SURPLUS, Tier.GUARANTEED])
+@pytest.mark.parametrize(("tier", "low_share"), _TIERS)
 @pytest.mark.parametrize("scheduling", [MARKED, UNMARKED, Scheduling("edl-scheduler", marked=True)])
-def test_the_webhook_has_nothing_to_add(tier: Tier, scheduling: Scheduling) -> None:
+def test_the_webhook_has_nothing_to_add(
+    tier: Tier,
+    low_share: bool,
+    scheduling: Scheduling,
+) -> None:
     """A trainer is complete, so that the webhook may be down."""
-    manifest = trainer_manifests.pod(_job(), 3, tier, "n0", 10, scheduling=scheduling)
+    manifest = trainer_manifests.pod(
+        _job(), 3, tier, "n0", 10, scheduling=scheduling, low_share=low_share
+    )
     values = EDL_CLASSES[manifest["spec"]["priorityClassName"]]
     filled = {"priority": values.value, "preemptionPolicy": values.preemption_policy}
     manifest["spec"] |= filled  # as the Priority plugin does

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from policy.model import Policy, Stability
+from policy.names import Tier
 from policy.snapshot import Node, Phase, Pod
 from simulator.clock import Clock
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.kubelet import SimulatedKubelets
 from simulator.scheduler import SimulatedScheduler
 from simulator.timing import Timing
-from tests.support.builders import NOW_S, job, node, service, support, trainer
+from tests.support.builders import NOW_S, PRIORITIES, job, node, service, support, trainer
 
 TIMING = Timing(bind_s=0.01, preempt_s=0.04, start_s=0.5, stop_s=1.0)
 
@@ -17,13 +18,13 @@ TIMING = Timing(bind_s=0.01, preempt_s=0.04, start_s=0.5, stop_s=1.0)
 class _Site:
     """A cluster with kubelets and a scheduler, and all that changed."""
 
-    def __init__(self, *nodes: Node, policy: Policy | None = None) -> None:
+    def __init__(self, *nodes: Node, policy: Policy | None = None, extender: bool = True) -> None:
         self.clock = Clock(NOW_S)
         self.cluster = SimulatedCluster(self.clock, nodes)
         self.changes: list[PodChange] = []
         self.cluster.watch_pods(self.changes.append)
         SimulatedKubelets(self.cluster, TIMING)
-        SimulatedScheduler(self.cluster, policy or Policy(), TIMING)
+        SimulatedScheduler(self.cluster, policy or Policy(), TIMING, extender=extender)
 
     def add(self, *pods: Pod) -> None:
         """Creates pods now."""
@@ -216,3 +217,33 @@ def test_node_size_in_memory_may_be_unknown() -> None:
     site.add(pod)
     site.run(1.0)
     assert site.node_of(pod) == "n1"
+
+
+def test_without_the_extender_the_lowest_priority_and_then_the_youngest_is_preempted() -> None:
+    """Whatever the shares of their jobs are; the extender would have chosen the job with two."""
+    owner, rich = job("net"), job("rich")
+    low_share = replace(
+        trainer(owner, 0, "n1", started_s=NOW_S - 1), priority=PRIORITIES[Tier.SURPLUS] + 100
+    )
+    youngest = trainer(owner, 1, "n2", started_s=NOW_S - 5)
+    older = [trainer(rich, n, f"n{n + 3}", started_s=NOW_S - 9) for n in range(2)]
+    site = _Site(*(node(f"n{n}", 5) for n in range(1, 5)), extender=False)
+    site.cluster.submit(owner)
+    site.cluster.submit(rich)
+    site.add(low_share, youngest, *older, service("web", 5))
+    site.run(3.0)
+
+    assert site.node_of(youngest) is None
+    assert site.node_of(service("web", 5)) == "n2"
+
+
+def test_without_the_extender_a_trainer_prefers_its_planned_node() -> None:
+    """By affinity, though another is emptier; where the planned one is full, it takes the emptiest."""
+    owner = job("net")
+    first, second = (replace(trainer(owner, n), planned="n1") for n in range(2))
+    site = _Site(node("n1", 5), node("n2", 18), extender=False)
+    site.cluster.submit(owner)
+    site.add(first, second)
+    site.run(1.0)
+
+    assert (site.node_of(first), site.node_of(second)) == ("n1", "n2")
