@@ -68,6 +68,32 @@ def test_what_it_wrote_itself_is_not_read_again(
     assert len(store._checked) == 1  # noqa: SLF001 - else it would grow with every checkpoint
 
 
+def test_a_file_that_somebody_has_replaced_is_read_again(store: CheckpointStore) -> None:
+    """Whatever its size and time say: it is another file."""
+    name = CheckpointName(1, 20, 2)
+    write(store, name)
+    store.commit(name, 3)
+    path = store.root / name.folder / "shard-0-of-2"
+    stat = path.stat()
+    other = path.with_name("other")
+    other.write_bytes(bytes(stat.st_size))
+    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    other.replace(path)
+
+    assert store.checkpoints() == []
+
+
+def test_servers_that_start_together_make_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is faster."""
+    root = tmp_path / "claim" / "digits"
+    monkeypatch.setattr("pserver.store._sync", lambda _: root.mkdir(exist_ok=True))
+
+    with closing(CheckpointStore(root.parent, "digits", 0, 2)) as store:
+        assert store.root == root
+
+
 def test_another_process_has_the_same(store: CheckpointStore, tmp_path: Path) -> None:
     """It reads and checks every byte."""
     write(store, CheckpointName(1, 20, 2))
