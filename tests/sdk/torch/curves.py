@@ -12,10 +12,18 @@ _END_S = 600.0
 
 
 def losses_of(members: Sequence[Member]) -> dict[int, float]:
-    """Step -> loss, which all members must agree on."""
+    """Step -> loss, which all members must agree on: exactly in one round.
+
+    A step is made in two rounds if a member that was frozen completes it, and the others have made it again
+    without that member; their sums differ by rounding.
+    """
     losses: dict[int, float] = {}
+    in_round: dict[tuple[int, int], float] = {}
     for step in (step for member in members for step in member.steps):
-        assert losses.setdefault(step["step"], step["loss"]) == step["loss"], step
+        loss = step["loss"]
+        assert in_round.setdefault((step["step"], step["round"]), loss) == loss, step
+        other = losses.setdefault(step["step"], loss)
+        assert abs(loss - other) <= CLOSE * (1 + other), step
     return losses
 
 
