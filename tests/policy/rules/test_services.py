@@ -5,7 +5,7 @@ import pytest
 
 from policy.cluster_state import ClusterState
 from policy.cycle_state import CycleState
-from policy.model import NodePool, Policy, Reserve
+from policy.model import Policy, Reserve
 from policy.names import NODE_NAME, Tier
 from policy.plan import History, Plan
 from policy.planner import plan
@@ -53,38 +53,6 @@ def test_a_nominated_service_holds_its_node() -> None:
     new_plan = _plan([node("n0", 5), node("n1", 10)], [_A], pods)
 
     assert [create.count for create in new_plan.creates] == [1]
-
-
-def test_further_trainers_that_would_go_are_counted() -> None:
-    """One of 6 CPU makes room for two services, two for three: no better than one of 5 beside 1 free."""
-    rich, wide = job("rich", 3, 9), job("wide", 1, 9, cpu=6)
-    pods = [
-        *(trainer(wide, number, "n0") for number in range(2)),
-        trainer(rich, 9, "n1"),
-        *(trainer(rich, number, "n2", Tier.GUARANTEED) for number in range(3)),
-        *(service(f"s{number}", 3) for number in range(3)),
-    ]
-    nodes = [node("n0", 12), node("n1", 6), node("n2", 15)]
-
-    first, second = _released(_plan(nodes, [wide, rich], pods))
-
-    assert first == "rich-009"
-    assert second.startswith("wide")
-
-
-def test_a_trainer_for_a_node_outside_of_the_pools_takes_no_room_there() -> None:
-    """It is not expected on it: a service of lower priority fits, and no trainer goes for that."""
-    pools = Policy(reserve=_FREE.reserve, node_pools=(NodePool(name="p", labels={"pool": "p"}),))
-    named = Constraints(((Requirement(NODE_NAME, "In", ("n0",)),),))
-    waiting = trainer(_B, 0, "", Tier.GUARANTEED, constraints=named, owner_uid="", job="")
-    pods = [*trainers(_A, ["n1", "n1"]), waiting, service("low", 5, priority=-20)]
-    nodes = [node("n0", 5), node("n1", 10, labels={"pool": "p"})]
-
-    def released(policy: Policy) -> list[str]:
-        return _released(plan(cluster_state(nodes, [_A], pods), policy, NOW_S))
-
-    assert released(_FREE) == ["a-001"]
-    assert released(pools) == []
 
 
 def test_room_is_made_at_once_for_all_services_of_a_burst() -> None:
