@@ -124,6 +124,25 @@ def test_shared_memory_that_is_too_small_is_named(
     assert steps(tmp_path) == []
 
 
+def test_a_slot_that_has_its_memory_asks_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system would look at each of its pages while training stands still; a larger state needs more."""
+    snapshots, asked = process(tmp_path), []
+    ask = os.posix_fallocate
+
+    def noted(descriptor: int, offset: int, size: int) -> None:
+        asked.append(size)
+        ask(descriptor, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", noted)
+    for step in range(1, 6):
+        assert snapshots.save(step, {"w": np.full(100_000, step)})
+    assert len(asked) == 2, "once for each slot"
+    assert snapshots.save(6, {"w": np.zeros(200_000)})
+    assert len(asked) == 3
+
+
 def test_without_agent_nothing_is_kept() -> None:
     """A script runs as it is under torchrun, too."""
     snapshots = Snapshots(environ={})
