@@ -27,7 +27,7 @@ class PlanExecutor:
     def plan(self, policy: Policy) -> Plan:
         """Makes a plan, with the history of earlier plans."""
         new_plan = plan(self._state, policy, NOW_S, self._history)
-        self._history = History(failed_moves=new_plan.failed_moves)
+        self._history = History(failed_moves=new_plan.failed_moves, demands=new_plan.demands)
         return new_plan
 
     def settle(self, policy: Policy, rounds: int) -> int:

@@ -145,8 +145,10 @@ def _add_history(names: _Names, plan_input: PlanInput) -> None:
         *history.short_since,
         *history.vain_requests,
         *history.creation_backoffs,
+        *history.demands,
         *line.blocked_since,
     }
+    names.queues |= {entry.demand.queue for entry in history.demands.values()}
     names.nodes |= {*history.cooling, *history.unneeded_since}
     for node, key in history.tainted_since or ():
         names.nodes.add(node)

@@ -163,6 +163,12 @@ class _Anonymous:
             uid: replace(backoff, error=_refusal(backoff.error))
             for uid, backoff in history.creation_backoffs.items()
         }
+        demands = {
+            uid: replace(
+                entry, demand=entry.demand._replace(queue=aliases.queues(entry.demand.queue))
+            )
+            for uid, entry in history.demands.items()
+        }
         return replace(
             history,
             cooling=self._by_node(history.cooling),
@@ -181,6 +187,7 @@ class _Anonymous:
                 history.scheduling, scheduler=aliases.schedulers(history.scheduling.scheduler)
             ),
             creation_backoffs=self._by_uid(backoffs),
+            demands=self._by_uid(demands),
             line=replace(
                 line,
                 blocked_since=self._by_uid(line.blocked_since),

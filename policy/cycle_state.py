@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
 
-from policy import amounts, ceilings, covered_minimums, creation_backoff, vacancy
+from policy import amounts, ceilings, covered_minimums, creation_backoff, demand, vacancy
 from policy.cluster_state import ClusterState, job_key
 from policy.decisions import Figures
 from policy.free_capacity import FreeCapacity, When
@@ -92,6 +92,7 @@ class CycleState:
         stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s, self.history.tainted_since)
         claimed = covered_minimums.claim(self.quotas, self.cluster, stranding_nodes.holds)
         priorities = {queue.name: queue.priority for queue in self.policy.queues}
+        histories, now_s = self.history.demands, self.now_s
         self._has_standings = bool(self.quotas.borrowing) or any(priorities.values())
         drafts = []
         for submitted in jobs:
@@ -106,6 +107,9 @@ class CycleState:
             draft = JobDraft(
                 job,
                 live_trainers,
+                demand_history=demand.observe(
+                    histories.get(job.uid), job, len(live_trainers.pods), now_s
+                ),
                 trainer_measure=self._trainer_measure(job),
                 stranded=sum(map(stranding_nodes.holds, live_trainers.guaranteed)),
                 masterless=job.master and job.managed and self.cluster.master_host(job) is None,
@@ -298,6 +302,10 @@ class CycleState:
             ),
             avoided=self.avoided_nodes.by_job,
             creation_backoffs=self.creation_backoffs,
+            demands={
+                draft.job.uid: draft.demand_history.after(draft.gains) for draft in self.drafts
+            },
+            gains={draft.job.uid: draft.gains for draft in self.drafts if draft.gains},
             line=self.line,
             deferred=self.deferred,
         )

@@ -65,6 +65,9 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.UNPLACED: (
         "kube-scheduler placed {trainers} trainers and no more; one more is tried from {until} on",
     ),
+    Reason.CHANGED_OFTEN: (
+        "{changes} changes of its demand and {failures} failures in an hour; others gave {gains} trainers, no more until {until}",
+    ),
     Reason.GATED: ("{gated} trainers have scheduling gates",),
     Reason.INVALID: ("{error}",),
     Reason.QUARANTINED: ("{error}",),

@@ -77,6 +77,15 @@ TARGETS: Mapping[Reason, Explanation] = {
             "template asks for."
         ),
     ),
+    Reason.CHANGED_OFTEN: Explanation(
+        (
+            "Its weight, queue, minimum, maximum, sizes or `suspend` changed more than once within an hour "
+            "(or, of surplus, its trainers failed more than once), and other jobs have given as many trainers for "
+            "it as it gave up meanwhile, and four more. They give no further ones until some time has passed."
+        ),
+        figures="`changes`, `failures`, `gains`: the trainers, `until` when at the latest",
+        way_out="Wait; it grows where room is free. Leave what it asks for as it is.",
+    ),
     Reason.GATED: Explanation(
         (
             "`gated` of its trainers have scheduling gates, from its template or from an admission "

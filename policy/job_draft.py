@@ -6,6 +6,7 @@ from itertools import takewhile
 
 from policy import amounts, sidecar
 from policy.decisions import NONE, Figures
+from policy.demand import DemandHistory
 from policy.free_capacity import NOWHERE
 from policy.live_trainers import LiveTrainers
 from policy.names import Tier
@@ -24,12 +25,14 @@ class JobDraft:
     priority: int = 0  # of its queue; a higher one comes first
     closed: frozenset[str] = NOWHERE  # nodes held for an older job: it must not start there
     claimed = 0  # trainers that count against its queue's nominal quota, before this plan
+    gains: int = 0  # trainers that this plan gives it at the expense of other jobs
 
     def __init__(
         self,
         job: Job,
         live_trainers: LiveTrainers,
         *,
+        demand_history: DemandHistory,
         trainer_measure: float,
         stranded: int,
         masterless: bool = False,
@@ -41,6 +44,7 @@ class JobDraft:
         Args:
             job: The job.
             live_trainers: Its trainers.
+            demand_history: How often it has changed what it asks for.
             trainer_measure: Fairness measure of one trainer; see `CycleState.measure`.
             stranded: Guaranteed trainers on nodes that are drained or lost, to be replaced.
             masterless: Whether it asked for a master and no pod hosts one.
@@ -51,6 +55,7 @@ class JobDraft:
         self.key = job.key
         self.covered_min = job.min_trainers
         """Its minimum as far as its queue's nominal quota covers it; all of it before it starts."""
+        self.demand_history = demand_history
         self.live = list(live_trainers.pods)
         """Trainers that remain, in order of loss: surplus before guaranteed."""
         self._positions: dict[str, int] = {}  # uid -> where in `live` it was at first

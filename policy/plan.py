@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from policy.creation_backoff import CreationBackoff
 from policy.decisions import Figures, sentence
+from policy.demand import DemandHistory
 from policy.names import NodeRequest, Tier
 from policy.priority_classes import class_of
 from policy.reasons import Reason
@@ -90,6 +91,8 @@ class History:
     """How training pods ask for a scheduler now."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict)
     """Job uid -> its back-off, as the previous plan returned it or after refusals since."""
+    demands: Mapping[str, DemandHistory] = field(default_factory=dict)
+    """Job uid -> how often it has changed what it asks for, as the previous plan returned it."""
     line: Line = Line()
     """As the previous plan returned it."""
     placeable: int = 0
@@ -239,6 +242,10 @@ class Plan:
     """Job key -> node -> until when the job creates no trainer there, because trainers fail there."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict, compare=False)
     """As in `History`, for the next plan's."""
+    demands: Mapping[str, DemandHistory] = field(default_factory=dict, compare=False)
+    """For the next plan's history; what this plan takes of other jobs is counted in it."""
+    gains: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Job uid -> trainers that this plan gives it at the expense of other jobs, where there are any."""
     line: Line = field(default_factory=Line, compare=False)
     """For the next plan's history."""
     deferred: bool = False

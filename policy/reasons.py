@@ -23,6 +23,7 @@ class Reason(StrEnum):
     BACKING_OFF = "BackingOff"
     REPLACING = "Replacing"
     UNPLACED = "Unplaced"
+    CHANGED_OFTEN = "ChangedOften"
     GATED = "Gated"
     CHECKING = "Checking"
     INVALID = "Invalid"

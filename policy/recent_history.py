@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from policy.creation_backoff import CreationBackoff, refused
+from policy.demand import DemandHistory
 from policy.plan import FailedMove, History, Line, MoveKey, Plan
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED, Scheduling
@@ -103,6 +104,8 @@ class RecentHistory:
         self._unneeded_since: dict[str, float] = {}
         self._tainted_since: dict[TaintKey, float] | None = None
         self._creation_backoffs: dict[str, CreationBackoff] = {}
+        self._demands: Mapping[str, DemandHistory] = {}
+        self._gains: Mapping[str, int] = {}
         self._line = Line()
 
     @classmethod
@@ -121,7 +124,7 @@ class RecentHistory:
         tainted = history.tainted_since
         recent._tainted_since = None if tainted is None else dict(tainted)
         recent._creation_backoffs = dict(history.creation_backoffs)
-        recent._line = history.line
+        recent._demands, recent._line = history.demands, history.line
         return recent
 
     def record(self, plan: Plan, now_s: float, cool_down_s: float) -> None:
@@ -134,7 +137,7 @@ class RecentHistory:
             cool_down_s: How long no trainer is added to a freed node.
         """
         self._failed_moves, self._moved = plan.failed_moves, plan.moved
-        self._line = plan.line
+        self._demands, self._gains, self._line = plan.demands, plan.gains, plan.line
         self._creation_backoffs = dict(plan.creation_backoffs)
         self._offered = {
             owner: self._next_offer(owner, waiting, now_s)
@@ -182,6 +185,13 @@ class RecentHistory:
         elif before is not None and before.error:
             del self._creation_backoffs[uid]
 
+    def cancel_gains(self, uid: str) -> None:
+        """Records that no trainer of a job could be created: the last plan took none for it."""
+        demand_history = self._demands.get(uid)
+        if demand_history is not None:
+            without_gains = demand_history.after(-self._gains.get(uid, 0))
+            self._demands = {**self._demands, uid: without_gains}
+
     def history(self, now_s: float, scheduling: Scheduling = UNMARKED) -> History:
         """The entries that have not expired at `now_s`, and the scheduling in force."""
         self._reclaimed_for = {
@@ -212,6 +222,7 @@ class RecentHistory:
             unneeded_since=self._unneeded_since,
             tainted_since=self._tainted_since,
             creation_backoffs=dict(self._creation_backoffs),
+            demands=self._demands,
             line=self._line,
             placeable=self.pace.until_next_plan(now_s),
         )

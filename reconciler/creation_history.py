@@ -35,6 +35,8 @@ def record(
             in_vain = 0
             if incomplete and starts and trainers < job.min_trainers:
                 in_vain = trainers + len(cluster.servers_of(job))
+            if not created and any(result.tier is Tier.GUARANTEED for result in of_job):
+                history.cancel_gains(uid)
             history.record_creation(uid, error, trainers=trainers, in_vain=in_vain, now_s=now_s)
 
 

@@ -18,6 +18,7 @@ _REMEDIES = {
     Reason.QUEUED: "wait, or see `admission` in the policy",
     Reason.NODES_REQUESTED: "if none come, see the events of its pods and the autoscaler's log",
     Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
+    Reason.CHANGED_OFTEN: "wait, and leave the Job as it is",
     Reason.BACKING_OFF: "see the logs of the failed trainers",
     Reason.REFUSED: "change what the API server names; the Job then starts by itself",
 }

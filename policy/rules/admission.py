@@ -18,6 +18,7 @@ from policy.reasons import Reason
 from policy.rules import (
     admission_order,
     creation_backoffs,
+    demand_changes,
     node_requests,
     quota_relief,
     reservations,
@@ -113,15 +114,17 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
     if server_reservations is not None:
         placeable = _placeable(state, draft, missing)
         if placeable == missing or not all_or_none:
-            trainer_reservations = _reserve_trainers(state, draft, missing)
+            gains = reservations.count_gains(server_reservations)
+            trainer_reservations = _reserve_trainers(state, draft, missing, gains)
             placeable = len(trainer_reservations)
         else:
             state.quotas.reserve(draft.job, placeable)
     for donor, pod in victims:
         state.quotas.restore(donor.job, [pod])
     if placeable < missing:
-        _explain(state, draft, missing - placeable, served=server_reservations is not None)
-        admission_order.explain(state, draft)
+        if draft.reason is not Reason.CHANGED_OFTEN:
+            _explain(state, draft, missing - placeable, served=server_reservations is not None)
+            admission_order.explain(state, draft)
         if all_or_none:
             reservations.unreserve(state, trainer_reservations)
             state.quotas.unreserve(draft.job, placeable)
@@ -129,6 +132,8 @@ def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
             return []
     for donor, pod in victims:
         state.release(donor, pod, Reason.QUOTA_REACHED, {"job": draft.key})
+    gains = reservations.count_gains([*trainer_reservations, *(server_reservations or ())])
+    draft.gains += max(gains, sum(donor is not draft for donor, _ in victims))
     reservations.confirm(state, draft, trainer_reservations)
     servers.confirm_initial(state, draft, server_reservations or [])
     return [reservation.node for reservation in trainer_reservations]
@@ -175,8 +180,10 @@ def _slots(state: CycleState, draft: JobDraft) -> int:
     return slots[0] if slots[1] else 0
 
 
-def _reserve_trainers(state: CycleState, draft: JobDraft, missing: int) -> list[Reservation]:
-    """Reserves capacity and quota for up to `missing` trainers.
+def _reserve_trainers(
+    state: CycleState, draft: JobDraft, missing: int, gains: int
+) -> list[Reservation]:
+    """Reserves capacity and quota for up to `missing` trainers; `gains` servers have that of surplus.
 
     On nodes that the job avoids only where they fit on no others: a crash may have been its own,
     and a node that fails again costs less than a minimum that waits. Not while an autoscaler may
@@ -194,6 +201,10 @@ def _reserve_trainers(state: CycleState, draft: JobDraft, missing: int) -> list[
             constraints = submitted
             continue
         if reservation is None:
+            break
+        gains += not reservation.is_free
+        if not (reservation.is_free or demand_changes.may_take(draft, gains, minimum=True)):
+            reservations.unreserve(state, [reservation])
             break
         trainer_reservations.append(reservation)
         state.quotas.reserve(job)
@@ -230,7 +241,9 @@ def _quota_victims(state: CycleState, draft: JobDraft, missing: int) -> list[tup
     is_enough = state.quotas.allow(job, missing, server_count)
     for donor, pod in victims:
         state.quotas.restore(donor.job, [pod])
-    return victims if is_enough else []
+    others = sum(donor is not draft for donor, _ in victims)
+    is_given = is_enough and demand_changes.may_take(draft, others, minimum=True)
+    return victims if is_given else []
 
 
 def _all_relieve(

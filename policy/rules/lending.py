@@ -15,8 +15,8 @@ from policy.decisions import Figures
 from policy.job_draft import JobDraft
 from policy.reasons import Reason
 from policy.rules.admission import explain_own_quota
-from policy.rules.creation_backoffs import may_receive
-from policy.rules.moves import CURED_BY_MOVE, Donors, Move, lacking, next_step, rank
+from policy.rules.moves import Donors, Move
+from policy.rules.receivers import CURED_BY_MOVE, lacking, may_receive, next_step, rank
 from policy.snapshot import Pod, Resources
 
 

@@ -14,12 +14,9 @@ from policy.free_capacity import When
 from policy.job_draft import JobDraft
 from policy.live_trainers import is_surplus, loss
 from policy.reasons import Reason
-from policy.rules.creation_backoffs import may_receive
+from policy.rules.receivers import next_step
 from policy.rules.sharing import free_slot
 from policy.snapshot import Pod, Resources
-
-CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
-"""Reasons that another job's release can remove."""
 
 
 class MoveTerms(Protocol):
@@ -45,20 +42,6 @@ class MoveTerms(Protocol):
 
     def explain(self, donor: JobDraft) -> tuple[Reason, Figures]:
         """Why a trainer of a donor is released."""
-
-
-def lacking(state: CycleState) -> list[tuple[bool, int, float, str, JobDraft]]:
-    """The jobs that a move helps, each with its rank before it."""
-    return [
-        (*rank(state, draft), draft)
-        for draft in state.drafts
-        if draft.reason in CURED_BY_MOVE and draft.admitted and may_receive(state, draft)
-    ]
-
-
-def rank(state: CycleState, draft: JobDraft) -> tuple[bool, int, float, str]:
-    """Sort key of jobs that receive moves, unique for each."""
-    return *state.standing(draft), state.expected_measure(draft), draft.key
 
 
 class Donors:
@@ -98,12 +81,6 @@ class Donors:
     def all(self) -> list[JobDraft]:
         """All donors, the largest measure first."""
         return [draft for *_, draft in self._sorted]
-
-
-def next_step(state: CycleState, receiver: JobDraft) -> int:
-    """Number of trainers that it lacks to its next allowed size; 0 where there is none."""
-    expected_count = receiver.count + receiver.expected_count
-    return ceilings.next_size(state.policy, receiver.job, expected_count) - expected_count
 
 
 class Move:
@@ -373,6 +350,9 @@ class Move:
     def carry_out(self) -> None:
         """Releases the donors' trainers and reserves their capacity for the receiver."""
         receiver = self._receiver
+        moved = self._state.history.moved
+        if any(pod.uid not in moved for _, pod in self.victims):  # else budgets refuse an eviction
+            receiver.gains += self._step
         for donor, pod in self.victims:
             self._state.release(donor, pod, *self._terms.explain(donor))
         for node in self._nodes:

@@ -19,6 +19,8 @@ class Reservation(NamedTuple):
     requests: Resources
     preempted: Resources
     """Amounts that kube-scheduler must preempt there."""
+    is_free: bool
+    """Whether it is free now. Pods that leave have it else, for which kube-scheduler may preempt others."""
 
 
 def reserve(
@@ -33,11 +35,16 @@ def reserve(
     node, must_leave = state.capacity.choose_node(requests, constraints, closed, pooled=pooled)
     if not node:
         return None
-    reservation = Reservation(
-        node, requests, _shortage(state, requests, node) if must_leave else {}
-    )
+    preempted = _shortage(state, requests, node) if must_leave else {}
+    is_free = amounts.within(requests, state.capacity.free_now(node))
+    reservation = Reservation(node, requests, preempted, is_free)
     state.reserve_place(node, requests)
     return reservation
+
+
+def count_gains(reservations: Iterable[Reservation]) -> int:
+    """How many of them may end trainers of other jobs."""
+    return sum(not reservation.is_free for reservation in reservations)
 
 
 def unreserve(state: CycleState, reservations: Iterable[Reservation]) -> None:

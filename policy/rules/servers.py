@@ -11,8 +11,8 @@ from policy.decisions import Figure
 from policy.job_draft import JobDraft
 from policy.plan import ReleaseServer
 from policy.reasons import Reason
-from policy.rules import reservations, self_preemption
-from policy.rules.reservations import Reservation
+from policy.rules import demand_changes, reservations, self_preemption
+from policy.rules.reservations import Reservation, count_gains
 from policy.snapshot import RESTART_S, Constraints, Pod, ServerSpec
 
 _WITHOUT_CLAIM_S = 300.0
@@ -40,7 +40,8 @@ def reserve_initial(state: CycleState, draft: JobDraft, trainers: int) -> list[R
         trainers: Number of trainers that start with them.
 
     Returns:
-        None where not all servers fit, or the quotas do not allow them and the trainers.
+        None where not all servers fit, other jobs do not give room for them, or the quotas do not
+        allow them and the trainers.
     """
     spec, count = draft.job.servers, draft.servers_to_start
     if spec is None or not count:
@@ -53,6 +54,9 @@ def reserve_initial(state: CycleState, draft: JobDraft, trainers: int) -> list[R
         return None
     attempts = (_reserve(state, draft, spec) for _ in range(count))
     server_reservations = [reservation for reservation in attempts if reservation is not None]
+    if not demand_changes.may_take(draft, count_gains(server_reservations), minimum=True):
+        reservations.unreserve(state, server_reservations)
+        return None
     state.quotas.reserve(draft.job, 0, count)
     return server_reservations
 

@@ -13,8 +13,8 @@ from policy.horizon import Horizon
 from policy.job_draft import JobDraft
 from policy.plan import FailedMove, MoveKey
 from policy.reasons import Reason
-from policy.rules.creation_backoffs import may_receive
-from policy.rules.moves import Donors, Move, lacking, next_step, rank
+from policy.rules.moves import Donors, Move
+from policy.rules.receivers import lacking, may_receive, next_step, rank
 from policy.snapshot import Pod, Resources
 
 _SLACK = 1e-9

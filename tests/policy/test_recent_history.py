@@ -1,6 +1,7 @@
 """What is remembered between plans, and for how long."""
 
 from policy.creation_backoff import CreationBackoff
+from policy.demand import DemandHistory, Period, of
 from policy.plan import FailedMove, MoveKey, Plan, Release
 from policy.reasons import Reason
 from policy.recent_history import CoolDowns, PlacementPace, RecentHistory
@@ -155,6 +156,21 @@ def test_refusals_back_a_job_off_until_a_creation_succeeds() -> None:
     recent.record(Plan(creation_backoffs=unplaced), NOW_S, 5.0)
     recent.record_creation("w", "", trainers=3, in_vain=0, now_s=NOW_S)
     assert recent.history(NOW_S).creation_backoffs == unplaced
+
+
+def test_what_could_not_be_created_was_not_taken() -> None:
+    """Others gave nothing for it; what was taken before stays, and other jobs' counts do."""
+    demands = {
+        uid: DemandHistory(of(job(uid)), 0.0, (Period(NOW_S, changes=2, gains=gains),))
+        for uid, gains in (("u", 7), ("v", 3))
+    }
+    recent = RecentHistory()
+    recent.record(Plan(demands=demands, gains={"u": 5, "v": 3}), NOW_S, 5.0)
+    recent.cancel_gains("u")
+    recent.cancel_gains("unknown")
+
+    kept = recent.history(NOW_S).demands
+    assert {uid: kept[uid].gains for uid in kept} == {"u": 2, "v": 3}
 
 
 def test_moved_trainers_are_remembered_for_the_next_plan() -> None:

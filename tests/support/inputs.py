@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from policy.creation_backoff import CreationBackoff
+from policy.demand import DemandHistory, Period, of
 from policy.first_seen import OwnTimes
 from policy.model import Admission, AdmissionOrder, Autoscaling
 from policy.plan import Head, Line
@@ -33,10 +34,13 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         uids = sorted(job.uid for job in state.jobs.values())
         refusal = "pods is forbidden: exceeded quota: gold, requested: cpu=5, used: cpu=20, limited: cpu=22"
         key, oldest = min((job.key, job) for job in state.jobs.values())
+        demand = of(oldest)._replace(queue="before")
+        lately = (Period(cluster.now_s - 60, changes=2, gains=9, fewest=1, most=2),)
         history = replace(
             history,
             cooling=dict.fromkeys(sorted(state.nodes)[:1], NOW_S + 3600),
             creation_backoffs={uids[0]: CreationBackoff(2, NOW_S, NOW_S + 3600, 1, refusal)},
+            demands={oldest.uid: DemandHistory(demand, 0.0, lately)},
             line=Line({oldest.uid: 0.0}, Head(key, oldest.uid, NOW_S), {"ml/gone": (1, NOW_S)}),
             tainted_since={("n0", "gpu"): 5.0, ("gone", "gpu"): 0.0},
         )

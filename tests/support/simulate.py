@@ -5,11 +5,12 @@ capacity least, and preempts through `policy.victims`; released pods end within 
 moves only from cycle to cycle, far enough that all delays of the policy are over.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from policy import amounts
 from policy.cluster_state import ClusterState
+from policy.demand import DemandHistory
 from policy.model import Policy
 from policy.names import Tier
 from policy.placement import Packing, admits
@@ -35,6 +36,7 @@ class Cluster:
         self.stopped = 0
         self._next_id = 1000
         self._reclaimed_for: dict[str, tuple[int, float]] = {}
+        self._demands: Mapping[str, DemandHistory] = {}
 
     def state(self) -> ClusterState:
         """The cluster as decisions see it."""
@@ -43,7 +45,8 @@ class Cluster:
 
     def plan(self, policy: Policy) -> Plan:
         """The plan for the current state."""
-        return plan(self.state(), policy, self.now_s, History(reclaimed_for=self._reclaimed_for))
+        history = History(reclaimed_for=self._reclaimed_for, demands=self._demands)
+        return plan(self.state(), policy, self.now_s, history)
 
     def round(self, policy: Policy) -> Plan:
         """Plans, applies the plan, schedules; removes pods that were being deleted before."""
@@ -69,6 +72,7 @@ class Cluster:
 
     def apply(self, new_plan: Plan) -> None:
         """Releases and creates trainers and parameter servers."""
+        self._demands = new_plan.demands
         for release in new_plan.releases:
             self._release(release.uid)
         for uid in new_plan.reclaimed_for:
