@@ -104,11 +104,11 @@ def queue(annotations: Mapping[str, str]) -> str:
     """The job's queue; "" where none is given.
 
     Raises:
-        JobError: longer than a label value may be.
+        JobError: no text, or longer than a label value may be.
     """
-    name = annotations.get(ANNOTATION_QUEUE, "")
-    if len(name) > _MAX_NAME_CHARS:
-        raise JobError(f"{ANNOTATION_QUEUE} is longer than {_MAX_NAME_CHARS} characters")
+    name: object = annotations.get(ANNOTATION_QUEUE, "")
+    if not isinstance(name, str) or len(name) > _MAX_NAME_CHARS:
+        raise JobError(f"{ANNOTATION_QUEUE} is no text of at most {_MAX_NAME_CHARS} characters")
     return name
 
 

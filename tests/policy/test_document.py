@@ -117,6 +117,7 @@ def test_every_section_can_be_written() -> None:
             r"`1:1:.*\.\.\.` is a number of 60001 characters: write a shorter",
         ),
         ("a: 0x" + "f" * 5_000, "is a number of 5002 characters"),
+        ("a: " + "x" * 200, "a: unknown field"),
         ("a: !!float 1" + "0" * 5_000, "is a number of 5001 characters"),
         ("# " + "x" * document.MAX_BYTES, "longer than 65536 bytes"),
     ],

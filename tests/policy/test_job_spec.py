@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from policy import job_spec, mutation
@@ -145,8 +147,10 @@ def test_a_queue_is_a_short_name() -> None:
     """No queue is the empty one; what is longer than a label value is refused."""
     assert job_spec.queue({}) == ""
     assert job_spec.queue({ANNOTATION_QUEUE: "night"}) == "night"
-    with pytest.raises(JobError, match=f"{ANNOTATION_QUEUE} is longer than 63"):
-        job_spec.queue({ANNOTATION_QUEUE: "q" * 64})
+    odd_values: list[Any] = ["q" * 64, {}, [], 1]
+    for odd in odd_values:
+        with pytest.raises(JobError, match=f"{ANNOTATION_QUEUE} is no text of at most 63"):
+            job_spec.queue({ANNOTATION_QUEUE: odd})
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,29 @@ def test_other_contents_are_refused(tmp_path: Path, content: Any, message: str) 
         read_arrays(_file(tmp_path / "model.pdparams", content))
 
 
+class _Claim:
+    """An array whose bytes are a number of bytes."""
+
+    def __reduce__(self) -> Any:
+        reduced: Any = np.ones(3, np.uint8).__reduce__()
+        function, arguments, state = reduced[:3]
+        return function, arguments, (state[0], (10**12,), state[2], False, 10**12)
+
+
+def test_an_array_has_no_more_bytes_than_its_file(tmp_path: Path) -> None:
+    """A few bytes of a pickle make no terabyte of zeros."""
+    with pytest.raises(CheckpointError, match="holds int in place of an array's bytes"):
+        read_arrays(_file(tmp_path / "model.pdparams", {"w": _Claim()}))
+
+
+def test_a_number_of_an_object_takes_no_memory(tmp_path: Path) -> None:
+    """A table of 2^31 places for one dictionary: the file is refused before it is read."""
+    file = tmp_path / "model.pdparams"
+    file.write_bytes(b"\x80\x04}r" + (1 << 31).to_bytes(4, "little") + b".")
+    with pytest.raises(CheckpointError, match="gives an object the number 2147483648"):
+        read_arrays(file)
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     """Whatever the damage makes the reader raise."""
     path = _file(tmp_path / "model.pdparams", ARRAYS)

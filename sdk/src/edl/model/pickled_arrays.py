@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import codecs
 import pickle
+import pickletools
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from edl.errors import CheckpointError, one_line
 
 _NAMES = "StructuredToParameterName@@"
 """An entry of `paddle.save`: the parameters' names inside of PaddlePaddle."""
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _KIND = re.compile(r"[biufc?][1-9]?[0-9]?")
 """Names of types in pickles: numbers and truth values, with their size in bytes."""
 
@@ -49,6 +51,8 @@ class _PickledArray:
 
 
 def _array(raw: Any, kind: _Dtype, shape: Any, order: Any) -> Any:
+    if not isinstance(raw, (bytes, bytearray)):  # `bytes` makes as many zeros as a number says
+        raise CheckpointError(f"holds {type(raw).__name__} in place of an array's bytes")
     array = np.frombuffer(bytes(raw), kind.dtype)
     return array.reshape(tuple(int(size) for size in shape), order="F" if order == "F" else "C")
 
@@ -83,6 +87,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as file:
+            _check_numbers(file, path.stat().st_size)
             content = _ArraysUnpickler(file).load()
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from error
@@ -98,6 +103,21 @@ def read_arrays(path: Path) -> dict[str, Any]:
             raise CheckpointError(f"{path} holds {name!r:.80}, which is not an array of numbers")
         arrays[name] = pickled.array
     return arrays
+
+
+def _check_numbers(file: BinaryIO, size: int) -> None:
+    """Checks the numbers that a pickle gives its objects, and goes back to its beginning.
+
+    CPython's reader has a table as long as the greatest number, so that a few bytes take gigabytes.
+
+    Raises:
+        CheckpointError: One is greater than the file's size in bytes, which that of no object is.
+        ValueError: It is no whole pickle.
+    """
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name in _PUTS and isinstance(argument, int) and argument > size:
+            raise CheckpointError(f"gives an object the number {argument}: it has fewer bytes")
+    file.seek(0)
 
 
 class _ArraysUnpickler(pickle.Unpickler):
