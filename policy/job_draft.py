@@ -72,8 +72,7 @@ class JobDraft:
         self.count = self.initial_count  # trainers after this plan
         self.excess = live_trainers.excess  # as there
         self.stranded = stranded
-        self.masterless = masterless
-        """Whether its master is missing; the next guaranteed trainer will host it."""
+        self.masterless = masterless  # its master is missing; the next guaranteed trainer hosts it
         self.leaving = live_trainers.leaving
         self.ending = live_trainers.succeeded
         """A trainer succeeded, and there is no master to decide instead: no more creations."""
@@ -85,8 +84,7 @@ class JobDraft:
         """Trainers for which capacity is reserved that leaving pods will free."""
         self.reason = Reason.AT_MAX
         self.figures: Figures = {"max": job.max_trainers}
-        self.stopped = job.stopped
-        """Whether it should have no trainers at all."""
+        self.stopped = job.stopped  # whether it should have no trainers at all
         self.grows = not (self.stopped or self.ending or job.error)
         """Whether trainers may be created for it."""
 
