@@ -29,10 +29,11 @@ def begun():
 
 HEARS_INTERRUPTS = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Runs a command as a terminal does: a shell's background jobs, such as this run, may ignore Ctrl-C."""
+"""Runs a command as a terminal does: a shell's background jobs, such as this run, may ignore Ctrl-C, and nohup SIGHUP."""
 PLUGINS = "-p xdist -p pytest_timeout -p tests.support.leftovers"
 
 Run = Callable[..., "subprocess.Popen[str]"]
