@@ -115,8 +115,6 @@ class Training:
         about = (model, optimizer, scheduler, before_step, step_flags.SIZE)
         self._engine: TorchEngine | Follower
         mesh = mesh_of(model)
-        if mesh is None:
-            check_alone((session() if member is None else member).settings.trainer, os.environ)
         if mesh is not None:
             check_options(options, local_steps)
             self._engine = pod_process(mesh, about, options, (dataset, description), member)
@@ -132,6 +130,8 @@ class Training:
             )
         else:
             self._engine = TorchEngine(TorchReplica(*about), dataset, description, options, member)
+        if mesh is None:
+            check_alone((session() if member is None else member).settings.trainer, os.environ)
 
     @property
     def result(self) -> SyncResult:
