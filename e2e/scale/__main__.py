@@ -77,7 +77,6 @@ def _report(arguments: argparse.Namespace, console: Console) -> int:
         raw = {name: tables.raw(figures) for name, figures in runs.items()}
         report.write(output / "report.json", document | raw)
         console.print(tables.costs(runs))
-        console.print(tables.bursts(runs))
     console.print(tables.writes(runs))
     console.print(f"report {output / 'report.json'}")
     return 0

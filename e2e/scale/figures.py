@@ -19,10 +19,8 @@ class PhaseFigures:
 
     pods: int
     """Pods that were wanted."""
-    bound_s: float
-    """From the first request until all of them had a node: kube-scheduler's part and that of what creates pods."""
     seconds: float
-    """The same until all of them ran, which the played kubelets decide, too."""
+    """From the first request until all of them ran."""
     cpu_s: Mapping[str, float]
     """Process -> CPU seconds."""
     writes: Mapping[str, int]

@@ -188,15 +188,11 @@ class _Bench:
         begun_s = clock.monotonic_s()
         for manifest in manifests:
             self._create(manifest)
-        bound, running = "spec.nodeName%21%3D", "status.phase%3DRunning"
-        self._wait("pods bound", lambda: self._count(namespace, bound), pods, _PHASE_S, poll_s)
-        bound_s = clock.monotonic_s() - begun_s
-        self._wait("pods running", lambda: self._count(namespace, running), pods, _PHASE_S, poll_s)
+        self._wait("pods running", lambda: self._running(namespace), pods, _PHASE_S, poll_s)
         seconds = clock.monotonic_s() - begun_s
         time.sleep(_REST_S)
         return PhaseFigures(
             pods,
-            bound_s,
             seconds,
             {name: used - cpu_s[name] for name, used in self._cpu_seconds().items()},
             dict(self._writes() - writes),
@@ -214,9 +210,9 @@ class _Bench:
             return ""
         return str(data.get("extender", ""))
 
-    def _count(self, namespace: str, selector: str) -> int:
-        """Pods of a namespace by a field selector, as it is in a URL."""
-        query = f"fieldSelector={selector}&resourceVersion=0&includeObject=None"
+    def _running(self, namespace: str) -> int:
+        """Pods of a namespace in phase Running."""
+        query = "fieldSelector=status.phase%3DRunning&resourceVersion=0&includeObject=None"
         path = request.path_of(request.PODS, namespace)
         table = orjson.loads(self._get(f"{path}?{query}", _TABLE))
         return len(table.get("rows") or ())

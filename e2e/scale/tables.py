@@ -16,10 +16,10 @@ def raw(figures: ScaleFigures) -> dict[str, Any]:
 
 
 def costs(runs: Mapping[str, ScaleFigures]) -> Table:
-    """Pace of trainers, and CPU seconds of each variant; in brackets as multiples of the first one."""
-    table = Table(title="trainers, and CPU seconds with the burst", title_justify="left")
+    """Pace and CPU seconds of each variant; in brackets as multiples of the first one."""
+    table = Table(title="trainers and a burst", title_justify="left")
     table.add_column("")
-    for heading in ("pods/s", "scheduler", "API server, etcd", "EDL", "CPU s in all"):
+    for heading in ("pods/s", "burst, s", "scheduler", "API server, etcd", "EDL", "CPU s in all"):
         table.add_column(heading, justify="right")
     table.add_column("others", justify="right")
     first = next(iter(runs.values()))
@@ -27,25 +27,13 @@ def costs(runs: Mapping[str, ScaleFigures]) -> Table:
         table.add_row(
             name,
             _ratio(run.trainers.pods_per_s, first.trainers.pods_per_s),
+            _ratio(run.burst.seconds, first.burst.seconds),
             _ratio(run.scheduler_s, first.scheduler_s),
             _ratio(run.api_s, first.api_s),
             f"{run.edl_s:.1f}",
             _ratio(run.total_s, first.total_s),
             f"{run.others_percent:.0f} %",
         )
-    return table
-
-
-def bursts(runs: Mapping[str, ScaleFigures]) -> Table:
-    """Seconds of the burst of services; in brackets as multiples of the first variant's."""
-    table = Table(title="burst of services, seconds until all ...", title_justify="left")
-    table.add_column("")
-    for heading in ("had a node", "ran"):
-        table.add_column(heading, justify="right")
-    first = next(iter(runs.values())).burst
-    for name, run in runs.items():
-        bound, ran = run.burst.bound_s, run.burst.seconds
-        table.add_row(name, _ratio(bound, first.bound_s), _ratio(ran, first.seconds))
     return table
 
 
