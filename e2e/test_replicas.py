@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-import yaml
 
+from e2e import scheduling
 from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import count_ready, node
 from e2e.waiting import until
@@ -58,7 +58,7 @@ def _items(api: Client, kind: request.Resource, namespace: str | None) -> list[d
 
 def _deployment(server: str) -> dict[str, Any]:
     """The server's Deployment, of pods that need no rights and no volumes."""
-    documents = yaml.safe_load_all((BASE / f"{server}.yaml").read_text())
+    documents = scheduling.documents(BASE / f"{server}.yaml")
     (deployment,) = (item for item in documents if item["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     resources = pod["containers"][0]["resources"]
@@ -66,7 +66,7 @@ def _deployment(server: str) -> dict[str, Any]:
     kept = {key: pod[key] for key in ("topologySpreadConstraints", "affinity")}
     deployment["spec"]["template"]["spec"] = {**kept, "containers": [main]}
     deployment["metadata"]["namespace"] = NAMESPACE
-    return dict(deployment)
+    return deployment
 
 
 @pytest.mark.parametrize("server", ["webhook", "reconciler"])
@@ -90,5 +90,5 @@ def test_replicas_are_apart(api: Client, server: str, kind: str) -> None:
         names = [pod["spec"].get("nodeName", "") for pod in pods]
         return [nodes[name][1] or name for name in names if name in nodes]
 
-    found = until("both have a node", places, lambda names: len(names) == 2, _START_S)
-    assert set(found) == APART[kind]
+    both = until("both have a node", places, lambda names: len(names) == 2, _START_S)
+    assert set(both) == APART[kind]

@@ -261,7 +261,7 @@ class CycleState:
                     reason=draft.reason,
                     figures=draft.figures,
                     share=self.measure(draft, draft.count),
-                    uncovered=draft.job.min_trainers - draft.covered_min,
+                    uncovered=draft.uncovered,
                 )
                 for draft in self.drafts
             ),

@@ -157,6 +157,11 @@ class JobDraft:
         return self.surplus[: max(0, self.count - self.covered_min)]
 
     @property
+    def uncovered(self) -> int:
+        """How much of its minimum its queue's nominal quota does not cover."""
+        return self.job.min_trainers - self.covered_min
+
+    @property
     def admitted(self) -> bool:
         """Whether it has started, so that it may have more than its minimum."""
         return self.grows and self.count >= self.covered_min and not self.awaits_nodes

@@ -75,10 +75,9 @@ def explain_minimums(state: CycleState) -> None:
     They may borrow the rest, as surplus; that there is none to borrow now is not what they lack.
     """
     for draft in state.drafts:
-        uncovered = draft.job.min_trainers - draft.covered_min
         is_short = draft.covered_min <= draft.count < draft.job.min_trainers
         if is_short and draft.reason in CURED_BY_MOVE:
-            explain_own_quota(state, draft, uncovered)
+            explain_own_quota(state, draft, draft.uncovered)
 
 
 def _asks(state: CycleState, draft: JobDraft) -> bool:
