@@ -46,7 +46,7 @@ UNUSED = {
     "edl-reconciler: update jobs/finalizers.batch in any namespace": "admission asks for it, and notes nothing",
     "edl-reconciler: update trainingjobs/finalizers.edl.training in any namespace": "as above",
 }
-"""Rights that this journey cannot show, and why they are there."""
+"""Rights that this journey does not always show, and why they are there."""
 _WAIT_S = 30.0
 
 
@@ -159,6 +159,7 @@ def test_the_reconciler_has_no_right_too_few_and_none_too_many(
 ) -> None:
     """Jobs with all that belongs to them, a burst, a restart, a wrong policy: no 403, and no rule unused."""
     _job_with_all(namespace)
+    until("its trainers run", lambda: namespace.running("mnist"), bool, _WAIT_S)  # beside the stranger
     namespace.wait_exact("mnist", _WAIT_S)
     environment.send(request.delete(PODS, namespace.name, "mnist-trainer-0"))  # it has no owner
     until("it has grown", lambda: namespace.running("mnist"), lambda n: n >= 6, _WAIT_S)
@@ -176,12 +177,14 @@ def test_the_reconciler_has_no_right_too_few_and_none_too_many(
     until("it is suspended", lambda: namespace.running("mnist"), lambda n: n == 0, _WAIT_S)
     granted = rights.granted(scheduling.manifests(SchedulingMode.EXTENDER))
     of_reconciler = {right for right in granted if right.account == ACCOUNT}
+    assert set(UNUSED) <= {str(right) for right in of_reconciler}
 
     def unused() -> set[str]:
         """Records are written some seconds after what they tell."""
         return {str(right) for right in rights.unused(of_reconciler, _audited(audit_directory))}
 
-    until("all rights are used", unused, lambda names: names == set(UNUSED), 2 * _WAIT_S)
+    # Some of UNUSED are used where the watch is late.
+    until("all other rights are used", unused, lambda names: names <= set(UNUSED), 2 * _WAIT_S)
 
     assert {str(right) for right in rights.refused(_audited(audit_directory))} == set()
 
