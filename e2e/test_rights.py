@@ -102,6 +102,11 @@ def _training_job(namespace: IsolatedNamespace) -> None:
     until("it is gone", lambda: _is_there(namespace), lambda is_there: not is_there, 2 * _WAIT_S)
 
 
+def _ids(namespace: IsolatedNamespace) -> set[int]:
+    """Ids of the existing trainers; -1 for the stranger, which has none."""
+    return {pod.trainer_id for pod in namespace.trainers("mnist")} | {-1}
+
+
 def _is_there(namespace: IsolatedNamespace) -> bool:
     try:
         namespace.environment.send(request.get(TRAININGJOBS, namespace.name, "digits"))
@@ -159,8 +164,9 @@ def test_the_reconciler_has_no_right_too_few_and_none_too_many(
 ) -> None:
     """Jobs with all that belongs to them, a burst, a restart, a wrong policy: no 403, and no rule unused."""
     _job_with_all(namespace)
-    until("its trainers run", lambda: namespace.running("mnist"), bool, _WAIT_S)  # beside the stranger
-    namespace.wait_exact("mnist", _WAIT_S)
+    until(
+        "trainers beside the stranger", lambda: _ids(namespace), lambda ids: max(ids) > 0, _WAIT_S
+    )
     environment.send(request.delete(PODS, namespace.name, "mnist-trainer-0"))  # it has no owner
     until("it has grown", lambda: namespace.running("mnist"), lambda n: n >= 6, _WAIT_S)
     before = _budgets(namespace)
