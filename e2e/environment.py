@@ -52,8 +52,8 @@ SLOTS = 3 * NODE_COUNT
 """Trainers that the cluster takes; a service still fits beside them on every node."""
 _PROBE_S = 5.0
 _START_S = 30.0
-_CLEAN_S = 30.0
-_LEAVE_S = 5.0
+_CLEAN_S = 60.0
+_LEAVE_S = 30.0
 
 
 class PodHistory:
@@ -375,7 +375,7 @@ class IsolatedNamespace:
             f"{job} is {kind}", reasons, lambda true_conditions: kind in true_conditions, within_s
         )[kind]
 
-    def wait_exact(self, job: str, within_s: float = 8.0) -> Job:
+    def wait_exact(self, job: str, within_s: float = 30.0) -> Job:
         """Waits until the Job has no faults (see `faults`); returns it."""
         until(f"{job} is exact", lambda: self.faults(job), lambda faults: not faults, within_s)
         return self.job(job)
@@ -383,8 +383,8 @@ class IsolatedNamespace:
     def faults(self, job: str) -> list[str]:
         """Inconsistencies between a managed Job's accounting, status and trainers; empty if none.
 
-        Checked: no id was used twice; every assigned id is open or counted once; the open ids are
-        those of the existing trainers; the status counts exactly these.
+        Checked: the reconciler has written its status; no id was used twice; every assigned id is open
+        or counted once; the open ids are those of the existing trainers; the status counts exactly these.
         """
         stored_job = self.job(job)
         accounting, status = trainer_accounting.parse(stored_job.accounting_text), stored_job.status
@@ -395,6 +395,7 @@ class IsolatedNamespace:
             accounting.succeeded + accounting.failed + accounting.disrupted + accounting.released
         )
         wrong = {
+            "the reconciler has not met it": not (status.start_s or status.conditions),
             f"ids used twice: {sorted(ids)}": len(ids) != len(set(ids)),
             f"created without an entry in the accounting: {ids}": not set(ids)
             <= set(range(accounting.next_id)),
