@@ -90,7 +90,7 @@ def test_policies_do_what_plan_said(
         right += all(abs(predicted[key] - count) <= 1 for key, count in happened.items())
         report(f"{json.dumps(case)}: {before} -> {predicted} said, {happened} happened")
 
-    files = [snapshot_file.loads(path.read_bytes()) for path in sorted(ticks.iterdir())]
+    files = [snapshot_file.loads(path.read_bytes()) for path in sorted(ticks.glob("*.json"))]
     same = sum(comparable(file.input.plan()) == file.decided for file in files)
     report(
         f"{same} of {len(files)} plans made again alike, {right} of {len(_CASES)} forecasts right"

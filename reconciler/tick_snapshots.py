@@ -47,6 +47,8 @@ class TickSnapshots:
             self._folder.mkdir(parents=True, exist_ok=True)
             plan_input = PlanInput.of(cluster, policy, now_s, history)
             text = snapshot_file.dumps(SnapshotFile(plan_input, plan))
-            (self._folder / name).write_bytes(text)
+            partial_file = self._folder / f"{name}.partial"  # readers see whole files alone
+            partial_file.write_bytes(text)
+            partial_file.replace(self._folder / name)
         except Exception as error:  # noqa: BLE001 - a tick must not fail because of what watches it
             log.warning("snapshot not written", extra=keys(file=name, error=str(error)))
