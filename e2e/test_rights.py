@@ -169,7 +169,7 @@ def test_the_reconciler_has_no_right_too_few_and_none_too_many(
     )
     environment.send(request.delete(PODS, namespace.name, "mnist-trainer-0"))  # it has no owner
     until("it has grown", lambda: namespace.running("mnist"), lambda n: n >= 6, _WAIT_S)
-    before = _budgets(namespace)
+    before = until("it has a budget", lambda: _budgets(namespace), bool, _WAIT_S)
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/min-trainers": "3"}}})
     until("its budget follows", lambda: _budgets(namespace), lambda now: now != before, _WAIT_S)
     for name in (namespace.name, SYSTEM_NAMESPACE):
