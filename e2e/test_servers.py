@@ -60,18 +60,18 @@ def _start(namespace: IsolatedNamespace, low: int = 2, high: int = 4) -> dict[in
     """The servers of a job that has all its trainers."""
     _submit(namespace, low, high)
     until("trainers run", lambda: len(_running(namespace, Role.TRAINER)), lambda n: n == high, 20)
-    until("servers run", lambda: len(_running(namespace, Role.PSERVER)), lambda n: n == 2, 10)
+    until("servers run", lambda: len(_running(namespace, Role.PSERVER)), lambda n: n == 2, 20)
     return {pod.server: pod for pod in _running(namespace, Role.PSERVER)}
 
 
 def _back(namespace: IsolatedNamespace, before: Pod) -> Pod:
-    """The pod that took over from one that is gone."""
+    """The pod that took over from one that is gone; after refusals that takes as long as these lasted."""
 
     def others() -> list[Pod]:
         server_pods = _running(namespace, Role.PSERVER)
         return [pod for pod in server_pods if pod.server == before.server and pod.uid != before.uid]
 
-    return until(f"server {before.server} is back", others, bool, 20)[0]
+    return until(f"server {before.server} is back", others, bool, 60)[0]
 
 
 def _object(namespace: IsolatedNamespace, kind: request.Resource, name: str) -> Any:
@@ -175,12 +175,14 @@ def test_servers_end_with_the_job(namespace: IsolatedNamespace) -> None:
     counts: list[tuple[int, int]] = []
 
     def remaining_pods() -> int:
-        trainers = [
-            p for p in namespace.environment.pods.now(namespace.name) if p.role is Role.TRAINER
-        ]
-        servers = _running(namespace, Role.PSERVER)
-        counts.append((sum(not pod.terminal for pod in trainers), len(servers)))
-        return len(servers)
+        pods = namespace.environment.pods.now(namespace.name)  # both of one moment
+        trainers = sum(pod.role is Role.TRAINER and not pod.terminal for pod in pods)
+        servers = sum(
+            pod.role is Role.PSERVER and pod.phase is Phase.RUNNING and not pod.deleting
+            for pod in pods
+        )
+        counts.append((trainers, servers))
+        return servers
 
     until("no server is left", remaining_pods, lambda count: count == 0, 60)
 
@@ -193,7 +195,7 @@ def test_servers_that_admission_missed_are_told_of(namespace: IsolatedNamespace)
     before = _start(namespace)
     namespace.environment.control_plane.kill("webhook")
     namespace.environment.send(request.delete(PODS, namespace.name, "mnist-ps-0"))
-    until("an event", lambda: namespace.events("mnist", "ServersRefused"), bool, 15)
+    until("an event", lambda: namespace.events("mnist", "ServersRefused"), bool, 30)
     namespace.environment.control_plane.start("webhook")
     namespace.environment.control_plane.wait_ready("webhook")
 

@@ -212,9 +212,10 @@ def test_a_killed_server_goes_on_in_place(namespace: Training) -> None:
     os.kill(_process(JOB, 0), signal.SIGKILL)
     begun_s = clock.monotonic_s()
     until("it was restarted", lambda: namespace.restarts(0), lambda count: count == 1, 30)
-    until("it serves", lambda: namespace.status(0).get("ready"), bool, 30)
+    restored = until(
+        "it serves", lambda: namespace.status(0), lambda status: bool(status.get("ready")), 30
+    )
     served_s = clock.monotonic_s() - begun_s
-    restored = namespace.status(0)
     namespace.goes_on()
     took_s = clock.monotonic_s() - begun_s
     print(
