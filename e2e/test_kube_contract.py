@@ -23,6 +23,11 @@ from tests.kube.contract.server import ask, make_config, make_pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
+_CHANGE_S = 20.0
+_JOIN_S = 5.0
+"""How long a stop waits for a thread that does not end."""
+_LEASE_S, _RENEW_S, _RETRY_S = 15.0, 10.0, 0.2
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -121,7 +126,7 @@ def test_a_dry_run_shows_defaults_and_refusals_and_uses_no_quota(
 
 
 def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
-    """Pods and elastic jobs appear within a second, and leave again."""
+    """Pods and elastic jobs appear, and leave again; a stop waits for no watch."""
     cache = ClusterCache(client)
     cache.start()
     try:
@@ -136,9 +141,9 @@ def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
         client.send(request.create(JOBS, fresh, job))
         make_pod(client, fresh, "p")
         assert cache.changes.wait_for(
-            lambda: any(pod.namespace == fresh for pod in cache.pods.records()), 5
+            lambda: any(pod.namespace == fresh for pod in cache.pods.records()), _CHANGE_S
         )
-        assert cache.changes.wait_for(lambda: len(cache.jobs.records()) == 1, 5)
+        assert cache.changes.wait_for(lambda: len(cache.jobs.records()) == 1, _CHANGE_S)
         (decoded_job,) = cache.jobs.records()
 
         assert (decoded_job.error, decoded_job.managed, decoded_job.max_trainers) == ("", True, 3)
@@ -151,12 +156,12 @@ def test_the_cache_follows_a_real_cluster(client: Client, fresh: str) -> None:
                 not cache.jobs.records()
                 and not any(pod.namespace == fresh for pod in cache.pods.records())
             ),
-            5,
+            _CHANGE_S,
         )
     finally:
         begun_s = time.monotonic()
         cache.stop()
-    assert time.monotonic() - begun_s < 1.0
+    assert time.monotonic() - begun_s < _JOIN_S
 
 
 def test_a_reflector_survives_a_killed_api_server(
@@ -184,9 +189,10 @@ def test_a_reflector_survives_a_killed_api_server(
 
 
 def test_leadership_is_handed_over_on_a_real_lease(client: Client, fresh: str) -> None:
-    """A clean stop gives it to the other within a retry; no holder is left behind."""
+    """A clean stop gives it to the other before it expires; no holder is left behind."""
     first, two = (
-        Elector(client, fresh, "l", name, lease_s=3, renew_s=2, retry_s=0.2) for name in "ab"
+        Elector(client, fresh, "l", name, lease_s=_LEASE_S, renew_s=_RENEW_S, retry_s=_RETRY_S)
+        for name in "ab"
     )
     first.start()
     try:
@@ -195,12 +201,15 @@ def test_leadership_is_handed_over_on_a_real_lease(client: Client, fresh: str) -
         time.sleep(0.5)
         assert (first.is_leader, two.is_leader) == (True, False)
         first.stop()
+        begun_s = time.monotonic()
         wait_until(lambda: two.is_leader)
+        took_s = time.monotonic() - begun_s
     finally:
         first.stop()
         two.stop()
     lease = ask(client, request.get(request.LEASES, fresh, "l"))
 
+    assert took_s < _LEASE_S / 2
     assert "holderIdentity" not in lease["spec"]
     assert lease["spec"]["leaseTransitions"] == 1
 
