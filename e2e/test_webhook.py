@@ -458,6 +458,11 @@ def test_removed_bundle_comes_back(world: World) -> None:
     emptied = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
     world.send(request.json_patch(MUTATINGWEBHOOKS, None, "edl-webhook", [emptied]))
 
+    def bundle() -> str:
+        registration = world.send(request.get(MUTATINGWEBHOOKS, None, "edl-webhook"))
+        return str(registration["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+    until_true(bundle)
     until_true(lambda: _called(world))
 
 

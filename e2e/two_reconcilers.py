@@ -51,7 +51,7 @@ class Pair:
             self._directory / f"{name}.log",
             cwd=_ROOT,
         )
-        until(f"{name} is ready", lambda: is_synced(announced), bool, 20)
+        until(f"{name} is ready", lambda: is_synced(announced), bool, 30)
 
     def holder(self) -> str:
         """The leader according to the lease."""
@@ -92,7 +92,7 @@ def pair(
     two = Pair(environment, directory)
     try:
         two.start("first", *first, lease_s=lease_s)
-        until("the first leads", lambda: led_by(two), lambda name: name == "first", 10)
+        until("the first leads", lambda: led_by(two), lambda name: name == "first", 30)
         two.start("second", lease_s=lease_s)
         yield two
     finally:
