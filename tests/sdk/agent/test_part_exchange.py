@@ -1,6 +1,7 @@
 """Parts of snapshots between agents, over real sockets."""
 
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from edl.agent import part_exchange
@@ -127,6 +129,70 @@ def test_a_crowd_of_silent_strangers_keeps_no_member_out(
     assert content(tmp_path / "new", part) == CONTENT
     for stranger in strangers:
         stranger.close()
+
+
+def test_the_address_with_the_most_strangers_makes_room(
+    neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent member that came first stays connected beside them, however many of them come."""
+    monkeypatch.setattr(part_exchange, "_MAX_STRANGERS", 3)
+    host, _, port = neighbour.address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+
+        def come(source: str) -> socket.socket:
+            connection = socket.create_connection((host, int(port)), 10, (source, 0))
+            return stack.enter_context(connection)
+
+        member = come("127.0.0.1")
+        strangers = [come("127.0.0.2") for _ in range(6)]
+        assert [stranger.recv(1) for stranger in strangers[:4]] == [b""] * 4
+        member.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            member.recv(1)
+
+
+class Exhausted(socket.socket):
+    """A listener of a process that has no descriptor left when the first connection comes."""
+
+    errors: int = 1
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Fails once."""
+        if self.errors:
+            self.errors -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+def test_a_lack_of_descriptors_or_threads_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server accepts again once there are some; the log has one line about it."""
+    monkeypatch.setattr(part_exchange, "_PAUSE_S", 0.01)
+    (tmp_path / "there").mkdir()
+    part = write(tmp_path / "there")
+    listener = Exhausted()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    server = PartServer(listener, KEY, tmp_path / "there")
+    server.enter(THERE)
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    PartClient(HERE, KEY).fetch(address, 1, part, tmp_path, 0)
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", _no_thread)
+        with pytest.raises(RoundOver):
+            PartClient(HERE, KEY).fetch(address, 1, part, tmp_path, 0)
+    PartClient(HERE, KEY).fetch(address, 1, part, tmp_path, 0)
+    server.close()
+    warnings = [record.getMessage() for record in caplog.records if "no agent can" in record.msg]
+    assert [warning.rpartition(": ")[2] for warning in warnings] == [
+        "[Errno 24] Too many open files",
+        "can't start new thread",
+    ]
+
+
+def _no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_a_handshake_in_drops_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The setup of a ring: which connections are awaited, which are refused, and what ends it."""
 
+import contextlib
 import logging
 import socket
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, wait
 import pytest
 from edl.collective import Interrupt, Listener, Ring, handshake
 from edl.collective.close_message import CloseCode, CloseMessage
+from edl.collective.connector import Connector
+from edl.collective.transport import Waiter
 from edl.errors import RoundOver
 
 from tests.sdk.collective.rings import KEY, LOCAL, Seats, results
@@ -176,6 +179,76 @@ def test_an_address_that_cannot_be_is_named(
     two.addresses[1] = address
     with pytest.raises(RoundOver, match=rf"rank 1 \({address}\) cannot be reached"):
         two.connect(0)
+
+
+class FullQueue:
+    """A listener whose queue of connections strangers fill, and a member that connects to it."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server((LOCAL, 0), backlog=0)
+        self.address = self.listener.getsockname()
+        self.strangers = [socket.socket() for _ in range(8)]
+        for stranger in self.strangers:
+            stranger.setblocking(False)
+            stranger.connect_ex(self.address)
+        self.interrupt = Interrupt()
+        self.waiter = Waiter(self.interrupt, None)
+        place, address = handshake.RoundPosition(1, 0, 2), f"{LOCAL}:{self.address[1]}"
+        self.connector = Connector("rank 1", address, place, KEY, self.waiter)
+
+    def empty(self) -> None:
+        """Ends the strangers, and what they left in the queue."""
+        for stranger in self.strangers:
+            stranger.close()
+        self.listener.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.listener.accept()[0].close()
+
+    def close(self) -> None:
+        """Closes everything."""
+        self.connector.close()
+        self.empty()
+        self.listener.close()
+        self.interrupt.close()
+
+
+@pytest.fixture
+def full() -> Iterator[FullQueue]:
+    """One that ends with the test."""
+    queue = FullQueue()
+    yield queue
+    queue.close()
+
+
+def test_a_peer_whose_queue_was_full_is_connected_to_once_it_is_empty(full: FullQueue) -> None:
+    """By an attempt of its own: that of the system would come a second later."""
+    full.connector.tick(0.0)
+    first_due = full.connector.due_at()
+    assert 0.0 < first_due <= 0.1
+    full.connector.tick(first_due / 2)
+    assert full.connector.due_at() == first_due
+    full.empty()
+    full.connector.tick(first_due)
+    assert first_due < full.connector.due_at() <= first_due + 0.2
+    full.listener.settimeout(LIMIT_S)
+    peer, _ = full.listener.accept()
+    full.connector.tick(full.connector.due_at())  # it is answered: no other attempt
+    (event,) = full.waiter.wait(LIMIT_S)
+    full.connector.handle(event[0])
+    peer.settimeout(LIMIT_S)
+    assert handshake.unpack_hello(peer.recv(handshake.HELLO_BYTES)).position.rank == 0
+    assert full.connector.due_at() == float("inf")
+    peer.close()
+
+
+def test_a_system_that_never_answers_is_given_up(full: FullQueue) -> None:
+    """After two minutes, as a system gives up an attempt of its own."""
+    full.connector.tick(0.0)
+    while (due := full.connector.due_at()) < 120.0:
+        full.connector.tick(due)
+    with pytest.raises(RoundOver, match="rank 1 cannot be reached: its system does not answer"):
+        full.connector.tick(due)
 
 
 def test_one_that_closes_at_once_is_tried_again(two: Seats) -> None:

@@ -14,6 +14,7 @@ import secrets
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -37,9 +38,11 @@ _SILENCE_S = 10.0
 _HANDSHAKE_S = 5.0
 """For the whole of a handshake, however often the peer sends a byte of it."""
 _MAX_STRANGERS = 64
-"""Connections whose peer has not proven yet that it has the token; one more ends the oldest."""
+"""Connections whose peer has not proven yet that it has the token; one more ends one of them."""
 _MAX_MEMBERS = 1_024
 _BACKLOG = 128
+_PAUSE_S = 0.5
+"""Of accepting, while the process lacks what a connection needs."""
 _GET, _PUT = "get", "put"
 
 
@@ -60,8 +63,9 @@ class PartServer:
         self._listener, self._key = listener, key
         self._folder, self._limit_bytes = folder, limit_bytes
         self._position: RoundPosition | None = None
-        self._strangers: dict[socket.socket, None] = {}
-        """The oldest first; for `_accept` and the threads, under the lock."""
+        self._closed = threading.Event()
+        self._strangers: dict[socket.socket, object] = {}
+        """Their hosts, the oldest first; for `_accept` and the threads, under the lock."""
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(_MAX_MEMBERS)
         self._writing = threading.Lock()
@@ -74,25 +78,49 @@ class PartServer:
     def close(self) -> None:
         """Stops serving."""
         self._position = None
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
+        is_failing = False
+        while not self._closed.is_set():
             try:
-                connection, _ = self._listener.accept()
-            except OSError:  # closed
-                return
-            with self._lock:
-                if len(self._strangers) >= _MAX_STRANGERS:
-                    self._end_oldest_stranger()
-                self._strangers[connection] = None
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                self._admit(*self._listener.accept())
+            except (OSError, RuntimeError) as error:  # noqa: PERF203 - it goes on; closed, or no descriptor or thread is left
+                if not is_failing and not self._closed.is_set():
+                    log.warning("no agent can send or fetch snapshots: %s", one_line(error))
+                is_failing = True
+                self._closed.wait(_PAUSE_S)
+            else:
+                is_failing = False
 
-    def _end_oldest_stranger(self) -> None:
-        """Has its thread end; a member's handshake takes milliseconds, and it tries again."""
-        oldest = next(iter(self._strangers))
+    def _admit(self, connection: socket.socket, peer: tuple[object, ...]) -> None:
+        """Starts the thread of a connection.
+
+        Raises:
+            RuntimeError: The process may have no other one.
+        """
+        with self._lock:
+            if len(self._strangers) >= _MAX_STRANGERS:
+                self._end_stranger()
+            self._strangers[connection] = peer[0]
+        try:
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._strangers.pop(connection, None)
+            connection.close()
+            raise
+
+    def _end_stranger(self) -> None:
+        """Ends a connection: the oldest of the address that has the most.
+
+        A member has an address of its own, so it is kept unless strangers have dozens.
+        """
+        ((heaviest, _),) = Counter(self._strangers.values()).most_common(1)
+        oldest = next(peer for peer, host in self._strangers.items() if host == heaviest)
         del self._strangers[oldest]
         with contextlib.suppress(OSError):
             oldest.shutdown(socket.SHUT_RDWR)
@@ -116,6 +144,7 @@ class PartServer:
             log.info("a snapshot was not exchanged: %s", one_line(error))
 
     def _is_member(self, connection: socket.socket) -> bool:
+        _send_at_once(connection)
         until_s = clock.monotonic_s() + _HANDSHAKE_S
         hello = _run(handshake.receive_hello(), connection, until_s)
         position = self._position
@@ -190,6 +219,7 @@ class PartClient:
         nonce = secrets.token_bytes(handshake.NONCE_BYTES)
         try:
             with socket.create_connection((host.strip("[]"), int(port)), _SILENCE_S) as connection:
+                _send_at_once(connection)
                 script = handshake.initiate(claimed, self._key, nonce)
                 outcome = _run(script, connection, clock.monotonic_s() + _HANDSHAKE_S)
                 if outcome.verdict is not Verdict.WELCOME:
@@ -211,6 +241,11 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def _send_at_once(connection: socket.socket) -> None:
+    """Sends small messages without waiting for the acknowledgement of those before: 40 ms."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _run(script: Script[T], connection: socket.socket, until_s: float) -> T:

@@ -30,6 +30,11 @@ _FAILING_S = 3.0
 """How long other failures are retried: the networks of new pods need a moment. A busy member does
 not cause failures, only delays."""
 _FIRST_S, _MAX_S = 0.02, 0.5
+_UNANSWERED_S, _MAX_UNANSWERED_S = 0.1, 3.0
+"""How long an attempt waits for the peer's system. One whose queue of connections is full, with those of
+strangers, does not answer, and ours would try again after a second; the peer needs some ms to empty it."""
+_SILENT_S = 120.0
+"""How long a system is tried that answers no attempt, as long as ours tries one."""
 _CONNECTING = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 _NEVER = float("inf")
 
@@ -46,29 +51,38 @@ class Connector:
         self._key = key
         self._waiter = waiter
         self._backoff = Backoff(_FIRST_S, _MAX_S)
+        self._unanswered = Backoff(_UNANSWERED_S, _MAX_UNANSWERED_S)
         self._connection: socket.socket | None = None
         """Of the attempt under way."""
         self._driver: HandshakeDriver[Outcome] | None = None
         self._failing_since: float | None = None
+        self._silent_since: float | None = None
         self._next_at = 0.0
         self.link: socket.socket | None = None
         """The connection, once the handshake is complete."""
 
     def due_at(self) -> float:
         """Returns when `tick` must be called next (monotonic seconds)."""
-        return self._next_at if self._connection is None and self.link is None else _NEVER
+        return self._next_at if self._driver is None and self.link is None else _NEVER
 
     def tick(self, now: float) -> None:
-        """Starts the next attempt when its time has come.
+        """Starts the next attempt when its time has come, also in place of one that nobody answers.
 
         Raises:
             RoundOver: There will be no link in this round.
         """
-        if now >= self.due_at():
-            try:
-                self._connect()
-            except OSError as error:
-                self._retry_or_give_up(error)
+        if now < self.due_at() or _is_answered(self._connection):
+            return
+        self.close()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since >= _SILENT_S:
+            raise RoundOver(f"{self._name} cannot be reached: its system does not answer")
+        self._next_at = now + self._unanswered.next_s()
+        try:
+            self._connect()
+        except OSError as error:
+            self._retry_or_give_up(error)
 
     def handle(self, descriptor: int) -> None:
         """Continues the attempt under way, if the event belongs to it.
@@ -117,6 +131,7 @@ class Connector:
         code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
+        self._silent_since = None
         nonce = secrets.token_bytes(handshake.NONCE_BYTES)
         script = handshake.initiate(self._position, self._key, nonce)
         self._driver = HandshakeDriver(connection, script)
@@ -138,3 +153,14 @@ class Connector:
         if now - self._failing_since >= patience_s:
             raise RoundOver(f"{self._name} cannot be reached: {one_line(error)}") from error
         self._next_at = now + self._backoff.next_s()
+
+
+def _is_answered(connection: socket.socket | None) -> bool:
+    """Whether the peer's system has accepted an attempt, though its event has not been handled yet."""
+    if connection is None:
+        return False
+    try:
+        connection.getpeername()
+    except OSError:
+        return False
+    return True
