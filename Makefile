@@ -141,7 +141,7 @@ fuzz: install ## feed random inputs to all that reads what strangers write (TARG
 page: install ## drive the page in a real Chromium: every view, live updates, broken streams, the keyboard (skipped without Chromium)
 	$(BIN)/python -m pytest tests/page/browser -m page
 
-bench: install ## measure how fast plan, extender, master and SDK are (half an hour)
+bench: install ## measure how fast plan, extender, master and SDK are (40 minutes)
 	$(BIN)/python -m bench
 
 e2e: install ## run the end-to-end tests on a real local Kubernetes (first run builds it, about 10 minutes)

@@ -27,8 +27,8 @@ _ROOT = Path(__file__).parents[1]
 _DESCRIPTION = """Measures on synthetic clusters of 100, 1 000 and 5 000 nodes (ten pods per node, a
 job per five nodes) how long a plan, plans of odd clusters and the extender's responses take; then a master with sixteen
 trainers, the overhead of the SDK, an all-reduce, and synchronous training while members change: its
-pauses, loss curve and speed. Last, calls of webhook and extender beside slow and silent strangers. Prints the results and writes build/bench/report.json. Takes half an
-hour; avoid other load meanwhile."""
+pauses, loss curve and speed. `strangers` measures calls and probes of each server beside slow and silent connections (12 minutes).
+Prints the results and writes build/bench/report.json. Takes 40 minutes; avoid other load meanwhile."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """`python -m bench.exposed_server NAME FOLDER`: a real server on a cluster in memory.
 
-FOLDER has server.pem and ca.crt, and gets the file address. Who calls: `bench.strangers`.
+FOLDER has server.pem and ca.crt, and gets the file address. Who calls: `bench.stranger_targets`.
 """
 
 import sys
@@ -8,19 +8,24 @@ from pathlib import Path
 
 from bench.clusters import cluster
 from bench.extender import application
+from bench.page_cluster import LiveCluster
+from bench.page_server import service
 from bench.replay_api_server import ReplayApiServer
 from extender.settings import ExtenderSettings
 from kube.cache import ClusterCache
 from kube.fake import FakeApi
+from page.settings import PageSettings
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from reconciler.settings import ReconcilerSettings
-from runtime import metrics, serve, web
+from runtime import clock, metrics, serve, web
 from runtime.serve import ServeSettings, WebService
 from webhook.server import WebhookServer
 from webhook.settings import WebhookSettings
 
-NAMES = ("webhook", "extender", "reconciler")
+NAMES = ("webhook", "extender", "reconciler", "page")
 NODES = 200
+_EVERY_S = 0.5
+"""Between two changes of the page's cluster."""
 
 
 def main(name: str, folder: Path) -> None:
@@ -43,6 +48,11 @@ def main(name: str, folder: Path) -> None:
     elif name == "extender":
         settings = ExtenderSettings.model_validate({**files, **tls})
         serve.run(settings, _extender)
+    elif name == "page":
+        page = PageSettings.model_validate({**files, **tls, "client_ca": None})
+        live = LiveCluster(NODES, clock.epoch_s)
+        settings = page
+        serve.run(settings, lambda: service(page, live, _EVERY_S))
     else:
         settings = ReconcilerSettings.model_validate(files)
         serve.run(settings, _probes)

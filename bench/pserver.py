@@ -31,7 +31,7 @@ Json = dict[str, Any]
 SERVERS = 2
 WORKERS = (1, 4, 8)
 NUMBERS, ROWS, DIM, IDS = 1_000_000, 10_000, 16, 1_000_000
-_SMALL = 100
+SMALL = 100
 _PATIENCE_S = 30.0
 _SECONDS_A_ROUND = 0.05
 _TOKEN = "EDL_TOKEN"  # noqa: S105 - a variable's name
@@ -68,11 +68,11 @@ class NoopWorker:
 def run(setting: Setting) -> Result:
     """Measures large pushes of one worker, then concurrent small ones of several."""
     setting.report_progress(f"pserver: {NUMBERS} numbers and {ROWS} rows at {SERVERS} servers")
-    with _served(NUMBERS) as (urls, token):
+    with served(NUMBERS) as (urls, token, _):
         large = _large(urls, token, setting.rounds)
     calls: dict[int, float] = {}
     seconds = max(0.2, setting.rounds * _SECONDS_A_ROUND)
-    with _served(_SMALL) as (urls, token):
+    with served(SMALL) as (urls, token, _):
         for workers in WORKERS:
             setting.report_progress(f"pserver: {workers} workers, {seconds:.1f} s")
             calls[workers] = _load(urls, token, workers, seconds)
@@ -100,7 +100,7 @@ def _large(urls: tuple[str, ...], token: str, rounds: int) -> dict[str, Times]:
     dense = {"w": chance.random(NUMBERS, np.float32)}
     ids = np.unique(chance.integers(0, IDS, ROWS))
     rows = chance.random((len(ids), DIM), np.float32)
-    with _connected(urls, token, NUMBERS) as client:
+    with connected(urls, token, NUMBERS) as client:
 
         def push(gradients: Gradients, *, want: bool) -> None:
             client.push(gradients, client.next_number(), 1, want=want)
@@ -135,8 +135,8 @@ def _load(urls: tuple[str, ...], token: str, workers: int, seconds: float) -> fl
 
 def small(urls: tuple[str, ...], token: str, seconds: float) -> float:
     """Pushes per second of one worker."""
-    gradients = Gradients({"w": np.ones(_SMALL, np.float32)}, {}, {})
-    with _connected(urls, token, _SMALL) as client:
+    gradients = Gradients({"w": np.ones(SMALL, np.float32)}, {}, {})
+    with connected(urls, token, SMALL) as client:
         client.push(gradients, client.next_number(), 1)
         begun_s, pushes = perf_counter(), 0
         while perf_counter() - begun_s < seconds:
@@ -146,7 +146,7 @@ def small(urls: tuple[str, ...], token: str, seconds: float) -> float:
 
 
 @contextmanager
-def _connected(urls: tuple[str, ...], token: str, numbers: int) -> Iterator[PserverClient]:
+def connected(urls: tuple[str, ...], token: str, numbers: int) -> Iterator[PserverClient]:
     """Connects a worker to the servers; it makes no calls to a master."""
     name = f"worker-{os.getpid()}"
     settings = edl.Settings(
@@ -160,8 +160,8 @@ def _connected(urls: tuple[str, ...], token: str, numbers: int) -> Iterator[Pser
 
 
 @contextmanager
-def _served(numbers: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Starts servers with `numbers` parameters; yields their addresses and the job's token."""
+def served(numbers: int) -> Iterator[tuple[tuple[str, ...], str, tuple[int, ...]]]:
+    """Starts servers with `numbers` parameters; yields their addresses, the job's token and their process ids."""
     token = secrets.token_hex(16)
     running: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
@@ -173,9 +173,9 @@ def _served(numbers: int) -> Iterator[tuple[tuple[str, ...], str]]:
                 if not accepts(port, process):
                     raise RuntimeError("a parameter server does not start")
             urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
-            with _connected(urls, token, numbers):
+            with connected(urls, token, numbers):
                 pass
-            yield urls, token
+            yield urls, token, tuple(process.pid for process in running)
         finally:
             for process in running:
                 process.send_signal(signal.SIGKILL)
