@@ -107,7 +107,7 @@ def test_strangers_do_no_harm(neighbour: Neighbour, tmp_path: Path) -> None:
     host, _, port = neighbour.address.rpartition(":")
     strangers = [socket.create_connection((host, int(port))) for _ in range(3)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + b"x" * 100)
-    strangers[1].sendall(b"EDLring1")
+    strangers[1].sendall(b"EDLring2")
     part = write(tmp_path)
     send(PartClient(HERE, KEY), neighbour, tmp_path, part)
     assert part in find_parts(neighbour.folder)

@@ -23,17 +23,26 @@ class Seats:
         self._pool = ThreadPoolExecutor(world_size)
 
     def connect(
-        self, rank: int, number: int = 1, key: bytes = KEY, interrupt: Interrupt | None = None
+        self,
+        rank: int,
+        number: int = 1,
+        key: bytes = KEY,
+        *,
+        interrupt: Interrupt | None = None,
+        ranks: Sequence[int] = (),
+        channel: int = 0,
     ) -> Ring:
-        """Connects one member's ring, with an interrupt of its own if one is given."""
+        """Connects one member's ring, with an interrupt of its own and some of the others if so said."""
+        members = ranks or range(len(self.addresses))
         return Ring.connect(
             self.listeners[rank],
-            self.addresses,
-            rank,
+            [self.addresses[member] for member in members],
+            members.index(rank),
             number=number,
             key=key,
             interrupt=interrupt or self.interrupts[rank],
             on_wait=self.waits[rank].append,
+            channel=channel,
         )
 
     def member(self, rank: int, act: Act, number: int = 1, key: bytes = KEY) -> "Future[Any]":

@@ -65,7 +65,13 @@ def test_an_initiator_of_an_older_round_is_answered_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [RoundPosition(7, 0, 3), RoundPosition(7, 1, 4), RoundPosition(7, 2, 3)]
+    "place",
+    [
+        RoundPosition(7, 0, 3),
+        RoundPosition(7, 1, 4),
+        RoundPosition(7, 2, 3),
+        RoundPosition(7, 1, 3, channel=1),
+    ],
 )
 def test_an_initiator_at_another_place_is_refused(place: RoundPosition) -> None:
     """Both positions are named."""

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 from edl.collective import Interrupt, Listener, Ring, handshake
@@ -344,6 +344,29 @@ def test_an_interrupt_ends_the_wait_for_others(two: Seats) -> None:
 
     assert "interrupted" in str(error)
     assert two.waits[0][1:] == [None]
+
+
+def test_rings_of_a_round_are_connected_in_the_order_of_their_channels(
+    caplog_warnings: pytest.LogCaptureFixture,
+) -> None:
+    """One member is in both; who comes too early for the second one waits, and nobody is refused."""
+    three = Seats(3)
+
+    def gather(rank: int, ranks: tuple[int, ...], channel: int) -> list[bytes]:
+        with three.connect(rank, ranks=ranks, channel=channel) as ring:
+            return ring.gather(b"%d" % rank)
+
+    with ThreadPoolExecutor(3) as pool:
+        second = pool.submit(gather, 1, (1, 2), 2)
+        until(lambda: three.waits[1])
+        first = pool.submit(gather, 0, (0, 2), 1)
+        both = pool.submit(lambda: [gather(2, (0, 2), 1), gather(2, (1, 2), 2)])
+
+    assert first.result() == [b"0", b"2"]
+    assert second.result() == [b"1", b"2"]
+    assert both.result() == [[b"0", b"2"], [b"1", b"2"]]
+    assert not caplog_warnings.messages
+    three.close()
 
 
 def test_bad_calls_are_refused() -> None:

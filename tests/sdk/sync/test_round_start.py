@@ -11,6 +11,7 @@ from edl.sync.growth import Growth
 from edl.sync.options import SyncOptions
 from edl.sync.parts import ArrayGroup
 from edl.sync.round_start import RoundStart
+from edl.sync.step_flags import SIZE
 
 from tests.sdk.collective.rings import Seats, Take
 from tests.sdk.sync.leases import lease, plan
@@ -65,7 +66,7 @@ def _begin_step(member: GroupMember, *, makes_it: bool) -> None:
     progress.flight = plan("p1", (ONE, 0, 10))
     if not makes_it:
         return
-    member.buffer = np.arange(replica.size + 34, dtype=np.float32)
+    member.buffer = np.arange(replica.size + SIZE, dtype=np.float32)
     replica.write_gradient(member.buffer[: replica.size])
     replica.step(0.5)
     before = progress.lineage

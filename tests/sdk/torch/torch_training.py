@@ -14,7 +14,7 @@ import pytest
 import torch
 from edl.sync import SyncStep, parts
 from edl.sync.parts import cut
-from edl.sync.state_stream import StateSender
+from edl.sync.state_stream import SourceShare, StateSender
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
 from torch.utils.data import DataLoader, Dataset
@@ -143,13 +143,16 @@ def trainers_come_and_go() -> None:
 
 
 def newcomers_get_the_state_while_the_others_train() -> None:
-    """In parts, of the optimizer and of running statistics, too: the curve and the models stay equal."""
-    senders: list[StateSender] = []
-    send_part = StateSender.offer
+    """In parts, of the optimizer and of running statistics, too: the curve and the models stay equal.
+
+    Both others send, about as many parts.
+    """
+    sent: dict[SourceShare, int] = {}
+    send_parts = StateSender.offer
 
     def offer(sender: StateSender) -> int:
-        senders.append(sender)
-        return send_part(sender)
+        sent[sender.share] = send_parts(sender)
+        return sent[sender.share]
 
     with pytest.MonkeyPatch.context() as changed, job() as crew:
         changed.setattr(parts, "MIN_BYTES", 1)
@@ -168,7 +171,9 @@ def newcomers_get_the_state_while_the_others_train() -> None:
         assert all(result.whole and not result.late for result in results)
         crew.losses()  # they agree
         assert trainers[2].steps, "the newcomer has made no step"
-        assert len(senders) > 1, "nothing came in parts"
+        counts = sent[SourceShare(0, 2)], sent[SourceShare(1, 2)]
+        assert min(counts) > 1, "one member sent nothing"
+        assert max(counts) - min(counts) <= 1
         models = [trainer.model.state_dict() for trainer in trainers]
         for name, tensor in models[0].items():
             assert all(torch.equal(tensor, other[name]) for other in models[1:]), name

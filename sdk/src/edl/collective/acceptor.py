@@ -1,7 +1,7 @@
-"""The passive side of a ring's connections: a process' listening port, and the acceptor of a round.
+"""The passive side of a ring's connections: a process' listening port, and the acceptor of a ring.
 
 No thread serves the port. Connections wait in the kernel's queue until `Ring.connect` accepts them;
-a few of those that are for a later round are then stored in the listener.
+a few of those that are for a later ring are then stored in the listener.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Listener:
         server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._socket = transport.track(server)
         self._early: deque[tuple[socket.socket, ClientHello]] = deque()
-        """Connections for later rounds, oldest first."""
+        """Connections for later rings, oldest first."""
         bound_address = self._socket.getsockname()
         self.address: tuple[str, int] = (str(bound_address[0]), int(bound_address[1]))
 
@@ -64,7 +64,7 @@ class Listener:
         return transport.configure(connection)
 
     def store_early(self, connection: socket.socket, hello: ClientHello) -> None:
-        """Stores a connection for a later round; closes the oldest when there are too many."""
+        """Stores a connection for a later ring; closes the oldest when there are too many."""
         self._early.append((connection, hello))
         if len(self._early) > _MAX_EARLY:
             self._early.popleft()[0].close()  # its peer tries again
@@ -92,7 +92,7 @@ class _Pending(NamedTuple):
 class Acceptor:
     """Accepts the connection of the previous member of the ring.
 
-    It refuses peers that do not belong to the job, and stores the connections of later rounds in
+    It refuses peers that do not belong to the job, and stores the connections of later rings in
     the listener.
     """
 
@@ -186,7 +186,7 @@ class Acceptor:
             self._reject(connection.fileno())
 
     def _answer(self, connection: socket.socket, hello: ClientHello) -> None:
-        if hello.position.number > self._position.number:
+        if hello.position.order > self._position.order:
             self._listener.store_early(connection, hello)
             return
         nonce = secrets.token_bytes(handshake.NONCE_BYTES)

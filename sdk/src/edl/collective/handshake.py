@@ -19,8 +19,8 @@ from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
 NONCE_BYTES = 16
-_MAGIC = b"EDLring1"
-_HELLO = struct.Struct("!8sQII16s")
+_MAGIC = b"EDLring2"
+_HELLO = struct.Struct("!8sQIII16s")
 _ANSWER = struct.Struct("!BQ16s")
 _PROOF_BYTES = 32
 HELLO_BYTES = _HELLO.size
@@ -45,6 +45,13 @@ class RoundPosition(NamedTuple):
     number: int
     rank: int
     world_size: int
+    channel: int = 0
+    """Which of a round's rings; a process connects those that it is in one after the other."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Of two rings of a process, the one that is connected later has the larger one."""
+        return self.number, self.channel
 
 
 class ClientHello(NamedTuple):
@@ -86,10 +93,10 @@ def unpack_hello(raw: bytes) -> ClientHello:
     Raises:
         HandshakeError: It is not of this protocol.
     """
-    magic, number, rank, world_size, _ = _HELLO.unpack(raw)
+    magic, *position, _ = _HELLO.unpack(raw)
     if magic != _MAGIC:
         raise HandshakeError("it does not speak the ring's protocol")
-    return ClientHello(RoundPosition(number, rank, world_size), raw)
+    return ClientHello(RoundPosition(*position), raw)
 
 
 def initiate(position: RoundPosition, key: bytes, nonce: bytes) -> Script[Outcome]:
@@ -139,7 +146,7 @@ def respond(
     if verdict is Verdict.WELCOME and remote != previous:
         raise HandshakeError(
             f"it claims rank {remote.rank} of {remote.world_size}, expected was {previous.rank}"
-            f" of {position.world_size} in round {position.number}"
+            f" of {position.world_size} in round {position.number}, channel {position.channel}"
         )
     answer = _ANSWER.pack(verdict, position.number, nonce)
     reply = answer + _proof(key, b"answer", hello.raw, answer)

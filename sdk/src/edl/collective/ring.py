@@ -32,7 +32,7 @@ class Ring:
     """
 
     def __init__(self, position: RoundPosition, names: Sequence[str], waiter: Waiter) -> None:
-        self.number, self.rank, self.world_size = position
+        self.number, self.rank, self.world_size, _ = position
         self._position = RingPosition(position.rank, position.world_size)
         self._names = names
         self._waiter = waiter
@@ -51,6 +51,7 @@ class Ring:
         key: bytes,
         interrupt: Interrupt,
         on_wait: OnWait | None = None,
+        channel: int = 0,
     ) -> Ring:
         """Blocks until both neighbours are connected.
 
@@ -64,6 +65,7 @@ class Ring:
             on_wait: Called once a call has been blocked for 0.25 s, with the time (monotonic
                 seconds) since when; and with None when it is no longer blocked. Called by the
                 thread that is blocked.
+            channel: Of the rings of a round; members connect those that they share in this order.
 
         Raises:
             RoundOver: A neighbour is gone or in a later round, or this was interrupted.
@@ -73,8 +75,9 @@ class Ring:
             raise ValueError(f"rank {rank} is not one of {len(addresses)} members")
         if not key:
             raise ValueError("a ring needs the job's token as its key")
-        position = RoundPosition(number, rank, len(addresses))
-        names = [f"rank {index} ({address})" for index, address in enumerate(addresses)]
+        position = RoundPosition(number, rank, len(addresses), channel)
+        place = f"channel {channel}, place" if channel else "rank"
+        names = [f"{place} {index} ({address})" for index, address in enumerate(addresses)]
         ring = cls(position, names, Waiter(interrupt, on_wait))
         if ring.world_size > 1:
             next_rank = (rank + 1) % ring.world_size

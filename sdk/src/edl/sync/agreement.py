@@ -41,8 +41,8 @@ class StateReport:
     """Plan of the step that it began and could not complete."""
     before: int = 0
     """Its lineage before the newest step, as long as it has the gradient of that step; or 0."""
-    parts: bool = False
-    """Whether its state is large, and others can get it in parts."""
+    parts: int = 0
+    """Bytes of its state, where it is large and others can get it in parts; or 0."""
 
     def json(self) -> protocol.Json:
         """Returns it as it is sent."""
@@ -97,7 +97,8 @@ def agree(reports: Sequence[StateReport]) -> Agreement:
     are_last = receivers == frozenset(range(first, len(reports)))  # newcomers are
     # where most would wait for few to train alone, all are sooner if all wait
     are_few = 2 * len(receivers) <= len(reports)
-    can_be_cut = all(report.parts for report in reports)
+    # each of those that have the state sends a share of the parts: they must cut it alike
+    can_be_cut = all(report.parts for report in reports) and len({h.parts for h in holders}) == 1
     in_parts = needs is Needs.STATE and can_be_cut and are_last and are_few
     return Agreement(source, receivers, needs, initial=False, in_parts=in_parts)
 

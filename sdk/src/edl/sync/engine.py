@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -232,10 +233,9 @@ class Engine(Loop):
         """Runs one round, from the first connection to its end."""
         member = self.member
         member.round_number = round_.number
-        ring = self._connect(round_, self.interrupt)
-        streams = Streams(
-            self._stream_interrupt, lambda: self._connect(round_, self._stream_interrupt)
-        )
+        ring = self._connect(round_, self.interrupt, range(round_.world_size), 0)
+        connect = partial(self._connect, round_, self._stream_interrupt)
+        streams = Streams(self._stream_interrupt, connect)
         runner = RoundRunner(member, ring, round_, streams)
         try:
             runner.begin()
@@ -254,16 +254,19 @@ class Engine(Loop):
             runner.close()
             ring.close()
 
-    def _connect(self, round_: Round, interrupt: Interrupt) -> Ring:
-        """Connects a ring of a round's members."""
+    def _connect(
+        self, round_: Round, interrupt: Interrupt, ranks: Sequence[int], channel: int
+    ) -> Ring:
+        """Connects a ring of members of a round."""
         return Ring.connect(
             self._listener,
-            [entry.address for entry in round_.members],
-            round_.rank,
+            [round_.members[rank].address for rank in ranks],
+            ranks.index(round_.rank),
             number=round_.number,
             key=self.member.session.settings.token.encode(),
             interrupt=interrupt,
             on_wait=self.rendezvous.waiting,
+            channel=channel,
         )
 
     def _fill_result(self) -> None:

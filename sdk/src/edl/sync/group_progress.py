@@ -54,13 +54,13 @@ class GroupProgress:
         self._last_settled: set[str] = set()
         """Tasks sent as settled the last time, which some members may not have received."""
 
-    def state_report(self, trainer: str, before: int = 0, *, parts: bool = False) -> StateReport:
+    def state_report(self, trainer: str, before: int = 0, *, parts: int = 0) -> StateReport:
         """Returns this member's report for the start of a round.
 
         Args:
             trainer: Its name.
             before: The lineage before the newest step, if this member has that step's gradient.
-            parts: Whether others can get its state in parts.
+            parts: Bytes of its state, where others can get it in parts; or 0.
         """
         flight = "" if self.flight is None else self.flight.name
         lineage = self.lineage if self.term else 0

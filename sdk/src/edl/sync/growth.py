@@ -1,14 +1,14 @@
 """Growth of a round while it trains: who lacks the state computes nothing until it has all of it.
 
 Such a member takes part in each sum with zeros and applies each step, so every part of the state
-that it has received stays the newest. Decision 0048.
+that it has received stays the newest. The parts come from several of the others. Decision 0048.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ from edl.master.protocol import Round
 from edl.sync.link import Link
 from edl.sync.parts import as_parted
 from edl.sync.replica import GroupModel, State
-from edl.sync.state_stream import StateReceiver, StateSender
-from edl.sync.step_flags import StepFlags
+from edl.sync.state_stream import SourceShare, StateReceiver, StateSender
+from edl.sync.step_flags import SOURCES, StepFlags
 
 log = logging.getLogger("edl")
 
@@ -32,12 +32,12 @@ have not come to it after 60 s."""
 
 
 class Streams(NamedTuple):
-    """A maker of the ring that carries the parts."""
+    """A maker of the rings that carry the parts."""
 
     interrupt: Interrupt
-    """Ends its calls."""
-    connect: Callable[[], Ring]
-    """Called by all members of a round at the same point."""
+    """Ends their calls."""
+    connect: Callable[[Sequence[int], int], Ring]
+    """Connects the members of these ranks, this one among them, in the ring of a channel (from 1)."""
 
 
 class Growth:
@@ -65,9 +65,12 @@ class Growth:
         self.workers = round_.world_size
         """The members of lower ranks compute; the same number in all members."""
         self._receivers: frozenset[int] = frozenset()
-        self._stream: Ring | None = None
+        self._is_under_way = False
+        self._rings: list[Ring] = []
+        """That of a source; of a receiver those of all sources."""
         self._sender: StateSender | None = None
-        self._receiver: StateReceiver | None = None
+        self._inflows: list[StateReceiver] = []
+        """One from each source; the first brings what is in no part."""
         self._undo: Callable[[], None] | None = None
         """Returns a member that lacks the state to what it was before the round."""
         self._saved_state: State | None = None
@@ -97,30 +100,36 @@ class Growth:
         self.workers = self._round.world_size
 
     def start(self) -> None:
-        """Connects the members, and starts the threads of those that send or receive."""
+        """Connects each source with the receivers, and starts the threads that send and receive."""
         replica = as_parted(self._replica)
         if not self._receivers or replica is None or self._streams is None:
             return
-        self._stream, self._began_s = self._streams.connect(), clock.monotonic_s()
-        self._stream.on_wait = None  # its threads may wait, the program does not
+        self._is_under_way, self._began_s = True, clock.monotonic_s()
+        sources, receivers = range(self.workers)[-SOURCES:], sorted(self._receivers)
+        for channel, source in enumerate(sources, 1):
+            if self._round.rank in (source, *receivers):
+                self._rings.append(self._streams.connect((source, *receivers), channel))
+                self._rings[-1].on_wait = None  # its threads may wait, the program does not
+        places = range(1, 1 + len(receivers))
         if self._round.rank in self._receivers:
-            self._receiver = StateReceiver(replica, self._stream, self._receivers)
+            self._inflows = [StateReceiver(replica, ring, places) for ring in self._rings]
             self._saving = threading.Thread(target=self._save, name="edl-state-saver", daemon=True)
             self._saving.start()
-        elif self._round.rank == self.workers - 1:
-            self._sender = StateSender(replica, self._stream, self._receivers)
+        elif self._round.rank in sources:
+            share = SourceShare(sources.index(self._round.rank), len(sources))
+            self._sender = StateSender(replica, self._rings[0], places, share)
 
     # -- each step ---------------------------------------------------------------------------
 
     @property
     def is_complete(self) -> bool:
         """Whether this member has the state."""
-        return self._receiver is None or self._receiver.is_complete
+        return all(inflow.is_complete for inflow in self._inflows)
 
     @property
     def applies(self) -> bool:
         """Whether this member applies steps: not before the first message has arrived."""
-        return self._receiver is None or self._receiver.has_begun
+        return not self._inflows or self._inflows[0].has_begun
 
     @property
     def is_saving(self) -> bool:
@@ -130,7 +139,7 @@ class Growth:
     @property
     def holds_round(self) -> bool:
         """Whether a later round is to wait, so that this one's newcomers need not begin again."""
-        return self._stream is not None and clock.monotonic_s() - self._began_s < _HOLD_S
+        return self._is_under_way and clock.monotonic_s() - self._began_s < _HOLD_S
 
     def write_flags(self, flags: StepFlags) -> None:
         """Sets this member's flags before a sum; copies the next parts.
@@ -144,28 +153,28 @@ class Growth:
                 "this trainer cannot keep its own state while it gets that of the others: "
                 f"{one_line(self._error)}: it needs memory for both"
             ) from self._error
-        if self._receiver is not None:
-            flags.lacking = float(not self._receiver.is_complete and not flags.leaving)
+        if self._inflows:
+            flags.lacking = float(not self.is_complete and not flags.leaving)
             flags.saving = float(self.is_saving)
         if self._sender is not None and self._may_begin:
-            flags.parts = float(self._sender.offer())
+            flags.parts[self._sender.share.number] = float(self._sender.offer())
 
     def take_parts(self, flags: StepFlags) -> None:
         """Writes the announced parts into the model, which is at the step that they are of.
 
         Raises:
-            RoundOver: The member that sends them is gone.
+            RoundOver: A source is gone.
         """
-        if self._receiver is not None:
-            self._receiver.take(int(flags.parts), self._ring.check, self._on_wait)
+        for inflow, count in zip(self._inflows, flags.parts):
+            inflow.take(int(count), self._ring.check, self._on_wait)
 
     def read_flags(self, flags: StepFlags) -> None:
         """As `take_parts`; ends the growth where all members have all parts.
 
         Raises:
-            RoundOver: The member that sends them is gone.
+            RoundOver: A source is gone.
         """
-        if self._stream is None:
+        if not self._is_under_way:
             return
         self.take_parts(flags)
         self._may_begin = not flags.saving
@@ -173,7 +182,7 @@ class Growth:
             seconds = clock.monotonic_s() - self._began_s
             log.info("%d newcomers have the state after %.1f s", len(self._receivers), seconds)
             self.workers = self._round.world_size
-            self._close_stream()
+            self._close_rings()
             self._undo = self._saved_state = None
 
     # -- the end of a round ------------------------------------------------------------------
@@ -184,7 +193,7 @@ class Growth:
         Args:
             is_leaving: Whether its state is not needed any more.
         """
-        self._close_stream()
+        self._close_rings()
         undo, self._undo = self._undo, None
         if undo is None or is_leaving:
             return
@@ -192,17 +201,18 @@ class Growth:
             self._replica.load(self._saved_state)
         undo()
 
-    def _close_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is None or self._streams is None:
+    def _close_rings(self) -> None:
+        if not self._is_under_way or self._streams is None:
             return
+        self._is_under_way = False
         self._streams.interrupt.set()
-        for end in (self._sender, self._receiver):
+        for end in (self._sender, *self._inflows):
             if end is not None:
                 end.close()
         if self._saving is not None:
             self._saving.join()
-        stream.close()
+        for ring in self._rings:
+            ring.close()
         self._sender = self._saving = None
 
     def _save(self) -> None:

@@ -73,14 +73,18 @@ def state_bytes(groups: Iterable[ArrayGroup]) -> int:
     return sum(group.size * group.item_bytes for group in groups)
 
 
-def is_worth_parts(replica: GroupModel) -> bool:
-    """Whether a replica can be cut, and is so large that a hand-over at once would be noticed."""
+def bytes_in_parts(replica: GroupModel) -> int:
+    """Returns the bytes of a state that can be cut; 0 where it is quickly handed over at once."""
     parted = as_parted(replica)
-    return parted is not None and state_bytes(parted.groups()) >= MIN_BYTES
+    size = 0 if parted is None else state_bytes(parted.groups())
+    return size if size >= MIN_BYTES else 0
 
 
 def cut(groups: Iterable[ArrayGroup], part_bytes: int) -> Iterator[list[Slice]]:
-    """Yields parts of about `part_bytes`, which have all elements once."""
+    """Yields parts of about `part_bytes`, which have all elements once.
+
+    They depend only on the sizes, so members with the same state get the same ones.
+    """
     part: list[Slice] = []
     room = part_bytes
     for group in groups:

@@ -16,7 +16,7 @@ from edl.sync.fallback import fall_back, load_newest_checkpoint, report_rollback
 from edl.sync.group_member import GroupMember
 from edl.sync.growth import Growth
 from edl.sync.link import Link
-from edl.sync.parts import is_worth_parts
+from edl.sync.parts import bytes_in_parts
 from edl.sync.replica import State
 
 log = logging.getLogger("edl")
@@ -50,7 +50,7 @@ class RoundStart:
         kept = self._member.kept_step
         is_kept = kept is not None and kept.lineage == progress.lineage
         before = kept.before if kept is not None and is_kept else 0
-        own = progress.state_report(name, before, parts=is_worth_parts(self._replica))
+        own = progress.state_report(name, before, parts=bytes_in_parts(self._replica))
         payloads = self._ring.gather(encode_json(own.json()))
         reports = [StateReport.from_json(json.loads(payload)) for payload in payloads]
         agreement = agree(reports)

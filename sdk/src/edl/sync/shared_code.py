@@ -5,7 +5,7 @@ from __future__ import annotations
 from edl.master import protocol
 from edl.sync.options import SyncOptions
 
-PROTOCOL = "protocol 4"
+PROTOCOL = "protocol 5"
 """Grows with each change of what members send each other: versions cannot train together."""
 _MAX_CODE = 300
 """Longest entry of the code that the master accepts, in characters."""

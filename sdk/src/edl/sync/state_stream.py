@@ -1,5 +1,7 @@
 """The two ends of the hand-over of a state in parts, each with a thread (decision 0048).
 
+Each member that sends has a ring with all that receive, and sends every n-th part.
+
 The thread that trains reads and writes the model; these threads only send and receive.
 """
 
@@ -9,6 +11,8 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Collection
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,27 +26,37 @@ from edl.sync.replica import State
 
 _PART_BYTES = 4 << 20
 _STATE_DIVISOR, _MIN_STEP_BYTES, _MAX_STEP_BYTES = 16, 32 << 20, 256 << 20
-"""At most 1/16 of a state is copied for the next step, within these bounds in bytes."""
+"""At most 1/16 of a state is sent for the next step, within these bounds in bytes."""
 _POLL_S = 0.05
 _REPORT_AFTER_S = 0.25
 
 Message = tuple[bytes, "list[np.ndarray]"]
 
 
+class SourceShare(NamedTuple):
+    """The parts that a source sends: from its own number on, every `sources`-th."""
+
+    number: int
+    """Of this source, from 0."""
+    sources: int
+
+
 class StateSender:
-    """The end of the member that has the state; the state stands still while a step is computed."""
+    """The end of a source, which has the state; that stands still while a step is computed."""
 
     part_bytes = _PART_BYTES
     """About so many are one message."""
 
-    def __init__(self, replica: PartedReplica, stream: Ring, receivers: Collection[int]) -> None:
+    def __init__(
+        self, replica: PartedReplica, stream: Ring, receivers: Collection[int], share: SourceShare
+    ) -> None:
         self._replica, self._stream, self._receivers = replica, stream, receivers
+        self.share = share
         groups = replica.groups()
-        self._parts = cut(groups, self.part_bytes)
+        self._parts = islice(cut(groups, self.part_bytes), share.number, None, share.sources)
         self._next: list[Slice] | None = next(self._parts, None)
-        self._max_bytes = min(
-            _MAX_STEP_BYTES, max(_MIN_STEP_BYTES, state_bytes(groups) // _STATE_DIVISOR)
-        )
+        step_bytes = max(_MIN_STEP_BYTES, state_bytes(groups) // _STATE_DIVISOR)
+        self._max_bytes = min(_MAX_STEP_BYTES, step_bytes) // share.sources
         self._allowed_bytes = self.part_bytes
         self._count = 0
         """Number of messages that are sent or to be sent."""
@@ -68,7 +82,7 @@ class StateSender:
             self._allowed_bytes = max(self.part_bytes, self._allowed_bytes // 2)
             return self._count
         if not self._count:
-            self._send_rest()
+            self._send_first()
         copied_bytes = 0
         while self._next is not None and copied_bytes < self._allowed_bytes:
             copied_bytes += self._send_part(self._next)
@@ -80,10 +94,15 @@ class StateSender:
         self._messages.put(None)
         self._thread.join()
 
-    def _send_rest(self) -> None:
-        rest = self._replica.rest()
-        about = {"rest": list(rest.arrays), "extra": rest.extra, "last": self._next is None}
-        self._send(about, [np.array(array, order="C") for array in rest.arrays.values()])
+    def _send_first(self) -> None:
+        """Sends what is in no part; receivers take it before all parts of the others."""
+        about: protocol.Json = {"last": self._next is None}
+        arrays: list[np.ndarray] = []
+        if self.share.number == 0:
+            rest = self._replica.rest()
+            about |= {"rest": list(rest.arrays), "extra": rest.extra}
+            arrays = [np.array(array, order="C") for array in rest.arrays.values()]
+        self._send(about, arrays)
 
     def _send_part(self, part: list[Slice]) -> int:
         """Copies a part; returns its bytes."""
@@ -109,7 +128,7 @@ class StateSender:
 
 
 class StateReceiver:
-    """The end of a member that lacks the state."""
+    """The end of a member that lacks the state, towards one source."""
 
     def __init__(self, replica: PartedReplica, stream: Ring, receivers: Collection[int]) -> None:
         self._replica, self._stream, self._receivers = replica, stream, receivers
@@ -118,7 +137,7 @@ class StateReceiver:
         self._count = 0
         """Number of messages that were written into the replica."""
         self.is_complete = False
-        """Whether the replica has all parts."""
+        """Whether the replica has all parts of this source."""
         self._thread = threading.Thread(target=self._run, name="edl-state-receiver", daemon=True)
         self._thread.start()
 

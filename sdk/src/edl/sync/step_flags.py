@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -13,8 +12,10 @@ import numpy as np
 
 from edl.errors import DataError
 
+SOURCES = 8
+"""Members that hand parts of a state over, at most."""
 _METRICS = 16
-_FLAGS = 7
+_FLAGS = 6 + SOURCES
 _HASHES, _HASH_BITS = 5, 6
 """Sums of squares of six bits are exact in float32 for 4 096 members."""
 _NAMES = 1 + 2 * _HASHES
@@ -51,8 +52,8 @@ class StepFlags:
     """Number of members that stay and lack parts of the state (`edl.sync.growth`)."""
     saving: float = 0.0
     """Number of those that still save what they had before."""
-    parts: float = 0.0
-    """Number of messages with parts of the state that they must have before this step is made."""
+    parts: list[float] = field(default_factory=lambda: [0.0] * SOURCES)
+    """Number of messages of each source that they must have before this step is made."""
     metrics: dict[str, float] = field(default_factory=dict)
     same_names: bool = True
     """Whether all members that computed anything have metrics of the same names. If not, `metrics`
@@ -73,7 +74,7 @@ class StepFlags:
             raise DataError(f"{len(self.metrics)} metrics, but a step carries {_METRICS} at most")
         out[:] = 0
         out[:4] = self.switch, self.leaving, self.nan, self.unreadable
-        out[4:_FLAGS] = self.lacking, self.saving, self.parts
+        out[4:_FLAGS] = self.lacking, self.saving, *self.parts
         if self.metrics:
             hashes = _hashes(self.metrics)
             out[_FLAGS] = 1.0
@@ -84,9 +85,9 @@ class StepFlags:
 
     def read(self, summed: np.ndarray, names: list[str]) -> None:
         """Reads summed numbers; `names` of the metrics, in case this member computed nothing."""
-        flags = (float(flag) for flag in summed[:_FLAGS])
-        self.switch, self.leaving, self.nan, self.unreadable = itertools.islice(flags, 4)
-        self.lacking, self.saving, self.parts = flags
+        flags = [float(flag) for flag in summed[:_FLAGS]]
+        self.switch, self.leaving, self.nan, self.unreadable = flags[:4]
+        self.lacking, self.saving, *self.parts = flags[4:]
         count, *sums = (float(value) for value in summed[_FLAGS : _FLAGS + _NAMES])
         squares = zip(sums[::2], sums[1::2])  # equal numbers, and only they, reach Cauchy's bound
         self.same_names = all(count * square == total**2 for total, square in squares)

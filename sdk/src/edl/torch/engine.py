@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -208,7 +209,8 @@ class TorchEngine(Loop):
         runner: TorchRound | None = None
         try:
             link = self._connect(round_, RoundStore(client, round_.number), waiting)
-            link.streams = Streams(self._stream_interrupt, lambda: self._connect_stream(round_))
+            connect_stream = partial(self._connect_stream, round_)
+            link.streams = Streams(self._stream_interrupt, connect_stream)
             runner = self._new_round(member, link, round_, self._replica, batches)
             runner.begin()
             member.result.rounds += 1
@@ -238,16 +240,17 @@ class TorchEngine(Loop):
         group = form_group(self._groups, round_, keys, waiting)
         return GroupLink(group, round_.rank, round_.world_size, waiting)
 
-    def _connect_stream(self, round_: Round) -> Ring:
-        """Connects a ring of a round's members, beside their group."""
+    def _connect_stream(self, round_: Round, ranks: Sequence[int], channel: int) -> Ring:
+        """Connects a ring of members of a round, beside their group."""
         return Ring.connect(
             self._listener,
-            [entry.address for entry in round_.members],
-            round_.rank,
+            [round_.members[rank].address for rank in ranks],
+            ranks.index(round_.rank),
             number=round_.number,
             key=self._session.settings.token.encode(),
             interrupt=self._stream_interrupt,
             on_wait=self._rendezvous.waiting,
+            channel=channel,
         )
 
 

@@ -44,7 +44,7 @@ from edl.torch.pod import Pod
 from edl.torch.pod_growth import PodGrowth
 from edl.torch.pod_step import PodStep, process_share
 from edl.torch.replica import TorchReplica
-from edl.torch.shard_ring import ShardRing
+from edl.torch.shard_rings import ShardRings
 from edl.torch.torch_round import MemberBatches, MemberReader, read_flags, write_flags
 from edl.torch.waiting import Waiting
 
@@ -112,7 +112,7 @@ class Follower:
         """As in `TorchEngine`."""
         self._link: GroupLink | None = None
         self._growth: PodGrowth | None = None
-        self._ring: ShardRing | None = None
+        self._rings: ShardRings | None = None
         """Of a round in which pods get the state."""
         self._client: Client | None = None
         self._identity, self._round = ("", ""), Round(0, 0, ())
@@ -192,9 +192,9 @@ class Follower:
     def _leave_round(self) -> None:
         if self._growth is not None:
             self._growth.close()
-        if self._ring is not None:
-            self._ring.close()
-        self._growth = self._ring = None
+        if self._rings is not None:
+            self._rings.close()
+        self._growth = self._rings = None
         link, self._link = self._link, None
         if link is not None:
             self.exchanged_bytes += link.exchanged_bytes
@@ -256,8 +256,8 @@ class Follower:
     def _grow(self, receivers: list[int]) -> None:
         """Connects the processes of this rank, for the parts of the state that some of them get."""
         waiting = Waiting(self._pod.news.of(self._round.number))
-        self._ring = ShardRing(self._settings, self._round, self._keys, waiting)
-        link, streams = self._connected(), self._ring.streams
+        self._rings = ShardRings(self._settings, self._round, self._keys, waiting)
+        link, streams = self._connected(), self._rings.streams
         self._growth = PodGrowth(self._replica, link, self._round, streams)
         self._growth.plan(receivers, lambda: None)
         with self._agreeing():

@@ -1,6 +1,9 @@
-"""The ring of the processes of one rank in their pods, which carries parts of the state in one round."""
+"""Rings of the processes of one rank in their pods, which carry parts of the state in one round."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
 
 from edl.collective import Interrupt, Listener, Ring
 from edl.errors import RoundOver
@@ -11,7 +14,7 @@ from edl.sync.growth import Streams
 from edl.torch.waiting import Waiting
 
 
-class ShardRing:
+class ShardRings:
     """The connections of one process; those of the pod's first one are at the address of its member."""
 
     def __init__(
@@ -39,25 +42,25 @@ class ShardRing:
         self._interrupt.set()
         self._listener.close()
 
-    def _connect(self) -> Ring:
+    def _connect(self, ranks: Sequence[int], channel: int) -> Ring:
         try:
-            return self._waiting.call(self._connect_blocking)
+            return self._waiting.call(partial(self._connect_blocking, ranks, channel))
         except RoundOver:
             self._interrupt.set()  # the call may still wait, on its thread
             raise
 
-    def _connect_blocking(self) -> Ring:
-        rank, size = self._round.rank, self._round.world_size
-        self._keys.set(_address_of(rank), self._address.encode())
-        keys = [_address_of(each) for each in range(size)]
+    def _connect_blocking(self, ranks: Sequence[int], channel: int) -> Ring:
+        self._keys.set(_address_of(self._round.rank), self._address.encode())
+        keys = [_address_of(rank) for rank in ranks]
         addresses = self._keys.get_all(keys)
         return Ring.connect(
             self._listener,
             [addresses[key].decode() for key in keys],
-            rank,
+            ranks.index(self._round.rank),
             number=self._round.number,
             key=self._key,
             interrupt=self._interrupt,
+            channel=channel,
         )
 
 
