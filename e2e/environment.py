@@ -50,7 +50,7 @@ from runtime import clock
 NODE_COUNT = 12
 SLOTS = 3 * NODE_COUNT
 """Trainers that the cluster takes; a service still fits beside them on every node."""
-_PROBE_S = 5.0
+_PROBE_S = 10.0
 _START_S = 30.0
 _CLEAN_S = 60.0
 _LEAVE_S = 30.0
