@@ -12,11 +12,12 @@ import yaml
 
 from e2e.cluster.local import Cluster, running
 from e2e.commands import kubectl
+from e2e.environment import has_account
 from e2e.waiting import until_true
 from kube import config, request
 from kube.client import Client
 from kube.errors import NotFound
-from kube.request import JOBS, NAMESPACES, Resource
+from kube.request import CUSTOMRESOURCEDEFINITIONS, JOBS, NAMESPACES, Resource
 from policy.names import MANAGER, SYSTEM_NAMESPACE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -51,11 +52,18 @@ def _kubectl(cluster: Cluster, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def _is_counted(api: Client) -> bool:
+    """Whether the quota is in force: before, the API server admits everything."""
+    quota = orjson.loads(api.send(request.get(QUOTAS, "full", "none")))
+    return "pods" in quota.get("status", {}).get("used", {})
+
+
 def _is_gone(api: Client) -> bool:
+    """Whether the namespace has ended, and the kinds: their removal ends after it was asked for, too."""
     try:
         api.send(request.get(NAMESPACES, None, SYSTEM_NAMESPACE))
     except NotFound:
-        return True
+        return not orjson.loads(api.send(request.list_page(CUSTOMRESOURCEDEFINITIONS)))["items"]
     return False
 
 
@@ -66,7 +74,8 @@ def test_an_admins_first_hour(cluster: Cluster) -> None:
             api.send(request.create(NAMESPACES, None, {"metadata": {"name": name}}))
         quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
         api.send(request.create(QUOTAS, "full", quota))
-        until_true(lambda: "status" in orjson.loads(api.send(request.get(QUOTAS, "full", "none"))))
+        until_true(lambda: _is_counted(api))
+        until_true(lambda: has_account(api, "ml") and has_account(api, "full"))
 
         ready = _admin(cluster, "check", "--namespace", "ml")
         refused = _admin(cluster, "check", "--namespace", "full")
