@@ -64,7 +64,7 @@ class Alerts:
         Raises:
             HTTPError: there is none; while Prometheus starts it answers 503 with a text.
         """
-        with urllib3.PoolManager(timeout=5.0) as pool:
+        with urllib3.PoolManager(timeout=30.0) as pool:
             answer = pool.request("GET", f"http://{self.address}/api/v1/{path}", retries=False)
         if answer.status != HTTPStatus.OK:
             raise urllib3.exceptions.HTTPError(f"{path}: {answer.status}")
