@@ -19,6 +19,7 @@ from kube.request import ROLEBINDINGS
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[1]
+_LONGEST_S = 60.0
 _WRITTEN_S = 40.0
 """Within which records are in the API server, on a busy machine."""
 
@@ -48,12 +49,21 @@ def _codes(answer: dict[str, Any]) -> set[str]:
     return {record["code"] for record in answer["history"]}
 
 
+def _kept(answer: dict[str, Any]) -> set[tuple[float, str, str]]:
+    """When what was recorded about what.
+
+    Not in their order: what becomes clear late is recorded with its own time, before what is there
+    already. Not their figures: names of other namespaces come with the cluster's log, a moment later.
+    """
+    return {(record["at"], record["about"], record["code"]) for record in answer["history"]}
+
+
 def _burst(namespace: IsolatedNamespace, services: IsolatedNamespace, count: int) -> None:
     """A job that has the whole cluster gives some of it to services of another namespace."""
     namespace.submit("digits", low=2, high=SLOTS)
-    namespace.wait_running("digits", SLOTS, 30)
+    namespace.wait_running("digits", SLOTS, _LONGEST_S)
     services.services(count)
-    services.wait_services(count, 30)
+    services.wait_services(count, _LONGEST_S)
 
 
 def test_why_is_true_after_the_leader_was_killed(
@@ -88,10 +98,10 @@ def test_why_is_true_after_the_leader_was_killed(
             90,
         )
 
-    assert without["history"][: len(before["history"])] == before["history"]
+    assert _kept(before) <= _kept(without)
     assert without["code"] in _codes(without)
     assert gone["code"] in ("ServicesFirst", "Preempted")
-    assert after["history"][: len(without["history"])] == without["history"]
+    assert _kept(without) <= _kept(after)
 
 
 def test_a_burst_says_who_asked_and_who_gave(
@@ -113,7 +123,12 @@ def test_a_burst_says_who_asked_and_who_gave(
             bool,
             _WRITTEN_S,
         )[-1]
-        (own,) = [row for row in bursts(f"-n {namespace.name}") if row["id"] == burst["id"]]
+        (own,) = until(
+            "it is in the log of the job's namespace, too",
+            lambda: [row for row in bursts(f"-n {namespace.name}") if row["id"] == burst["id"]],
+            bool,
+            _WRITTEN_S,
+        )
 
         asked = [group for name, group in burst["services"].items() if name.startswith(shop.name)]
         assert sum(group["running"] for group in asked) == sum(g["count"] for g in asked) > 0
@@ -174,10 +189,10 @@ def test_a_user_changes_his_job(environment: Environment, namespace: IsolatedNam
     """Its bounds, and whether it has trainers at all."""
     admin = environment.cluster.admin
     namespace.submit("digits", low=1, high=2)
-    namespace.wait_running("digits", 2, 30)
+    namespace.wait_running("digits", 2, _LONGEST_S)
     assert _edl(admin, "scale", "digits", "--max", "4", "-n", namespace.name)[0] == 0
-    namespace.wait_running("digits", 4, 30)
+    namespace.wait_running("digits", 4, _LONGEST_S)
     assert _edl(admin, "suspend", "digits", "-n", namespace.name)[0] == 0
-    namespace.wait_running("digits", 0, 30)
+    namespace.wait_running("digits", 0, _LONGEST_S)
     assert _edl(admin, "resume", "digits", "-n", namespace.name)[0] == 0
-    namespace.wait_running("digits", 4, 30)
+    namespace.wait_running("digits", 4, _LONGEST_S)
