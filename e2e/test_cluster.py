@@ -161,20 +161,22 @@ def test_a_deleted_pod_fails_before_it_goes(
     api.send(request.create(PODS, NAMESPACE, manifest))
     until_true(lambda: phase(api, name) == "Running")
     version = read(api, name)["metadata"]["resourceVersion"]
+    began_s = time.monotonic()  # before the API server notes the deletion, from which it counts
     api.send(request.delete(PODS, NAMESPACE, name))
-    took_s = until_true(lambda: phase(api, name) == "gone")
+    until_true(lambda: phase(api, name) == "gone")
+    took_s = time.monotonic() - began_s
     watch = request.watch(
         PODS,
         NAMESPACE,
         resource_version=version,
-        timeout_s=1,
+        timeout_s=30,
         field_selector=f"metadata.name={name}",
     )
     with api.stream(watch) as stream:
-        events = [orjson.loads(line) for line in stream]
+        events = map(orjson.loads, stream)
+        last = next(event["object"] for event in events if event["type"] == "DELETED")
 
-    assert min_s <= took_s <= 5.0
-    last = next(event["object"] for event in events if event["type"] == "DELETED")
+    assert min_s <= took_s <= 20.0  # less than the stop time of the one, and the grace of the other
     assert last["status"]["phase"] == "Failed"
     ended = last["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (exit_code, "Error")
@@ -182,15 +184,20 @@ def test_a_deleted_pod_fails_before_it_goes(
 
 def test_a_change_does_not_prolong_a_run_time(api: Client) -> None:
     """The time counts from the start, though kwok re-evaluates at every change."""
-    api.send(request.create(PODS, NAMESPACE, pod("timed", {"edl.training/kwok-run-time": "2s"})))
-    until_true(lambda: phase(api, "timed") == "Running")
+    run_s = 6.0
     began_s = time.monotonic()
-    time.sleep(1.5)
+    run_time = {"edl.training/kwok-run-time": f"{run_s:.0f}s"}
+    api.send(request.create(PODS, NAMESPACE, pod("timed", run_time)))
+    until_true(lambda: phase(api, "timed") == "Running")
+    time.sleep(4.0)
+    changed_s = time.monotonic()
     label = {"metadata": {"labels": {"changed": "yes"}}}
     api.send(request.merge_patch(PODS, NAMESPACE, "timed", label))
     until_true(lambda: phase(api, "timed") == "Succeeded")
+    ended_s = time.monotonic()
 
-    assert 1.8 <= time.monotonic() - began_s <= 3.4
+    assert ended_s - began_s >= run_s
+    assert ended_s - changed_s < run_s  # it would run so long again
 
 
 def test_a_pending_pod_under_deletion_is_removed(api: Client) -> None:
@@ -318,7 +325,7 @@ def test_nothing_survives_a_killed_parent(tmp_path: Path) -> None:
         assert len(alive(pids)) == len(COMPONENTS)
         parent.send_signal(signal.SIGKILL)
 
-    until_true(lambda: alive(pids) == [], 5.0)
+    until_true(lambda: alive(pids) == [], 20.0)
 
 
 def test_the_command_starts_and_stops_a_cluster(tmp_path: Path) -> None:
