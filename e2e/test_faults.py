@@ -16,8 +16,12 @@ from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
+WAIT_S = 30.0
+"""Ends a hang: how long things take is measured elsewhere."""
 RETRY_S = 1.0
 """A follower looks every 2/15 of the lease, and a little later by chance; then it must write."""
+BUSY_S = 4.0
+"""A busy machine may take so much longer; a lease of the usual length would take longer still."""
 
 
 @pytest.mark.parametrize("component", EDL_COMPONENTS)
@@ -29,10 +33,10 @@ def test_killed_in_a_burst(namespace: IsolatedNamespace, component: str) -> None
     control_plane, pods = namespace.environment.control_plane, namespace.environment.pods
     fill(namespace, "one", "two")
     namespace.services(40)
-    until("the first victims", lambda: pods.stopped_trainers(namespace.name), bool, 5)
+    until("the first victims", lambda: pods.stopped_trainers(namespace.name), bool, WAIT_S)
     control_plane.kill(component)
 
-    took_s = namespace.wait_services(40, 15)
+    took_s = namespace.wait_services(40, WAIT_S)
     print(f"{component} killed: 40 services run after {took_s:.1f} s more")
 
     ids = live_ids(namespace)
@@ -44,7 +48,7 @@ def test_killed_in_a_burst(namespace: IsolatedNamespace, component: str) -> None
         "the jobs share the cluster again",
         lambda: (namespace.running("one"), namespace.running("two")),
         lambda counts: sum(counts) == SLOTS,
-        35,
+        2 * WAIT_S,
     )
     for job in ("one", "two"):
         assert namespace.wait_exact(job).status.failed == 0
@@ -54,12 +58,12 @@ def test_killed_in_a_burst(namespace: IsolatedNamespace, component: str) -> None
 def test_reconciler_killed_while_it_makes_trainers(namespace: IsolatedNamespace) -> None:
     """Ids that were handed out and whose pods were never made are not used again, nor lost."""
     namespace.submit("mnist", low=2, high=SLOTS)
-    until("the first trainers", lambda: namespace.trainers("mnist"), bool, 5)
+    until("the first trainers", lambda: namespace.trainers("mnist"), bool, WAIT_S)
     namespace.environment.control_plane.kill("reconciler")
     trainers_before = len(namespace.environment.pods.ever(namespace.name))
     namespace.environment.restore()
 
-    namespace.wait_running("mnist", SLOTS, 30)
+    namespace.wait_running("mnist", SLOTS, 2 * WAIT_S)  # the dead one's lease ends first
     job = namespace.wait_exact("mnist")
 
     print(f"killed with {trainers_before} trainers made; {job.accounting}")
@@ -70,9 +74,11 @@ def test_reconciler_killed_while_it_makes_trainers(namespace: IsolatedNamespace)
 def test_api_server_restarts(namespace: IsolatedNamespace) -> None:
     """An API server that is down for some seconds costs no trainer; work continues after it."""
     cluster, pods = namespace.environment.cluster, namespace.environment.pods
-    fill(namespace, "one", "two")
-    namespace.wait_exact("one")
-    namespace.wait_exact("two")
+    for job in ("one", "two"):  # none has more than its share, which would be moved meanwhile
+        namespace.submit(job, low=2, high=SLOTS // 2)
+    for job in ("one", "two"):
+        namespace.wait_running(job, SLOTS // 2, WAIT_S)
+        namespace.wait_exact(job)
     before = {pod.uid for pod in pods.now(namespace.name)}
     cluster.kill(APISERVER)
     try:
@@ -84,7 +90,7 @@ def test_api_server_restarts(namespace: IsolatedNamespace) -> None:
     assert pods.stopped_trainers(namespace.name) == set()
     assert {pod.uid for pod in pods.now(namespace.name)} == before
     namespace.submit("three", low=3, high=3)
-    namespace.wait_running("three", 3, 15)
+    namespace.wait_running("three", 3, WAIT_S)
     for job in ("one", "two", "three"):
         namespace.wait_exact(job)
 
@@ -97,12 +103,12 @@ def test_job_made_without_webhook(namespace: IsolatedNamespace) -> None:
     def running() -> int:
         return namespace.services_running()  # its pods carry nothing that says training
 
-    until("8 pods run", running, lambda n: n == 8, 15)
+    until("8 pods run", running, lambda n: n == 8, WAIT_S)
     job = namespace.job("mnist")
-    events = until("an event", lambda: namespace.events("mnist", "ParallelismMoved"), bool, 5)
+    events = until("an event", lambda: namespace.events("mnist", "ParallelismMoved"), bool, WAIT_S)
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "3"}}})
 
-    until("3 pods run", running, lambda n: n == 3, 15)
+    until("3 pods run", running, lambda n: n == 3, WAIT_S)
     assert not job.managed
     assert job.parallelism == 8
     assert "webhook was away" in events[0]["message"]
@@ -114,8 +120,8 @@ def test_default_job_made_without_webhook(namespace: IsolatedNamespace) -> None:
     namespace.environment.control_plane.kill("webhook")
     namespace.submit("mnist", low=2, high=8)
 
-    until("its pod runs", namespace.services_running, lambda n: n == 1, 15)
-    events = until("an event", lambda: namespace.events("mnist", "Invalid"), bool, 10)
+    until("its pod runs", namespace.services_running, lambda n: n == 1, WAIT_S)
+    events = until("an event", lambda: namespace.events("mnist", "Invalid"), bool, WAIT_S)
     job = namespace.job("mnist")
 
     assert "spec.completions" in events[0]["message"]
@@ -127,17 +133,17 @@ def test_default_job_made_without_webhook(namespace: IsolatedNamespace) -> None:
 def test_bounds_spoiled_without_webhook(namespace: IsolatedNamespace) -> None:
     """Nonsense in a running Job's annotations costs no trainer; an event names the annotation."""
     namespace.submit("mnist", low=2, high=6)
-    namespace.wait_running("mnist", 6, 6)
+    namespace.wait_running("mnist", 6, WAIT_S)
     namespace.wait_exact("mnist")
     namespace.environment.control_plane.kill("webhook")
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "many"}}})
-    events = until("an event", lambda: namespace.events("mnist", "Invalid"), bool, 8)
+    events = until("an event", lambda: namespace.events("mnist", "Invalid"), bool, WAIT_S)
     time.sleep(2.0)
 
     assert "edl.training/max-trainers is 'many'" in events[0]["message"]
     assert namespace.environment.pods.stopped_trainers(namespace.name) == set()
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "8"}}})
-    namespace.wait_running("mnist", 8, 6)
+    namespace.wait_running("mnist", 8, WAIT_S)
     namespace.wait_exact("mnist")
 
 
@@ -145,20 +151,21 @@ def test_second_reconciler_takes_over(namespace: IsolatedNamespace, tmp_path: Pa
     """Of two reconcilers one acts; when it is killed the other continues within the lease time."""
     with pair(namespace.environment, tmp_path) as two:
         namespace.submit("before", low=2, high=10)
-        namespace.wait_running("before", 10, 10)
+        namespace.wait_running("before", 10, WAIT_S)
         time.sleep(LEASE_S)  # long enough for the second to want to lead
         assert two.holder() == "first"
-        assert authors(namespace, "before") == {"first"}
+        assert until("an event", lambda: authors(namespace, "before"), bool, WAIT_S) == {"first"}
 
         two.processes["first"].kill()
         begun_s = clock.monotonic_s()
         namespace.submit("after", low=2, high=10)
-        until("the second leads", two.holder, lambda name: name == "second", LEASE_S + RETRY_S + 1)
+        within_s = LEASE_S + RETRY_S + BUSY_S
+        until("the second leads", two.holder, lambda name: name == "second", within_s)
         took_s = clock.monotonic_s() - begun_s
-        namespace.wait_running("after", 10, 10)
+        namespace.wait_running("after", 10, WAIT_S)
 
         print(f"the second leads after {took_s:.1f} s")
-        assert authors(namespace, "after") == {"second"}
+        assert until("an event", lambda: authors(namespace, "after"), bool, WAIT_S) == {"second"}
         for job in ("before", "after"):
             assert namespace.wait_exact(job).accounting.next_id == 10
 
@@ -170,12 +177,12 @@ def test_stopped_leader_does_not_act_late(namespace: IsolatedNamespace, tmp_path
     """
     with pair(namespace.environment, tmp_path) as two:
         namespace.submit("mnist", low=2, high=6)
-        namespace.wait_running("mnist", 6, 10)
+        namespace.wait_running("mnist", 6, WAIT_S)
         namespace.wait_exact("mnist")
         two.signal("first", signal.SIGSTOP)
         namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "20"}}})
-        until("the second leads", two.holder, lambda name: name == "second", 10)
-        namespace.wait_running("mnist", 20, 15)
+        until("the second leads", two.holder, lambda name: name == "second", WAIT_S)
+        namespace.wait_running("mnist", 20, WAIT_S)
         two.signal("first", signal.SIGCONT)
         time.sleep(LEASE_S + RETRY_S)
 
