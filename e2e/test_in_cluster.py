@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import orjson
@@ -45,6 +46,7 @@ from e2e.server_starts import READY_S, addresses, restarted
 from e2e.waiting import until
 from kube import request
 from kube.request import JOBS, PODS, SECRETS
+from policy.document import fingerprint
 from policy.model import VERSION
 from policy.names import SYSTEM_NAMESPACE, Tier
 from runtime import certs, clock
@@ -204,9 +206,21 @@ def test_a_second_scheduler_finds_the_extender_by_name(
 
 
 def _set_policy(environment: Environment, settings: dict[str, Any]) -> None:
-    """Replaces the policy, as an admin's edit does."""
-    document = {"apiVersion": VERSION, "kind": "Policy", **settings}
-    environment.set_policy(yaml.safe_dump(document))
+    """Replaces the policy, as an admin's edit does; returns when it is in force in all servers."""
+    text = yaml.safe_dump({"apiVersion": VERSION, "kind": "Policy", **settings})
+    environment.set_policy(text)
+    for server in COMPONENTS:
+        in_force = partial(_in_force, environment, server, fingerprint(text))
+        until(f"{server} has the policy", in_force, bool, WAIT_S)
+
+
+def _in_force(environment: Environment, server: str, version: str) -> bool:
+    """Whether all pods of a server that answer have this policy."""
+    newest, every = (
+        _metric(environment, server, rf"edl_{server}_policy_info\{{{labels}\}}")
+        for labels in (f'[^}}]*version="{version}"[^}}]*', "[^}]*")
+    )
+    return newest == every > 0
 
 
 def test_a_burst_of_services_takes_its_room_from_trainers(
@@ -276,13 +290,21 @@ def test_the_accounts_have_the_rights_that_they_use(
 
     `test_rights.py` has the reconciler's.
     """
-    audited = rights.read(rights.audit_log(bare.directory).read_text(encoding="utf-8"))
     granted = rights.granted(scheduling.manifests(SchedulingMode.EXTENDER))
-    unused = {right for right in rights.unused(granted, audited) if right.account in TESTED}
+    tested = {right for right in granted if right.account in TESTED}
+
+    def unused() -> set[str]:
+        """Records are written some seconds after what they tell."""
+        return {str(right) for right in rights.unused(tested, _audited(bare))}
+
+    until("all rights are used", unused, lambda names: not names, WAIT_S)
 
     assert _refusals(bare) == refused_before
-    assert {str(right) for right in rights.refused(audited)} == set()
-    assert {str(right) for right in unused} == set()
+    assert {str(right) for right in rights.refused(_audited(bare))} == set()
+
+
+def _audited(bare: BareCluster) -> list[rights.AuditedRequest]:
+    return rights.read(rights.audit_log(bare.directory).read_text(encoding="utf-8"))
 
 
 _MEMORY = (

