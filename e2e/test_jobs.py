@@ -140,11 +140,14 @@ def test_suspend_and_resume(namespace: IsolatedNamespace) -> None:
     namespace.edit("mnist", {"spec": {"suspend": False}})
     namespace.wait_running("mnist", 4, WAIT_S)
 
+    def suspended() -> list[str]:
+        conditions = namespace.job("mnist").status.conditions
+        return [c.status for c in conditions if c.type == "Suspended"]
+
+    until("it says that it is resumed", suspended, lambda texts: texts == ["False"], WAIT_S)
     job = namespace.wait_exact("mnist")
-    suspended = [c.status for c in job.status.conditions if c.type == "Suspended"]
 
     assert reason == "JobSuspended"
-    assert suspended == ["False"]
     assert job.accounting.released == 4
     assert job.accounting.open == frozenset(range(4, 8))
 
