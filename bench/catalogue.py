@@ -22,6 +22,7 @@ from bench import (
     steps,
     strangers,
     torch_changes,
+    torch_growth,
 )
 from bench.benchmark import Benchmark
 
@@ -46,5 +47,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "page": page.run,
     "snapshots": snapshots.run,
     "torch": torch_changes.run,
+    "torch-growth": torch_growth.run,
     "local": local_steps.run,
 }

@@ -18,8 +18,8 @@ Json = dict[str, Any]
 MEGABYTES = 1_000
 QUICK_MEGABYTES = 100
 MEMBERS = 2
-_BEFORE = 8
-"""Steps of the members that are there, before the newcomer comes; the first two are warm-up."""
+_BEFORE, _WARM = 8, 2
+"""Steps of all members that are there, before the newcomer comes; the first ones are warm-up."""
 _STEPS = 100_000
 _STEPS_MORE = 3
 _MEMORY_SHARE = 0.25
@@ -34,7 +34,8 @@ def run(setting: Setting) -> Result:
     for name, in_parts in (("in_parts", True), ("at_once", False)):
         setting.report_progress(f"growth: {megabytes} MB of state, {name.replace('_', ' ')}")
         with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
-            raw[name] = measure(Path(folder), megabytes, in_parts=in_parts)
+            options = {"megabytes": megabytes, "in_parts": in_parts}
+            raw[name] = measure(Path(folder), options)
     parts, at_once = raw["in_parts"], raw["at_once"]
     criteria = (
         Criterion("growth_pause_steps", parts["pause_s"] / parts["step_s"], "steps", _PAUSE_STEPS),
@@ -47,13 +48,16 @@ def run(setting: Setting) -> Result:
     return Result(criteria, {f"growth_{name}_pause_s": v for name, v in figures.items()}, raw)
 
 
-def measure(folder: Path, megabytes: int, *, in_parts: bool) -> Json:
-    """Lets a trainer join two others.
+def measure(
+    folder: Path, options: Json, *, count: int = MEMBERS, program: str = "bench.growth_member"
+) -> Json:
+    """Lets a trainer join some others.
 
     Args:
         folder: For logs and the journal.
-        megabytes: Of the state.
-        in_parts: Whether the state is handed over while the others train.
+        options: Of the program.
+        count: Of the others.
+        program: The trainers' module.
 
     Returns:
         The median step before in seconds, by how much the longest step since exceeds it, how long
@@ -62,15 +66,14 @@ def measure(folder: Path, megabytes: int, *, in_parts: bool) -> Json:
     Raises:
         RuntimeError: The trainers did not come that far.
     """
-    options = {"megabytes": megabytes, "in_parts": in_parts, "steps": _STEPS}
-    with Fleet(folder, options, program="bench.growth_member") as fleet:
-        members = [fleet.add() for _ in range(MEMBERS)]
-        _until(fleet, lambda: all(_count(member, MEMBERS) > _BEFORE for member in members))
+    with Fleet(folder, {**options, "steps": _STEPS}, program=program) as fleet:
+        members = [fleet.add() for _ in range(count)]
+        _until(fleet, lambda: all(_count(member, count) > _BEFORE for member in members))
         for member in members:
             Path(f"/proc/{member.process.pid}/clear_refs").write_text("5")  # resets the peak
         peaks_mb = [member.figures()["memory_mb"] for member in members]
         newcomer = fleet.add()
-        _until(fleet, lambda: _count(newcomer, MEMBERS + 1) > _STEPS_MORE)
+        _until(fleet, lambda: _count(newcomer, count + 1) > _STEPS_MORE)
         last = newcomer.steps[-1]
         _until(fleet, lambda: members[0].steps[-1]["step"] >= last["step"])
         sums = {line["sum"] for m in (*members, newcomer) for line in m.steps if _is(line, last)}
@@ -85,8 +88,9 @@ def measure(folder: Path, megabytes: int, *, in_parts: bool) -> Json:
 def _times(members: list[Member], newcomer: Member) -> Json:
     first_s = newcomer.steps[0]["at_s"]
     before, since = [], []
+    settled = max(member.steps[0]["step"] for member in members) + _WARM
     for member in members:
-        steps = [line for line in member.steps if line["world"] >= MEMBERS][2:]
+        steps = [line for line in member.steps if line["step"] >= settled]
         for previous, line in pairwise(steps):
             seconds = line["at_s"] - previous["at_s"]
             if line["at_s"] < newcomer.arrived_s:

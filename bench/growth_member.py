@@ -106,7 +106,7 @@ def main(path: str, text: str) -> None:
         def note(step: SyncStep) -> None:
             place = {"step": step.step, "round": step.round, "rank": step.rank}
             sums = float(replica.state().arrays["parameters"][::1009].sum())
-            times = {"world": step.world_size, "at_s": clock.monotonic_s(), "peak_mb": _peak_mb()}
+            times = {"world": step.world_size, "at_s": clock.monotonic_s(), "peak_mb": peak_mb()}
             tell({**place, **times, "sum": sums})
 
         tell({"ready": True})
@@ -114,7 +114,7 @@ def main(path: str, text: str) -> None:
         edl.sync.train(replica, data, 8, micro_batches=8, on_step=note)
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """The peak of this program's memory since `bench.growth` has reset it."""
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024

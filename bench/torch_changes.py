@@ -22,7 +22,7 @@ from tests.sdk.sync.fleets import Fleet, Member
 
 Json = dict[str, Any]
 _BUILD = Path(__file__).parents[1] / "build"
-_TORCH = Path(os.environ.get("EDL_TORCH_PATH") or _BUILD / "torch")
+TORCH = Path(os.environ.get("EDL_TORCH_PATH") or _BUILD / "torch")
 _TORCHFT = Path(os.environ.get("EDL_TORCHFT_PATH") or _BUILD / "torchft")
 _WARM, _PAIRS, _QUICK_PAIRS = 20, 300, 60
 _LIMIT_S = 300.0
@@ -53,8 +53,7 @@ def run(setting: Setting) -> Result:
     Raises:
         RuntimeError: torch is not installed, or trainers did not come that far.
     """
-    if not (_TORCH / "torch").exists():
-        raise RuntimeError(f"no torch in {_TORCH}: `make torch` installs it")
+    require_torch()
     is_full = len(setting.sizes) > 2  # noqa: PLR2004 - of the full run
     has_torchft = (_TORCHFT / "torchft").exists()
     if not has_torchft:
@@ -73,6 +72,12 @@ def run(setting: Setting) -> Result:
     raw["step"] = _measure(lambda folder: cost(folder, _PAIRS if is_full else _QUICK_PAIRS))
     raw["loads"]["step"] = os.getloadavg()[0]
     return Result(tuple(_criteria(raw)), {}, raw)
+
+
+def require_torch() -> None:
+    """Raises a RuntimeError where torch is not installed."""
+    if not (TORCH / "torch").exists():
+        raise RuntimeError(f"no torch in {TORCH}: `make torch` installs it")
 
 
 def _criteria(raw: Json) -> Iterator[Criterion]:
@@ -99,14 +104,14 @@ def changes(folder: Path, count: int, megabytes: int) -> Json:
         Seconds from each signal to the first step of all others, and the longest time between two
         steps of the others while one joins.
     """
-    options = {"torch": str(_TORCH), "megabytes": megabytes, "beside": "", "members": count}
+    options = {"torch": str(TORCH), "megabytes": megabytes, "beside": "", "members": count}
     return _all_changes(folder, options, "bench.torch_member")
 
 
 def torchft_changes(folder: Path, count: int, megabytes: int) -> Json:
     """As `changes`, with torchft."""
     with _lighthouse() as address:
-        paths = {"torch": str(_TORCH), "torchft": str(_TORCHFT), "lighthouse": address}
+        paths = {"torch": str(TORCH), "torchft": str(_TORCHFT), "lighthouse": address}
         options = {**paths, "megabytes": megabytes, "members": count}
         return _all_changes(folder, options, "bench.torchft_member")
 
@@ -114,7 +119,7 @@ def torchft_changes(folder: Path, count: int, megabytes: int) -> Json:
 @contextmanager
 def _lighthouse() -> Iterator[str]:
     """Runs torchft's server; yields its address."""
-    command = [sys.executable, "-W", "ignore", "-c", _LIGHTHOUSE, str(_TORCH), str(_TORCHFT)]
+    command = [sys.executable, "-W", "ignore", "-c", _LIGHTHOUSE, str(TORCH), str(_TORCHFT)]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -176,7 +181,7 @@ def cost(folder: Path, pairs: int) -> Json:
         are longer.
     """
     beside = str(folder / "beside")
-    options = {"torch": str(_TORCH), "megabytes": 10, "beside": beside, "members": 2}
+    options = {"torch": str(TORCH), "megabytes": 10, "beside": beside, "members": 2}
     with Fleet(folder, options, program="bench.torch_member") as fleet:
         members = [fleet.add(), fleet.add()]
         lines = [member.notes for member in members]
