@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 BASE = ROOT / "deploy" / "base"
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
+OF_EDL = "app.kubernetes.io/part-of=edl"
 _GONE_S = 60.0
 
 
@@ -63,7 +64,8 @@ def _is_gone(api: Client) -> bool:
     try:
         api.send(request.get(NAMESPACES, None, SYSTEM_NAMESPACE))
     except NotFound:
-        return not orjson.loads(api.send(request.list_page(CUSTOMRESOURCEDEFINITIONS)))["items"]
+        kinds = request.list_page(CUSTOMRESOURCEDEFINITIONS, label_selector=OF_EDL)
+        return not orjson.loads(api.send(kinds))["items"]
     return False
 
 

@@ -133,7 +133,7 @@ def test_a_job_brings_its_nodes_and_takes_them_along(
     until("one node is left", lambda: _nodes(environment), lambda nodes: len(nodes) == 1, _DRAINS_S)
     report(f"nodes that surplus alone used are gone {clock.monotonic_s() - ended_s:.1f} s later")
     until("it is filled", lambda: namespace.running("other"), lambda n: n == _SLOTS, _GROWS_S)
-    assert len(_guaranteed(namespace, "other")) == 1
+    until("in its place", lambda: len(_guaranteed(namespace, "other")), lambda n: n == 1, _GROWS_S)
     ended_s = clock.monotonic_s()
     namespace.environment.send(request.delete(request.JOBS, namespace.name, "other"))
     until("no node is left", lambda: _nodes(environment), lambda nodes: not nodes, _DRAINS_S)
