@@ -149,11 +149,13 @@ class Storm:
 
     def _victim(self, kind: str) -> Member:
         """Rank 0 in a third of the cases; the first two members are at worst frozen."""
-        ranked = self.fleet.ranked() or self.fleet.active()
+        ranked = self.fleet.ranked()  # of a round that began just now, some have no step yet
         mortal = [
-            member for member in ranked if kind == "stop" or member not in self.fleet.members[:2]
+            member
+            for member in self.fleet.active()
+            if kind == "stop" or member not in self.fleet.members[:2]
         ]
-        if ranked[0] in mortal and self.chance.random() < 1 / 3:
+        if ranked and ranked[0] in mortal and self.chance.random() < 1 / 3:
             return ranked[0]
         return self.chance.choice(mortal)
 
