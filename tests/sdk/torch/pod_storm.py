@@ -85,10 +85,12 @@ class PodStorm(Storm):
 def main(folder: Path, changes: int, seed: int) -> None:
     """Loss within 1e-5 of one trainer that holds the whole model, and each record trained once an epoch.
 
-    Where the seed is even, pods that come get the state in parts.
+    Where the seed is even, there is a pod more, and those that come get the state in parts, from two.
     """
+    in_parts = seed % 2 == 0
+    pods = PODS + in_parts
     forked: list[ForkedProcess] = []
-    for _ in range(changes + PODS + 2):
+    for _ in range(changes + pods + 2):
         forked.append(ForkedProcess(forked))
     records = max(LEAST_RECORDS, changes * STEPS_OF_A_CHANGE * OPTIONS["batch_size"] // EPOCHS)
     options: Json = {**OPTIONS, "records": records, "epochs": EPOCHS}
@@ -101,9 +103,9 @@ def main(folder: Path, changes: int, seed: int) -> None:
         curve, end = losses_of([member]), member.end
     assert end is not None
     hurry = folder / "hurry"
-    slow = {**options, "hurry": str(hurry), "pause_s": _PAUSE_S, "in_parts": seed % 2 == 0}
+    slow = {**options, "hurry": str(hurry), "pause_s": _PAUSE_S, "in_parts": in_parts}
     with PodFleet(folder / "storm", slow, forked, PROCESSES) as fleet:
-        storm = PodStorm(fleet, PODS, Random(seed))  # noqa: S311 - decides which changes are made
+        storm = PodStorm(fleet, pods, Random(seed))  # noqa: S311 - decides which changes are made
         storm.begin()
         for _ in range(changes):
             storm.blow(1)
