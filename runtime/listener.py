@@ -289,6 +289,7 @@ class Listener:
 
         def close_unopened(task: asyncio.Task[None]) -> None:
             self._opening.discard(task)
+            connection.opening = None  # no cycle, as in `connection_lost`
             for accepted in unopened:  # cancelled before its first step
                 accepted.close()
 
@@ -306,7 +307,8 @@ class Listener:
                 ssl_handshake_timeout=self._bounds.handshake_s if tls else None,
                 ssl_shutdown_timeout=_TLS_END_S if tls else None,
             )
-        except OSError:
+        except OSError as error:
+            error.__traceback__ = None  # as above: its frames hold asyncio's future, which holds it
             self._table.remove(connection)
             note(self._drops, Drop.HANDSHAKE)
         except asyncio.CancelledError:

@@ -2,10 +2,13 @@
 
 import asyncio
 import errno
+import gc
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -287,5 +290,62 @@ def test_its_end_ends_handshakes_that_are_under_way(tmp_path: Path) -> None:
         assert await Peer(reader, writer).end() == b""
         assert server.dropped(Drop.HANDSHAKE) == 0
         writer.close()
+
+    _play(scene)
+
+
+@pytest.fixture
+def uncollected() -> Iterator[WeakSet[GuardedConnection]]:
+    """All connections of the test that are in memory, while nobody collects cycles."""
+    connections: WeakSet[GuardedConnection] = WeakSet()
+
+    class Known(GuardedConnection):
+        """A connection that the set has."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            connections.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("runtime.listener.GuardedConnection", Known)
+        gc.disable()
+        yield connections
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words", "peers"),
+    [
+        (replace(CALM, max_connections=1), b"", 3),
+        (replace(CALM, handshake_s=0.01), b"", 1),
+        (CALM, b"GET / HTTP/1.1\r\n\r\n", 1),
+    ],
+    ids=["dropped for another", "too slow", "no TLS"],
+)
+def test_a_handshake_that_fails_frees_its_memory_at_once(
+    tmp_path: Path,
+    uncollected: WeakSet[GuardedConnection],
+    bounds: Bounds,
+    words: bytes,
+    peers: int,
+) -> None:
+    """Collections are rare: a few hundred strangers a second would be more than the server may have."""
+    ca, _ = make_ca(tmp_path)
+    certificates = Certificates(make_leaf(ca, tmp_path / "leaf.pem"))
+
+    async def scene() -> None:
+        server = Server(bounds, certificates=certificates)
+        writers = []
+        for _ in range(peers):
+            _, writer = await asyncio.open_connection(*server.address)
+            writer.write(words)
+            writers.append(writer)
+        await until_in_loop(
+            lambda: server.dropped(Drop.HANDSHAKE) + server.dropped(Drop.FULL) == max(1, peers - 1)
+        )
+        await until_in_loop(lambda: len(uncollected) == (peers > 1))
+        await server.listener.close()
+        for writer in writers:
+            writer.close()
 
     _play(scene)
