@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 from edl.agent.part_exchange import PartClient
 from edl.collective import Listener
-from edl.collective.handshake import previous_position
+from edl.collective.handshake import MAGIC, previous_position
 from edl.servers import Gradients
 
 from bench import exposed_member, exposed_server, objects, pserver
@@ -39,7 +39,6 @@ _LOOK_S = 0.01
 _REFILLED_S = 6.0
 """Pause between two rounds: strangers are back, and the queue of connections is full again."""
 _TLS_HELLO = b"\x16\x03\x01\x02\x00\x01"
-_RING_HELLO = b"EDLring1"
 _HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nX-Slow: "
 _CALLED = frozenset({"webhook", "extender", "page"})
 """Components that are called; the reconciler serves nothing but probes and metrics."""
@@ -239,8 +238,8 @@ def _ring() -> Iterator[Target]:
 
 def _member(port: int) -> dict[Kind, Approach]:
     return {
-        Kind.DRIPPING: Approach(port, _RING_HELLO),
-        Kind.HALF_OPEN: Approach(port, _RING_HELLO),
+        Kind.DRIPPING: Approach(port, MAGIC),
+        Kind.HALF_OPEN: Approach(port, MAGIC),
         Kind.IDLE: Approach(port),
     }
 

@@ -19,7 +19,8 @@ from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
 NONCE_BYTES = 16
-_MAGIC = b"EDLring2"
+MAGIC = b"EDLring2"
+"""The first bytes on a connection: the protocol and its version."""
 _HELLO = struct.Struct("!8sQIII16s")
 _ANSWER = struct.Struct("!BQ16s")
 _PROOF_BYTES = 32
@@ -84,7 +85,7 @@ class HandshakeError(Exception):
 
 def pack_hello(position: RoundPosition, nonce: bytes) -> bytes:
     """Returns the initiator's first message."""
-    return _HELLO.pack(_MAGIC, *position, nonce)
+    return _HELLO.pack(MAGIC, *position, nonce)
 
 
 def unpack_hello(raw: bytes) -> ClientHello:
@@ -94,7 +95,7 @@ def unpack_hello(raw: bytes) -> ClientHello:
         HandshakeError: It is not of this protocol.
     """
     magic, *position, _ = _HELLO.unpack(raw)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise HandshakeError("it does not speak the ring's protocol")
     return ClientHello(RoundPosition(*position), raw)
 
