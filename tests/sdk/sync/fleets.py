@@ -22,7 +22,7 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.sdk.sync.program"
 _LOOK_S = 0.02
-_START_S, _END_S, _ANSWER_S = 60.0, 20.0, 3.0
+_START_S, _END_S, _ANSWER_S = 60.0, 20.0, 20.0
 
 
 @dataclass(eq=False)
