@@ -53,6 +53,18 @@ def test_neighbours_can_be_imported(tmp_path: Path) -> None:
     assert model.functions["loss"].__module__ == "beside_the_net"
 
 
+def test_a_module_without_a_file_is_no_neighbour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of `torch.ops` name a file, without a folder, that is nowhere."""
+    monkeypatch.chdir(tmp_path)
+    made = "import sys, types\nmade = types.ModuleType('made')\nmade.__file__ = '_made.py'\n"
+    model = models.load(_file(tmp_path, GOOD + made + "sys.modules['made'] = made\n"))
+    del sys.modules["made"]
+
+    assert model.has("loss")
+
+
 def test_a_changed_neighbour_is_another_version(tmp_path: Path) -> None:
     """The folder's own place does not matter."""
     codes = []

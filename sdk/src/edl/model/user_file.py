@@ -90,6 +90,7 @@ def _fingerprint(file_path: Path, source: str, imported: set[str]) -> str:
         if (
             file is not None
             and is_user_file(home, file)
+            and Path(file).is_file()  # `torch.ops` names a file that is nowhere
             and Path(file).resolve() != file_path.resolve()
         ):
             beside[Path(file).resolve().relative_to(home).as_posix()] = Path(file)
