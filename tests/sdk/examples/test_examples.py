@@ -158,7 +158,7 @@ def test_a_program_with_its_own_collectives_continues_with_the_remaining_members
 def _run(*arguments: str) -> str:
     """What one of our programs prints."""
     return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=220
     ).stdout
 
 
