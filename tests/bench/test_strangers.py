@@ -99,7 +99,7 @@ def test_strangers_come_back(port: int, monkeypatch: pytest.MonkeyPatch) -> None
     approaches = {Kind.HALF_OPEN: Approach(port, b"x"), Kind.IDLE: Approach(port)}
     with Strangers(approaches, {Kind.HALF_OPEN: 2, Kind.IDLE: 1}) as crowd:
         crowd.await_ends((Kind.HALF_OPEN,), LIMIT_S)
-        until(lambda: crowd.reopened)
+        until(lambda: crowd.reopened and crowd.longest_s((Kind.IDLE,)))
         idle_s = crowd.longest_s((Kind.IDLE,))
         assert crowd.longest_s((Kind.DRIPPING,)) == 0.0
         assert crowd.longest_s((Kind.IDLE,)) > idle_s > 0.0
