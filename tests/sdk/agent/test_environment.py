@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from edl.agent.environment import Place, sizes_of, worker_environment
+from edl.agent.environment import Place, member_environment, sizes_of, worker_environment
 from edl.errors import RoundOver
 
 PLACE = Place(1, (2, 4, 1), 7)
@@ -62,6 +62,19 @@ def test_processes_share_the_cores() -> None:
     """One thread each, as torchrun sets it, unless the user has."""
     assert environment()["OMP_NUM_THREADS"] == "1"
     assert environment(OMP_NUM_THREADS="6")["OMP_NUM_THREADS"] == "6"
+
+
+def test_a_trainer_of_its_own_has_no_rank_of_a_round() -> None:
+    """Ranks change while it runs; its place at the agent does not."""
+    variables = member_environment(1, 2, {"EDL_TRAINER": "trainer-4", "PATH": "/bin"})
+    assert variables == {
+        "PATH": "/bin",
+        "EDL_TRAINER": "trainer-4:1",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1",
+    }
+    assert "OMP_NUM_THREADS" not in member_environment(0, 1, {})
 
 
 def test_what_agents_announce_is_read() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,47 @@ JAX = Path(os.environ.get("EDL_JAX_PATH") or ROOT / "build/jax")
 DIGITS = ROOT / "examples/jax_digits/train_jax.py"
 TRAINED = 1437
 ACCURACY = re.compile(r"test accuracy (\d\.\d+) after (\d+) steps")
+
+ENDS = """
+import subprocess, sys, threading, time
+import edl
+from edl.jax import distributed
+from edl.jax.services import CoordinationServices
+
+class AtTheEnd:
+    def __del__(self, sleep=time.sleep):
+        self.other.kill()
+        sleep(1)
+
+def member(rank, address):
+    processes = distributed.Processes(rank, 2)
+    processes.join(address)
+    processes.use()
+    processes.sum(1)
+    return processes
+
+def sum_again(processes):
+    try:
+        processes.sum(1)
+    except edl.RoundOver:
+        print("left the sum", flush=True)
+
+if len(sys.argv) > 1:
+    member(1, sys.argv[1])
+    time.sleep(600)
+services = CoordinationServices("127.0.0.1")
+address = services.serve(2)
+end = AtTheEnd()
+end.other = subprocess.Popen([sys.executable, __file__, address])
+processes = member(0, address)
+thread = threading.Thread(target=sum_again, args=(processes,), daemon=True)
+thread.start()
+thread.join(1)
+processes.leave(is_broken=True)
+thread.join(60)
+services.close()
+"""
+"""Rank 1 takes no part in the second sum; it is lost while the interpreter of rank 0 ends."""
 
 pytestmark = [
     pytest.mark.soak,
@@ -58,6 +100,44 @@ def test_digits_are_learned_while_the_processes_of_jax_change(job: Job) -> None:
     results = {ACCURACY.findall(trainer.text)[0] for trainer in (newcomer, last)}
     assert len(results) == 1, results
     assert float(results.pop()[0]) > 0.9
+
+
+def test_an_agent_s_service_outlives_the_process_of_rank_0(job: Job) -> None:
+    """It is a process of the agent, which starts the lost one again while the others go on."""
+    epochs = 20
+    command = ["-m", "edl", "agent", "--members", "--", sys.executable, str(DIGITS)]
+    pods = [job.start(f"trainer-{i}", *command, "--epochs", str(epochs)) for i in range(2)]
+    for pod in pods:
+        pod.says(" of 2, step")
+    leader, other = sorted(pods, key=lambda pod: ": 0 of 2, step" not in pod.text)
+    children = {pid: _command(pid) for pid in _children(leader.process.pid)}
+    services = {pid for pid, words in children.items() if "edl.jax.service" in words}
+    trainers = {pid for pid, words in children.items() if str(DIGITS) in words}
+    assert services
+    assert not any(_children(pid) for pid in trainers)
+    (lost,) = trainers
+    os.kill(lost, signal.SIGKILL)
+    leader.says("process 0 was ended by SIGKILL")
+    assert services <= set(_children(leader.process.pid))
+    other.says(": 0 of ")
+    assert [pod.ends() for pod in pods] == [0, 0], leader.text + other.text
+    assert job.done("digits") == epochs * TRAINED
+    results = {ACCURACY.findall(pod.text)[0] for pod in pods}
+    assert len(results) == 1, results
+
+
+def test_a_process_with_a_collective_under_way_ends_in_order(job: Job) -> None:
+    """Though the collective ends while Python does, with the process that it waited for."""
+    script = job.folder / "end.py"
+    script.write_text(ENDS, "utf-8")
+    trainer = job.start("trainer-0", script)
+    assert trainer.ends() == 0, trainer.text
+    assert "left the sum" in trainer.text
+
+
+def _command(pid: int) -> str:
+    """The words with which a process was started."""
+    return Path(f"/proc/{pid}/cmdline").read_text("utf-8").replace("\0", " ")
 
 
 def _children(parent: int) -> list[int]:

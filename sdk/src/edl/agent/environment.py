@@ -67,23 +67,13 @@ def worker_environment(
     """
     host, _, port = address.rpartition(":")
     size, rank = place.sizes[place.rank], place.first_rank + local_rank
-    trainer = (
-        {"EDL_TRAINER": f"{environ['EDL_TRAINER']}:{local_rank}"}
-        if environ.get("EDL_TRAINER")
-        else {}
-    )
-    threads = {} if size == 1 or "OMP_NUM_THREADS" in environ else {"OMP_NUM_THREADS": "1"}
     return {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",  # a collective that hangs ends its process
-        **environ,
-        **trainer,
-        **threads,
-        "LOCAL_RANK": str(local_rank),
+        **member_environment(local_rank, size, environ),
         "RANK": str(rank),
         "GROUP_RANK": str(place.rank),
         "ROLE_RANK": str(rank),
         "ROLE_NAME": "default",
-        "LOCAL_WORLD_SIZE": str(size),
         "WORLD_SIZE": str(place.world_size),
         "GROUP_WORLD_SIZE": str(len(place.sizes)),
         "ROLE_WORLD_SIZE": str(place.world_size),
@@ -95,4 +85,22 @@ def worker_environment(
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 itself listens at MASTER_PORT
         "TORCHELASTIC_ERROR_FILE": "",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+    }
+
+
+def member_environment(local_rank: int, size: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the whole environment of a process that is a trainer of its own.
+
+    Args:
+        local_rank: The process's number at its agent.
+        size: Processes of the agent.
+        environ: The agent's own environment.
+    """
+    name = environ.get("EDL_TRAINER")
+    return {
+        **({} if size == 1 else {"OMP_NUM_THREADS": "1"}),
+        **environ,
+        **({"EDL_TRAINER": f"{name}:{local_rank}"} if name else {}),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(size),
     }

@@ -36,12 +36,13 @@ class Workers:
             environments: Of the processes, in order of local rank.
             wedged_s: How long a process may live after it has named a fault of its device.
         """
+        self._command, self._environments = list(command), list(environments)
         self._wedged_s = wedged_s
         self._changed = threading.Event()
         self._workers: list[WorkerProcess] = []
         try:
-            for environment in environments:
-                self._workers.append(WorkerProcess(command, environment, self._changed.set))
+            for environment in self._environments:
+                self._workers.append(self._start(environment))
         except BaseException:
             self.stop(0.0)
             raise
@@ -70,6 +71,23 @@ class Workers:
         """The numbers of processes that are stopped, as by SIGSTOP."""
         return [rank for rank, worker in enumerate(self._workers) if worker.is_stopped]
 
+    def replace_failed(self) -> bool:
+        """Kills what is left of each process that has failed, and starts it again; the others go on.
+
+        Returns:
+            False where one lives on, as in `stop`; it is not started again.
+        """
+        for rank, worker in enumerate(self._workers):
+            if not worker.failure(self._wedged_s):
+                continue
+            worker.signal(signal.SIGKILL)
+            try:
+                worker.process.wait(_KILLED_S)
+            except subprocess.TimeoutExpired:
+                return False
+            self._workers[rank] = self._start(self._environments[rank])
+        return True
+
     def stop(self, grace_s: float) -> bool:
         """Ends all: with SIGTERM, and after `grace_s` with SIGKILL.
 
@@ -89,6 +107,9 @@ class Workers:
     @property
     def _are_alive(self) -> bool:
         return any(worker.process.poll() is None for worker in self._workers)
+
+    def _start(self, environment: Mapping[str, str]) -> WorkerProcess:
+        return WorkerProcess(self._command, environment, self._changed.set)
 
     def _signal(self, number: signal.Signals) -> None:
         for worker in self._workers:

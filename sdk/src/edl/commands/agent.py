@@ -6,6 +6,7 @@ import argparse
 import shutil
 
 from edl.agent.agent import Agent
+from edl.agent.members_agent import MembersAgent
 from edl.agent.replica_agent import ReplicaAgent
 from edl.errors import SettingError
 from edl.master.session import set_up_logging
@@ -33,7 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often processes that failed are started again before the job fails; "
         "changes of members do not count (default 3)",
     )
-    parser.add_argument(
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--members",
+        action="store_true",
+        help="each process takes part in rounds itself (edl.jax.JaxRounds, edl.Rounds): it goes on while others "
+        "come and go, and where one is lost, it alone is started again",
+    )
+    kinds.add_argument(
         "--replica",
         action="store_true",
         help="the processes hold one replica of a model together (FSDP2, edl.torch.Training): they go on "
@@ -81,6 +89,9 @@ def run(args: argparse.Namespace) -> int:
             "behind --, such as -- python train.py"
         )
     words = [path, *command[1:]]
+    if args.members:
+        set_up_logging()
+        return MembersAgent(words, args.nproc, args.max_restarts, load()).run()
     if args.replica:
         set_up_logging()
         settings = load()

@@ -6,7 +6,9 @@ lose it. The calls here are those of jax 0.10 without that.
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,16 +21,21 @@ from jax._src import distributed, xla_bridge
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax
 
+from edl import clock
 from edl.errors import RoundOver
 from edl.jax.relay import ServiceRelay
-from edl.jax.service import HEARTBEAT_S
+from edl.jax.service import FOREVER_S
 
 log = logging.getLogger("edl")
 
-_JOIN_S = HEARTBEAT_S
-"""How long to wait for the service. The master's news end the wait before; JAX would end the process."""
 _kept: list[Any] = []
 """What calls that never return may still use."""
+ctypes.pythonapi.Py_IncRef(
+    ctypes.py_object(_kept)
+)  # nor is it destroyed at exit: that would wait, too
+_LEAST_LENGTH = 4_096
+"""XLA runs a smaller sum in the thread that asks for it, which cannot be left then."""
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 5e-3
 
 
 class Processes:
@@ -58,9 +65,9 @@ class Processes:
         self._client = _jax.get_distributed_runtime_client(
             self._relay.address,
             self.rank,
-            init_timeout=_JOIN_S,
+            init_timeout=FOREVER_S,
             shutdown_timeout=1,
-            heartbeat_timeout=HEARTBEAT_S,
+            heartbeat_timeout=FOREVER_S,
             shutdown_on_destruction=False,
             use_compression=True,
         )
@@ -123,6 +130,9 @@ class Processes:
 
     def _sum_flat(self, flat: Any) -> Any:
         self._check()
+        length = flat.size
+        if length < _LEAST_LENGTH:
+            flat = jnp.pad(flat, (0, _LEAST_LENGTH - length))
         if self._sum is None:
             firsts: dict[int, Any] = {}
             for device in jax.devices():
@@ -135,7 +145,16 @@ class Processes:
         shape = (self.count, *flat.shape)
         self._check()
         total = self._sum(jax.make_array_from_single_device_arrays(shape, sharding, [own]))
-        return jax.block_until_ready(total.addressable_data(0))
+        return self._wait_for(total.addressable_data(0))[:length]
+
+    def _wait_for(self, array: Any) -> Any:
+        """Waits in Python: a thread that waits in JAX aborts the process if it wakes while this one exits."""
+        since_s = clock.monotonic_s()
+        while not array.is_ready():
+            self._check()
+            pause_s = (clock.monotonic_s() - since_s) / 8
+            time.sleep(min(max(pause_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))
+        return jax.block_until_ready(array)  # raises what has failed
 
     def _check(self) -> None:
         """Raises in a thread that was left behind: it must not take part in another round."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from edl.collective import Interrupt
 from edl.errors import RoundOver
 from edl.jax import distributed
-from edl.jax.service import CoordinationService
+from edl.jax.agent_services import VARIABLE, AgentServices
+from edl.jax.services import CoordinationServices
 from edl.master.protocol import Round
 from edl.master.rounds import Rounds
 from edl.master.session import Session, session
@@ -60,7 +62,8 @@ class JaxRounds:
         self._interrupt = Interrupt()
         self._rounds = Rounds(code=shared, on_broken=self._interrupt.set, member=own)
         self._waiting = Waiting(self._interrupt, self._rounds.waiting)
-        self._service = CoordinationService(own.settings.address)
+        path = os.environ.get(VARIABLE)
+        self._services = AgentServices(path) if path else CoordinationServices(own.settings.address)
         self._processes = distributed.Processes(0, 1)
         self._is_broken = False
         self.state = state
@@ -76,7 +79,7 @@ class JaxRounds:
         self.state = distributed.to_host(self.state)
         self._processes.leave(is_broken=True)  # perhaps with a collective under way
         self._rounds.__exit__(*error)
-        self._service.close()
+        self._services.close()
         self._interrupt.close()
 
     def __iter__(self) -> Iterator[Round]:
@@ -140,7 +143,7 @@ class JaxRounds:
     def _join(self, round_: Round) -> None:
         store = self._rounds.store
         if round_.rank == 0:
-            store.set(_SERVICE, self._service.serve(round_.world_size).encode())
+            store.set(_SERVICE, self._services.serve(round_.world_size).encode())
         self._processes.join(store.get(_SERVICE).decode())
 
     def _take_newest(self) -> None:
