@@ -29,10 +29,8 @@ from edl.jax.service import FOREVER_S
 log = logging.getLogger("edl")
 
 _kept: list[Any] = []
-"""What calls that never return may still use."""
-ctypes.pythonapi.Py_IncRef(
-    ctypes.py_object(_kept)
-)  # nor is it destroyed at exit: that would wait, too
+"""What calls that never return may still use. It is not destroyed at exit either: that would wait for them."""
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
 _LEAST_LENGTH = 4_096
 """XLA runs a smaller sum in the thread that asks for it, which cannot be left then."""
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 5e-3
