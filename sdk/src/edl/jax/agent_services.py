@@ -50,7 +50,7 @@ class ServicesSocket:
         threading.Thread(target=self._run, name="edl-jax-services", daemon=True).start()
 
     def close(self) -> None:
-        """Ends it; services linger for members that still need them."""
+        """Ends it, and the services."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread's call
         self._listener.close()

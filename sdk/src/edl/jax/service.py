@@ -1,8 +1,7 @@
 """JAX's coordination service of one round, as a process: `python -m edl.jax.service HOST`.
 
-It reads the number of members from its input, and writes its address. It outlives the process that
-has started it by `_LINGER_S`, as members may still connect to each other. It always ends without
-its destructor, which would tell the members, and JAX would abort the process of each.
+It reads the number of members from its input, and writes its address. It ends with who has started
+it, and always without its destructor, which would tell the members: JAX would abort the process of each.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ import os
 import signal
 import socket
 import sys
-import threading
 
 FOREVER_S = 10 * 365 * 86_400
 """The time-outs of service and members: JAX aborts a process where one is over. The master decides who is a member."""
-_LINGER_S = 60.0
 
 
 def main(host: str) -> None:
@@ -40,7 +37,6 @@ def main(host: str) -> None:
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     sys.stdin.read()  # until nobody holds the other end
-    threading.Event().wait(_LINGER_S)
     os._exit(0)
 
 

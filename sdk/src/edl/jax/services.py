@@ -48,7 +48,7 @@ class CoordinationServices:
         return address
 
     def close(self) -> None:
-        """Lets them end; they linger for members that still need them."""
+        """Ends them: their rounds are over."""
         with self._lock:
             for process in (*self._running, *([self._next] if self._next else [])):
                 _close_pipes(process)
