@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from edl import clock
+from edl.bounded_warnings import BoundedWarnings
 from edl.collective import handshake
 from edl.collective.handshake import ClientHello, HandshakeError, RoundPosition, Script, Verdict
 from edl.data.snapshot_parts import COPY, Slots, SnapshotPart, find_parts, reading
@@ -63,6 +64,7 @@ class PartServer:
         self._listener, self._key = listener, key
         self._folder, self._limit_bytes = folder, limit_bytes
         self._position: RoundPosition | None = None
+        self._refusals = BoundedWarnings(log)
         self._closed = threading.Event()
         self._strangers: dict[socket.socket, object] = {}
         """Their hosts, the oldest first; for `_accept` and the threads, under the lock."""
@@ -139,7 +141,7 @@ class PartServer:
                     finally:
                         self._free.release()
         except HandshakeError as error:
-            log.warning("a connection for snapshots is refused: %s", error)
+            self._refusals.warn("a connection for snapshots is refused: %s", error)
         except (OSError, EdlError, ValueError, LookupError, TypeError) as error:
             log.info("a snapshot was not exchanged: %s", one_line(error))
 

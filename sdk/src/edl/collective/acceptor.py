@@ -13,6 +13,7 @@ from collections import deque
 from typing import NamedTuple
 
 from edl import clock
+from edl.bounded_warnings import BoundedWarnings
 from edl.collective import handshake, transport
 from edl.collective.handshake import ClientHello, HandshakeDriver, HandshakeError, RoundPosition
 from edl.collective.transport import READ, Waiter
@@ -48,6 +49,8 @@ class Listener:
         self._socket = transport.track(server)
         self._early: deque[tuple[socket.socket, ClientHello]] = deque()
         """Connections for later rings, oldest first."""
+        self.refusals = BoundedWarnings(log)
+        """Of connections, in all rounds."""
         bound_address = self._socket.getsockname()
         self.address: tuple[str, int] = (str(bound_address[0]), int(bound_address[1]))
 
@@ -169,7 +172,7 @@ class Acceptor:
             return
         except HandshakeError as error:
             peer = _peer_address(driver.connection)
-            log.warning("the ring refuses a connection from %s: %s", peer, error)
+            self._listener.refusals.warn("the ring refuses a connection from %s: %s", peer, error)
             self._reject(descriptor)
             return
         if outcome is not None:
