@@ -16,6 +16,8 @@ from edl import clock
 from edl.sync import Micro, State, SyncStep
 from edl.sync.parts import ArrayGroup
 
+from tests.sdk.sync.notes import notes, place_of
+
 _BLOCK = 1 << 18
 _NAMES = ("parameters", "mean", "squares")
 
@@ -97,17 +99,11 @@ def main(path: str, text: str) -> None:
     size = options["megabytes"] * 1_000_000 // (4 * len(_NAMES))
     replica = (LargeInParts if options["in_parts"] else Large)(size)
     data = edl.from_arrays("numbers", np.ones(options["steps"] * 8, np.float32))
-    with Path(path).open("a", encoding="utf-8") as out:
-
-        def tell(line: Mapping[str, Any]) -> None:
-            out.write(json.dumps(line) + "\n")
-            out.flush()
+    with notes(path) as tell:
 
         def note(step: SyncStep) -> None:
-            place = {"step": step.step, "round": step.round, "rank": step.rank}
             sums = float(replica.state().arrays["parameters"][::1009].sum())
-            times = {"world": step.world_size, "at_s": clock.monotonic_s(), "peak_mb": peak_mb()}
-            tell({**place, **times, "sum": sums})
+            tell({**place_of(step), "peak_mb": peak_mb(), "sum": sums})
 
         tell({"ready": True})
         tell({"arrived_s": clock.monotonic_s()})

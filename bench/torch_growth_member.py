@@ -6,15 +6,13 @@ Arguments: the file for its lines, as those of `bench.growth_member`, and option
 
 import json
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from edl import clock
 from edl.sync import SyncStep
 
 from bench.growth_member import peak_mb
 from bench.torch_member import BATCH, Numbers, layers
+from tests.sdk.sync.notes import notes, place_of
 
 _ARRAYS = 3
 """A parameter, and Adam's two means."""
@@ -33,16 +31,10 @@ def main(path: str, text: str) -> None:
     model = torch.nn.Sequential(*layers(torch, options["megabytes"] // _ARRAYS))
     optimizer = torch.optim.Adam(model.parameters(), 1e-4)
     shown = next(model.parameters())
-    with Path(path).open("a", encoding="utf-8") as out:
-
-        def tell(line: Mapping[str, Any]) -> None:
-            out.write(json.dumps(line) + "\n")
-            out.flush()
+    with notes(path) as tell:
 
         def note(step: SyncStep) -> None:
-            place = {"step": step.step, "round": step.round, "rank": step.rank}
-            times = {"world": step.world_size, "at_s": clock.monotonic_s(), "peak_mb": peak_mb()}
-            tell({**place, **times, "sum": float(shown.sum())})
+            tell({**place_of(step), "peak_mb": peak_mb(), "sum": float(shown.sum())})
 
         tell({"ready": True})
         tell({"arrived_s": clock.monotonic_s()})

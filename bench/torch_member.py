@@ -7,12 +7,12 @@ of `torch`, `megabytes` of the model, `beside` (plain DDP beside it, on the same
 
 import json
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from edl import clock
 from edl.sync import SyncStep
+
+from tests.sdk.sync.notes import notes, place_of
 
 BATCH = 64
 _STEPS = 100_000
@@ -33,16 +33,11 @@ def main(path: str, text: str) -> None:
     model = torch.nn.Sequential(*modules)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     beside: Beside | None = None
-    with Path(path).open("a", encoding="utf-8") as out:
-
-        def tell(line: Mapping[str, Any]) -> None:
-            out.write(json.dumps(line) + "\n")
-            out.flush()
+    with notes(path) as tell:
 
         def note(step: SyncStep) -> None:
             nonlocal beside
-            place = {"step": step.step, "round": step.round, "rank": step.rank}
-            tell({**place, "world": step.world_size, "at_s": clock.monotonic_s()})
+            tell(place_of(step))
             if options["beside"] and beside is None and step.world_size == options["members"]:
                 beside = Beside(torch, len(modules), options["beside"], step)
 

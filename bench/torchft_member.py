@@ -8,12 +8,12 @@ import json
 import os
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from edl import clock
 
 from bench.torch_member import BATCH, Numbers, layers
+from tests.sdk.sync.notes import notes
 
 _STEPS = 100_000
 _TIMEOUT_S = 5
@@ -52,14 +52,9 @@ def main(path: str, text: str) -> None:
     wrapped = PureDistributedDataParallel(manager, model)
     managed = torchft.Optimizer(manager, optimizer)
     rows = torch.stack([Numbers(torch)[0]] * (BATCH // options["members"]))
-    with Path(path).open("a", encoding="utf-8") as out:
-
-        def tell(**line: Any) -> None:
-            out.write(json.dumps(line) + "\n")
-            out.flush()
-
-        tell(ready=True)
-        tell(arrived_s=clock.monotonic_s())
+    with notes(path) as tell:
+        tell({"ready": True})
+        tell({"arrived_s": clock.monotonic_s()})
         for _ in range(_STEPS):
             before = manager.current_step()
             managed.zero_grad()
@@ -68,7 +63,8 @@ def main(path: str, text: str) -> None:
             step = manager.current_step()
             if step > before:
                 rank, world = manager.participating_rank() or 0, manager.num_participants()
-                tell(step=step, round=0, rank=rank, world=world, at_s=clock.monotonic_s())
+                place = {"step": step, "round": 0, "rank": rank, "world": world}
+                tell({**place, "at_s": clock.monotonic_s()})
 
 
 if __name__ == "__main__":

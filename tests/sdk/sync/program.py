@@ -18,12 +18,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import edl
 from edl import clock
 from edl.sync import Replica, SyncStep
 
+from tests.sdk.sync.notes import notes, place_of
 from tests.sdk.sync.replicas import Counting, Noting, Softmax, data, numbers
 
 _LOOK_S = 0.01
@@ -40,20 +41,20 @@ def main(path: str, text: str) -> None:
     replica, dataset = build(options)
     if noting:
         replica = Noting(replica)
-    with Path(path).open("a", encoding="utf-8") as out:
+    with notes(path) as tell:
 
-        def tell(step: SyncStep) -> None:
-            _write(out, step, replica.noted() if isinstance(replica, Noting) else None)
+        def note(step: SyncStep) -> None:
+            tell(_line(step, replica.noted() if isinstance(replica, Noting) else None))
             if pause_s and not hurry.is_file():
                 time.sleep(
                     pause_s if slow_after is None or step.step <= slow_after else 10 * pause_s
                 )
 
-        _line(out, {"ready": True})
+        tell({"ready": True})
         while go is not None and not Path(go).exists():
             time.sleep(_LOOK_S)
-        _line(out, {"arrived_s": clock.monotonic_s()})
-        result = edl.sync.train(replica, dataset, on_step=tell, **options)
+        tell({"arrived_s": clock.monotonic_s()})
+        result = edl.sync.train(replica, dataset, on_step=note, **options)
         arrays = replica.state().arrays.values()
         digest = float(sum(abs(array).sum() for array in arrays if array.dtype.kind == "f"))
         figures = {name: getattr(result, name) for name in ("steps", "records", "rounds", "redone")}
@@ -67,7 +68,7 @@ def main(path: str, text: str) -> None:
         }
         if isinstance(replica, Counting):
             figures["counts"] = Counter(map(int, replica.counts))
-        _line(out, {**ended, **figures, "test": judged})
+        tell({**ended, **figures, "test": judged})
 
 
 def build(options: dict[str, Any]) -> tuple[Replica, edl.Dataset]:
@@ -98,26 +99,17 @@ def judge(replica: Any, path: str) -> dict[str, float]:
     return models.evaluate(replica, source.batch(blocks))
 
 
-def _write(out: TextIO, step: SyncStep, micros: list[list[int]] | None) -> None:
+def _line(step: SyncStep, micros: list[list[int]] | None) -> dict[str, Any]:
     line = {
-        "step": step.step,
+        **place_of(step),
         "epoch": step.epoch,
         "records": step.records,
         "metrics": dict(step.metrics),
         "loss": step.metrics.get("loss"),
-        "round": step.round,
-        "rank": step.rank,
-        "world": step.world_size,
-        "at_s": clock.monotonic_s(),
         "seconds": step.seconds,
         "exchange_s": step.exchange_s,
     }
-    _line(out, line if micros is None else {**line, "micros": micros})
-
-
-def _line(out: TextIO, line: dict[str, Any]) -> None:
-    out.write(json.dumps(line) + "\n")
-    out.flush()
+    return line if micros is None else {**line, "micros": micros}
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from edl import clock
 from edl.sync import SyncStep
+
+from tests.sdk.sync.notes import notes, place_of
 
 _FEATURES, _WIDTH = 8, 32
 _LOOK_S = 0.01
@@ -54,18 +55,10 @@ def main(path: str, text: str) -> None:
     if "RANK" in os.environ:
         shard(model)
     optimizer = torch.optim.Adam(model.parameters(), 0.005)
-    with Path(path).open("a", encoding="utf-8") as out:
-
-        def tell(line: Mapping[str, Any]) -> None:
-            if rank:
-                return
-            out.write(json.dumps(line) + "\n")
-            out.flush()
+    with notes(os.devnull if rank else path) as tell:
 
         def note(step: SyncStep) -> None:
-            place = {"step": step.step, "round": step.round, "rank": step.rank}
-            at_s, loss = clock.monotonic_s(), step.metrics["loss"]
-            tell({**place, "world": step.world_size, "at_s": at_s, "loss": loss})
+            tell({**place_of(step), "loss": step.metrics["loss"]})
             if pause_s and not hurry.is_file():
                 time.sleep(pause_s)
 

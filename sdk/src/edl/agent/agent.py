@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from edl.agent.environment import Place, sizes_of, worker_environment
 from edl.agent.snapshot_keeper import SnapshotKeeper, open_keeper, stand_aside
-from edl.agent.workers import Workers
+from edl.agent.workers import FAILED, STUCK, Workers, failed_too_often
 from edl.data.batches import batches
 from edl.errors import MasterError, RoundOver
 from edl.local.ports import free_ports
@@ -36,7 +36,6 @@ _RUN = "run"
 _REPORTED = "reported"
 """The key by which the agent of rank 0 says that the end is reported to the master."""
 _MAX_COMMAND = 300
-FAILED = 1
 
 
 class Agent:
@@ -146,10 +145,7 @@ class Agent:
             grace_s = self._session.settings.grace_s * _GRACE_SHARE
             if not workers.stop(grace_s if stopping else _STOP_S):
                 self._is_stuck = True
-                log.error(
-                    "a process lives on after SIGKILL: its device does not answer; this agent ends, so that "
-                    "its pod is replaced"
-                )
+                log.error("%s; this agent ends, so that its pod is replaced", STUCK)
             if stopping and self._keeper is not None:
                 self._keeper.flush(self._session.settings.grace_s * _FLUSH_SHARE)
 
@@ -208,10 +204,8 @@ class Agent:
         self._failures += 1
         if self._failures <= self._max_restarts:
             return False
-        text = (
-            f"processes of {self._session.settings.trainer} have failed {self._failures} times "
-            f"(--max-restarts {self._max_restarts}), the last time because {self._failure}"
-        )
+        trainer = self._session.settings.trainer
+        text = failed_too_often(trainer, self._failures, self._max_restarts, self._failure)
         log.error("%s", text)
         try:
             self._session.control().fail(text)

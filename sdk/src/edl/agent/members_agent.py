@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from edl.agent.environment import member_environment
-from edl.agent.workers import Workers
+from edl.agent.workers import FAILED, STUCK, Workers, failed_too_often
 from edl.jax.agent_services import VARIABLE, ServicesSocket
 from edl.jax.services import CoordinationServices
 from edl.master.settings import Settings
@@ -21,7 +21,6 @@ from edl.master.sigterm import EXIT_CODE, SigtermWatcher
 log = logging.getLogger("edl")
 
 _POLL_S = 0.05
-FAILED = 1
 
 
 class MembersAgent:
@@ -73,7 +72,8 @@ class MembersAgent:
                 if not failure:
                     continue
                 if restarts == self._max_restarts:
-                    return self._give_up(failure)
+                    log.error("%s", failed_too_often("this pod", restarts + 1, restarts, failure))
+                    return FAILED
                 restarts += 1
                 log.warning("%s; it is started again", failure)
                 if not workers.replace_failed():
@@ -81,16 +81,7 @@ class MembersAgent:
             return EXIT_CODE
         finally:
             if not workers.stop(self._settings.grace_s):
-                log.error("a process lives on after SIGKILL: its device does not answer")
-
-    def _give_up(self, failure: str) -> int:
-        log.error(
-            "processes of this pod have failed %d times (--max-restarts %d), the last time because %s",
-            self._max_restarts + 1,
-            self._max_restarts,
-            failure,
-        )
-        return FAILED
+                log.error(STUCK)
 
     def _environments(self, path: str) -> list[dict[str, str]]:
         environ = {**os.environ, **({VARIABLE: path} if path else {})}

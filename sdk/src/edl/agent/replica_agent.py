@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from edl.agent.environment import Place, worker_environment
-from edl.agent.workers import Workers
+from edl.agent.workers import FAILED, STUCK, Workers, failed_too_often
 from edl.local.ports import free_ports
 from edl.master.sigterm import EXIT_CODE, SigtermWatcher
 
@@ -24,7 +24,6 @@ _FROZEN_POLLS = 40
 stopped with its agent goes on a little later."""
 _LOST_S = 0.0
 """What is left of a replica cannot go on: it is not asked to end."""
-FAILED = 1
 
 
 class ReplicaAgent:
@@ -61,12 +60,8 @@ class ReplicaAgent:
                 log.warning("%s: all processes of this pod are ended", failure)
         finally:
             watcher.remove()
-        log.error(
-            "processes of this pod have failed %d times (--max-restarts %d), the last time because %s",
-            self._max_restarts + 1,
-            self._max_restarts,
-            failure,
-        )
+        text = failed_too_often("this pod", self._max_restarts + 1, self._max_restarts, failure)
+        log.error("%s", text)
         return FAILED
 
     def _run_once(self, restarts: int) -> str:
@@ -84,7 +79,7 @@ class ReplicaAgent:
             return ""
         finally:
             if not workers.stop(self._grace_s if self._stopping.is_set() else _LOST_S):
-                log.error("a process lives on after SIGKILL: its device does not answer")
+                log.error(STUCK)
 
     def _environments(self, restarts: int) -> list[dict[str, str]]:
         place, address = Place(0, (self._processes,), 0), f"127.0.0.1:{free_ports(1)[0]}"

@@ -14,6 +14,10 @@ from edl.agent.worker_process import WorkerProcess
 
 log = logging.getLogger("edl")
 
+FAILED = 1
+"""Exit code of an agent that gives up: its pod is replaced."""
+STUCK = "a process lives on after SIGKILL: its device does not answer"
+"""What is logged where `Workers.stop` returns False."""
 _KILLED_S = 5.0
 """How long a killed process may take to end."""
 WEDGED_S = 10.0
@@ -21,7 +25,10 @@ WEDGED_S = 10.0
 
 
 class Workers:
-    """A group of processes that are started and stopped together, with all that they start."""
+    """A group of processes that are started and stopped together, with all that they start.
+
+    Those that have failed may be started again alone.
+    """
 
     def __init__(
         self,
@@ -114,3 +121,18 @@ class Workers:
     def _signal(self, number: signal.Signals) -> None:
         for worker in self._workers:
             worker.signal(number)
+
+
+def failed_too_often(whose: str, failures: int, max_restarts: int, failure: str) -> str:
+    """Says why an agent gives up.
+
+    Args:
+        whose: Processes of what: a pod, or a trainer's name.
+        failures: How often they have failed.
+        max_restarts: How often they are started again.
+        failure: The last one.
+    """
+    return (
+        f"processes of {whose} have failed {failures} times (--max-restarts {max_restarts}), "
+        f"the last time because {failure}"
+    )

@@ -103,14 +103,10 @@ class AgentServices:
 
 
 def _read_line(connection: socket.socket) -> str:
-    """Returns the line without its end; "" if the other end closed before it."""
-    line = b""
-    while not line.endswith(b"\n"):
-        chunk = connection.recv(_MAX_LINE)
-        if not chunk or len(line) + len(chunk) > _MAX_LINE:
-            return ""
-        line += chunk
-    return line.decode("ascii", "replace").strip()
+    """Returns the line without its end; "" if it is too long, or the other end closed before it."""
+    with connection.makefile("rb") as stream:
+        line = stream.readline(_MAX_LINE)
+    return line.decode("ascii", "replace").strip() if line.endswith(b"\n") else ""
 
 
 def _members(text: str) -> int:
