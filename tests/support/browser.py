@@ -192,6 +192,23 @@ class Tab:
             time.sleep(_POLL_S)
         raise TimeoutError(f"never true: {condition}\n{self.text()[:2000]}\n{self.console}")
 
+    def wait_value(self, script: str, wanted: object, limit_s: float = WAIT_S) -> None:
+        """Returns as soon as an expression has this JSON value.
+
+        Raises:
+            TimeoutError: it had not in time; with what it was.
+        """
+        end_s = monotonic_s() + limit_s
+        while (value := self.run(script)) != wanted:
+            if monotonic_s() > end_s:
+                raise TimeoutError(f"{script} is {value!r}, not {wanted!r}\n{self.console}")
+            time.sleep(_POLL_S)
+
+    def wait_text(self, *words: str, limit_s: float = WAIT_S) -> None:
+        """Returns as soon as the page shows all of these words; see `wait`."""
+        conditions = (f"document.body.innerText.includes({json.dumps(each)})" for each in words)
+        self.wait(" && ".join(conditions), limit_s)
+
     def text(self) -> str:
         """What the page shows as text."""
         return str(self.run("document.body.innerText"))

@@ -70,10 +70,10 @@ def test_the_first_link_leads_past_the_navigation(signed_in: OpenTab) -> None:
         _begin_at_the_top(tab)
         tab.press("Tab")
         tab.press("Enter")
-        assert tab.run("document.activeElement.id") == "content"
+        tab.wait_value("document.activeElement.id", "content")
         tab.press("Tab")
-        assert tab.run("document.querySelector('main').contains(document.activeElement)")
-        assert tab.run("location.hash") == "#/jobs"
+        tab.wait("document.querySelector('main').contains(document.activeElement)")
+        tab.wait_value("location.hash", "#/jobs")
 
 
 def test_rows_are_walked_by_arrows_and_opened_by_enter(signed_in: OpenTab) -> None:
@@ -81,15 +81,15 @@ def test_rows_are_walked_by_arrows_and_opened_by_enter(signed_in: OpenTab) -> No
     index = "Number(document.activeElement.getAttribute('aria-rowindex'))"
     with signed_in("#/jobs") as tab:
         tab.wait("document.querySelectorAll('[role=grid] .name').length === 12")
-        assert tab.run("document.querySelectorAll('[role=grid] tr[tabindex=\"0\"]').length") == 1
+        tab.wait_value("document.querySelectorAll('[role=grid] tr[tabindex=\"0\"]').length", 1)
         tab.run("document.querySelector('[role=grid] tr[tabindex=\"0\"]').focus()")
         tab.press("ArrowDown", 2)
-        assert tab.run(index) == 4
+        tab.wait_value(index, 4)
         tab.press("End")
-        assert tab.run(index) == 13
+        tab.wait_value(index, 13)
         tab.press("Home")
         tab.press("ArrowUp")
-        assert tab.run(index) == 2
+        tab.wait_value(index, 2)
         tab.press("ArrowDown")
         key = tab.run("document.activeElement.querySelector('.name').textContent")
         tab.press("Enter")
@@ -104,9 +104,9 @@ def test_heads_of_columns_are_buttons_that_say_the_order(signed_in: OpenTab) -> 
         tab.run("document.querySelector('.sort').focus()")
         tab.press("Enter")
         orders = "[...document.querySelectorAll('th[aria-sort]')].map((th) => th.textContent + ' ' + th.getAttribute('aria-sort'))"
-        assert tab.run(orders) == ["Job ascending"]
+        tab.wait_value(orders, ["Job ascending"])
         tab.press(" ")
-        assert tab.run(orders) == ["Job descending"]
+        tab.wait_value(orders, ["Job descending"])
 
 
 def test_charts_are_read_by_arrows_and_as_tables(signed_in: OpenTab, site: PageSite) -> None:
@@ -116,11 +116,11 @@ def test_charts_are_read_by_arrows_and_as_tables(signed_in: OpenTab, site: PageS
         site.cluster.resize(min(site.cluster.jobs), 1)
         tab.run("document.querySelector('.plot').focus()")
         tab.press("ArrowLeft", 2)
-        spoken = tab.run("document.querySelector('.chart [aria-live]').textContent")
-        assert ": " in spoken
-        assert min(site.cluster.jobs).partition("/")[0] in spoken
+        spoken = "document.querySelector('.chart [aria-live]').textContent"
+        tab.wait(f"{spoken}.includes(': ')")
+        tab.wait(f"{spoken}.includes('{min(site.cluster.jobs).partition('/')[0]}')")
         tab.press("Escape")
-        assert tab.run("document.querySelector('.chart .tip').hidden")
+        tab.wait("document.querySelector('.chart .tip').hidden")
         tab.run("document.querySelector('.chart summary').focus()")
         tab.press("Enter")
         tab.wait("document.querySelectorAll('.chart-table tbody tr').length > 10")
@@ -129,12 +129,12 @@ def test_charts_are_read_by_arrows_and_as_tables(signed_in: OpenTab, site: PageS
 def test_nodes_are_read_by_arrows_and_opened_by_enter(signed_in: OpenTab) -> None:
     """The map says each node's use; Enter goes to it."""
     with signed_in("#/nodes") as tab:
-        tab.wait(f"document.body.innerText.includes('{NODES} nodes')")
+        tab.wait_text(f"{NODES} nodes")
         tab.run("document.querySelector('canvas').focus()")
         tab.press("ArrowRight", 3)
-        spoken = tab.run("document.querySelector('.heat-frame [aria-live]').textContent")
-        assert spoken.startswith("node-00002")
-        assert "services" in spoken
+        spoken = "document.querySelector('.heat-frame [aria-live]').textContent"
+        tab.wait(f"{spoken}.startsWith('node-00002')")
+        assert "services" in tab.run(spoken)
         tab.press("Enter")
         tab.wait("location.hash === '#/nodes/node-00002'")
 

@@ -31,7 +31,7 @@ def test_a_thousand_jobs_are_some_dozens_of_rows(browser: Browser, large: PageSi
         assert tab.run("document.querySelectorAll('*').length") < 3_000
         tab.run("document.querySelector('[role=grid] tr[tabindex=\"0\"]').focus()")
         tab.press("End")
-        assert tab.run("document.activeElement.getAttribute('aria-rowindex')") == str(_JOBS + 1)
+        tab.wait_value("document.activeElement.getAttribute('aria-rowindex')", str(_JOBS + 1))
         assert tab.run(_ROWS) < 60
         tab.run("document.querySelector('input[type=search]').focus()")
         tab.type("train-0777")
@@ -41,12 +41,12 @@ def test_a_thousand_jobs_are_some_dozens_of_rows(browser: Browser, large: PageSi
 def test_five_thousand_nodes_are_one_picture(browser: Browser, large: PageSite) -> None:
     """The last node is found by key; the map is no longer than a window."""
     with opened(browser, large, "#/nodes") as tab:
-        tab.wait("document.body.innerText.includes('5,000 nodes')", 60)
+        tab.wait_text("5,000 nodes", limit_s=60)
         assert tab.run("document.querySelector('canvas').clientHeight") < 900
         tab.run("document.querySelector('canvas').focus()")
         tab.press("End")
-        spoken = tab.run("document.querySelector('.heat-frame [aria-live]').textContent")
-        assert spoken.startswith("node-04999")
+        spoken = "document.querySelector('.heat-frame [aria-live]').textContent"
+        tab.wait(f"{spoken}.startsWith('node-04999')")
         assert tab.run("document.querySelectorAll('*').length") < 3_000
 
 
@@ -56,4 +56,4 @@ def test_the_overview_of_a_large_cluster_has_its_largest_jobs(
     """Six of them, and the sum of all."""
     with opened(browser, large) as tab:
         tab.wait("document.querySelectorAll('.job-list li').length === 6", 60)
-        assert "of 1,000 jobs" in tab.text()
+        tab.wait_text("of 1,000 jobs")

@@ -73,17 +73,18 @@ def test_progress_losses_and_what_was_redone_are_shown(signed_in: OpenTab, train
     """Losses are a line over model versions; a metric without values is none."""
     with signed_in(f"#/jobs/{trained}") as tab:
         tab.wait("document.querySelectorAll('.training path.line').length === 1")
-        text = tab.text()
-
-        assert "<b>digits" in text
-        assert "epoch 4 of 10, 3,400 of 10,000 records, 2 tasks leased" in text
-        assert "34\u202f%" in text
-        assert "newest checkpoint at step 1,000" in text
-        assert "1 rollback to a checkpoint: 20 steps and 640 records" in text
-        assert "trainer-3: its node was lost" in text
-        assert tab.run(
-            "[...document.querySelector('[aria-label=Metric]').options].map((o) => o.value)"
-        ) == ["accuracy", "loss"]
+        tab.wait_text(
+            "<b>digits",
+            "epoch 4 of 10, 3,400 of 10,000 records, 2 tasks leased",
+            "34\u202f%",
+            "newest checkpoint at step 1,000",
+            "1 rollback to a checkpoint: 20 steps and 640 records",
+            "trainer-3: its node was lost",
+        )
+        tab.wait_value(
+            "[...document.querySelector('[aria-label=Metric]').options].map((o) => o.value)",
+            ["accuracy", "loss"],
+        )
 
 
 def test_a_master_that_does_not_answer_is_said_and_asked_again(
@@ -99,6 +100,6 @@ def test_a_master_that_does_not_answer_is_said_and_asked_again(
         tab.wait(
             "document.querySelector('.training').innerText.includes('does not answer: it is starting')"
         )
-        assert site.cluster.trainers[trained][0].name in tab.text()
+        tab.wait_text(site.cluster.trainers[trained][0].name)
         monkeypatch.setattr(page.master, "ask", lambda *_: _answer(trained))
         tab.wait("document.querySelectorAll('.training path.line').length === 1")
