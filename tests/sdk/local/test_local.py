@@ -275,6 +275,27 @@ def test_ports_differ() -> None:
     assert len(set(free_ports(20))) == 20
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="abstract names of sockets are Linux's")
+def test_ports_are_not_given_to_two_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before anybody listens on them; here of twenty that there are."""
+    bounds = tmp_path / "range"
+    bounds.write_text("10020 60999")
+    monkeypatch.setattr(ports, "_RANGE", bounds)
+    own = free_ports(12)
+    script = (
+        "import pathlib, sys; from edl.local import ports; ports._RANGE = pathlib.Path(sys.argv[1]);"
+        "print(*ports.free_ports(12))"
+    )
+    others = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", script, str(bounds)], check=True, capture_output=True, text=True
+    ).stdout.split()
+
+    assert len(set(others)) == 12
+    assert not set(own) & set(map(int, others))
+
+
 def test_ports_are_none_that_connections_get(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
