@@ -48,10 +48,10 @@ def run(setting: Setting) -> Result:
     """Measures changes of two, four and eight members, of models of 10 and 100 MB, and the cost of a step.
 
     Each change is measured with torchft as well, in the same run, where `make torchft` has
-    installed it.
+    installed it; changes that its trainers do not come to are reported and left out.
 
     Raises:
-        RuntimeError: torch is not installed, or trainers did not come that far.
+        RuntimeError: torch is not installed, or trainers of EDL did not come that far.
     """
     require_torch()
     is_full = len(setting.sizes) > 2  # noqa: PLR2004 - of the full run
@@ -64,7 +64,13 @@ def run(setting: Setting) -> Result:
             key = f"{name}_{count}_{megabytes}_mb"
             setting.report_progress(f"torch: {name}, changes of {count} members, {megabytes} MB")
             measure = changes if name == "edl" else torchft_changes
-            raw[key] = _measure(partial(measure, count=count, megabytes=megabytes))
+            try:
+                raw[key] = _measure(partial(measure, count=count, megabytes=megabytes))
+            except RuntimeError as error:
+                if name == "edl":
+                    raise
+                setting.report_progress(f"torch: {key}: {error}")
+                continue
             raw["loads"][key] = os.getloadavg()[0]
             figures = ", ".join(f"{kind} {value:.2f}" for kind, value in raw[key].items())
             setting.report_progress(f"torch: {key}: {figures} (load {raw['loads'][key]:.1f})")
