@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from edl.__main__ import main
+from edl.agent.snapshot_folder import open_folder
 from edl.data.snapshot_parts import find_parts
+from edl.master.settings import load
 
 from tests.sdk.support.trainers import Job, Trainer
 
+_AGENTS = 2
+"""At most, in a test."""
 HEAD = """
 import os, pathlib, signal, sys, time
 e = os.environ
@@ -30,7 +34,16 @@ def job(tmp_path: Path) -> Iterator[Job]:
     """A master, and agents that end with the test."""
     running = Job(tmp_path / "job")
     yield running
-    running.close()
+    _close(running)
+
+
+def _close(job: Job) -> None:
+    """Ends the job, and removes the snapshots that agents which were killed would find again."""
+    job.close()
+    for number in range(_AGENTS):
+        folder = open_folder(load({**os.environ, **job.told(f"trainer-{number}")}))
+        if folder is not None:
+            folder.close()
 
 
 def agent(job: Job, number: int, script: str, *flags: str) -> Trainer:
@@ -84,7 +97,7 @@ def hasty_job(tmp_path: Path) -> Iterator[Job]:
     """The same with a master that misses who is silent for three seconds."""
     running = Job(tmp_path / "job", heartbeat_s=1.0)
     yield running
-    running.close()
+    _close(running)
 
 
 def test_a_lost_agent_is_gone_without(hasty_job: Job) -> None:
