@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -184,30 +184,25 @@ class Tab:
         Raises:
             TimeoutError: it was not in time; with what the page shows.
         """
-        end_s = monotonic_s() + limit_s
-        while monotonic_s() < end_s:
-            value = self.run(condition)
-            if value:
-                return value
-            time.sleep(_POLL_S)
-        raise TimeoutError(f"never true: {condition}\n{self.text()[:2000]}\n{self.console}")
+        return self._poll(condition, bool, limit_s)
 
     def wait_value(self, script: str, wanted: object, limit_s: float = WAIT_S) -> None:
-        """Returns as soon as an expression has this JSON value.
-
-        Raises:
-            TimeoutError: it had not in time; with what it was.
-        """
-        end_s = monotonic_s() + limit_s
-        while (value := self.run(script)) != wanted:
-            if monotonic_s() > end_s:
-                raise TimeoutError(f"{script} is {value!r}, not {wanted!r}\n{self.console}")
-            time.sleep(_POLL_S)
+        """Returns as soon as an expression has this JSON value; see `wait`."""
+        self._poll(script, lambda value: value == wanted, limit_s)
 
     def wait_text(self, *words: str, limit_s: float = WAIT_S) -> None:
         """Returns as soon as the page shows all of these words; see `wait`."""
         conditions = (f"document.body.innerText.includes({json.dumps(each)})" for each in words)
         self.wait(" && ".join(conditions), limit_s)
+
+    def _poll(self, script: str, is_met: Callable[[Any], bool], limit_s: float) -> Any:
+        end_s = monotonic_s() + limit_s
+        while not is_met(value := self.run(script)):
+            if monotonic_s() > end_s:
+                shown = f"{self.text()[:2000]}\n{self.console}"
+                raise TimeoutError(f"still {value!r}: {script}\n{shown}")
+            time.sleep(_POLL_S)
+        return value
 
     def text(self) -> str:
         """What the page shows as text."""

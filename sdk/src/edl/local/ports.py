@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import sys
 from collections import deque
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -47,8 +48,8 @@ def _reserve(port: int) -> None:
     Raises:
         OSError: another process has it, or this one.
     """
-    if not hasattr(socket, "AF_UNIX") or not _RANGE.exists():
-        return  # a system that is not Linux has no abstract names
+    if sys.platform != "linux":
+        return  # abstract names are Linux's
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reservation:
         reservation.bind(f"\0edl-port-{port}")
         _reservations.append(reservation.detach())
