@@ -3,13 +3,13 @@
 import json
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import edl
 import edl.servers
 from edl import clock
 from edl import model as models
+
+from tests.sdk.sync.notes import notes
 
 
 def main(path: str, text: str) -> None:
@@ -18,14 +18,10 @@ def main(path: str, text: str) -> None:
     pause_s, test, seed = options.pop("pause_s"), options.pop("test"), options.pop("seed")
     user_model = models.load(options.pop("model"))
     worker, dataset = models.worker(user_model, seed=seed), models.data(options.pop("data"))
-    with Path(path).open("a", encoding="utf-8") as out:
-
-        def line(fields: dict[str, Any]) -> None:
-            out.write(json.dumps(fields) + "\n")
-            out.flush()
+    with notes(path) as tell:
 
         def log_step(step: edl.servers.Step) -> None:
-            line({"step": step.version, "loss": step.metrics["loss"], "at_s": clock.monotonic_s()})
+            tell({"step": step.version, "loss": step.metrics["loss"], "at_s": clock.monotonic_s()})
             time.sleep(pause_s)
 
         result = edl.servers.train(
@@ -35,7 +31,7 @@ def main(path: str, text: str) -> None:
         source = models.data(test).source
         files = source.shape()["files"]
         batch = source.batch([source.read(file["name"], 0, int(file["records"])) for file in files])
-        line({"end": True, "steps": result.steps, "test": models.evaluate(worker, batch)})
+        tell({"end": True, "steps": result.steps, "test": models.evaluate(worker, batch)})
 
 
 if __name__ == "__main__":
