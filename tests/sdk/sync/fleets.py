@@ -170,6 +170,15 @@ class Fleet:
         member.spare.touch()
         member.spare = None
 
+    def kill_trainers(self) -> None:
+        """Kills all trainers at once with SIGKILL, frozen ones too; reads their last lines."""
+        lost = [member for member in self.members if member.lives]
+        for member in lost:
+            member.process.kill()
+        for member in lost:
+            member.process.wait(_END_S)
+            member.look()
+
     def kill_master(self) -> None:
         """Kills the master with SIGKILL; it is not restarted."""
         self._master.kill()

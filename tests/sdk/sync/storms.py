@@ -41,7 +41,10 @@ class Change:
 
 @dataclass
 class Storm:
-    """Random changes to a fleet of at most `size` trainers; the first two are at worst frozen."""
+    """Random changes to a fleet of at most `size` trainers.
+
+    The first two of the last `begin` are at worst frozen.
+    """
 
     fleet: Fleet
     size: int
@@ -49,12 +52,12 @@ class Storm:
     changes: list[Change] = field(default_factory=list)
     figures: list[list[Json]] = field(default_factory=list)
     """Of the first two members, whenever `measure` was called."""
+    _first: Sequence[Member] = ()
 
     def begin(self, spares: int = 0) -> None:
         """Starts all trainers, and some to be let in later; waits until they train together."""
         began_s = clock.monotonic_s()
-        for _ in range(self.size):
-            self.fleet.add()
+        self._first = [self.fleet.add() for _ in range(self.size)][:2]
         for _ in range(spares):
             self.fleet.hold()
         go = self.fleet.options.get("go")
@@ -74,7 +77,7 @@ class Storm:
 
     def measure(self) -> None:
         """Records the resources that the first two members use now."""
-        self.figures.append([member.figures() for member in self.fleet.members[:2]])
+        self.figures.append([member.figures() for member in self._first])
 
     def finish(self, hurry: Path, limit_s: float = _FINISH_S) -> list[Member]:
         """Thaws all, and waits for the job's end; returns the members that were active."""
@@ -151,9 +154,7 @@ class Storm:
         """Rank 0 in a third of the cases; the first two members are at worst frozen."""
         ranked = self.fleet.ranked()  # of a round that began just now, some have no step yet
         mortal = [
-            member
-            for member in self.fleet.active()
-            if kind == "stop" or member not in self.fleet.members[:2]
+            member for member in self.fleet.active() if kind == "stop" or member not in self._first
         ]
         if ranked and ranked[0] in mortal and self.chance.random() < 1 / 3:
             return ranked[0]

@@ -29,13 +29,9 @@ OPTIONS: Json = {
 
 def _lose_all(fleet: Fleet, *, master: bool) -> None:
     """Kills all trainers at once, and perhaps the master; starts it again."""
-    lost = fleet.active()
-    for member in lost:
-        member.process.kill()
+    fleet.kill_trainers()
     if master:
         fleet.kill_master()
-    assert fleet.ended(lost, _WAIT_S)
-    if master:
         fleet.start_master()
 
 
@@ -114,11 +110,7 @@ def test_after_a_storm_of_changes_the_model_is_that_of_the_books(
         for number in range(4):
             storm.blow(49 if thorough else 24)
             if number < 3:
-                for member in fleet.members:
-                    if member.lives:
-                        member.process.kill()
                 _lose_all(fleet, master=True)
-                fleet.members.clear()
                 storm.begin()
         members = storm.finish(hurry)
         _check(fleet, members, options)

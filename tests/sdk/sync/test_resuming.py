@@ -161,10 +161,7 @@ def _killed(folder: Path, **changes: Any) -> tuple[Json, int, Json]:
         for _ in range(2):
             fleet.add()
         assert fleet.until(lambda: fleet.newest_step() >= STEPS // 3, _WAIT_S)
-        lost = fleet.active()
-        for member in lost:
-            member.process.kill()
-        assert fleet.ended(lost, _WAIT_S)
+        fleet.kill_trainers()
         before = fleet.status()
         hurry.touch()
         others = [fleet.add() for _ in range(2)]
