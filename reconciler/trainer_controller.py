@@ -120,9 +120,11 @@ class TrainerController:
         pools: tuple[NodePool, ...] = (),
         growing: Collection[str] = (),
     ) -> list[CreationResult]:
-        """Reserves ids for all jobs, then creates all pods; both steps run concurrently.
+        """Reserves ids for all jobs, then creates guaranteed pods, then surplus; each concurrently.
 
-        The ids of refused trainers are kept for the next try.
+        Surplus is not requested before the answers for guaranteed ones: else it may fill a
+        ResourceQuota of the namespace, and the minimum is refused. The ids of refused trainers are
+        kept for the next try.
 
         Args:
             creates: The plan's creations.
@@ -134,6 +136,7 @@ class TrainerController:
         jobs = self._cluster.jobs
         endpoints = self._context.endpoints
         due = [create for create in creates if endpoints(jobs[create.job]) is not None]
+        due.sort(key=lambda create: create.tier is Tier.SURPLUS)
         ids, unwritten = self._take_ids(due, growing)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
         requests = [
@@ -149,7 +152,9 @@ class TrainerController:
             for i, (create, numbers) in enumerate(zip(due, ids, strict=True))
             if create.job in unwritten and len(numbers) < create.count
         }
-        answers = self._pool.map(self._create, requests)
+        guaranteed = sum(due[i].tier is not Tier.SURPLUS for i, _ in reserved)
+        answers = [*self._pool.map(self._create, requests[:guaranteed])]
+        answers += self._pool.map(self._create, requests[guaranteed:])
         for (i, number), answer in zip(reserved, answers, strict=True):
             job = self._cluster.jobs[due[i].job]
             if isinstance(answer, Pod):

@@ -52,8 +52,7 @@ def test_trainers_that_are_resized_in_place_do_not_escape_a_quota() -> None:
 def test_a_resource_quota_full_of_surplus_lets_the_next_minimum_start(low: int) -> None:
     """Without a quota in the policy: the API server's refusal says what is lacking, and surplus goes."""
     world = World(100)
-    # Writes in turn: else the first job's minimum may be among what the quota refuses, and comes first later.
-    process = Process(world, writers=0)
+    process = Process(world)
     world.api.admission.append(admission.resource_quota(world.api, cpu=30))
     world.add_job("first", 1, 10)
     process.run(20)

@@ -26,9 +26,7 @@ from tests.reconciler.write_bench import Bench
 
 def test_both_tiers_of_a_job_share_one_write(bench: Bench) -> None:
     """Ids in order: guaranteed first."""
-    for body in ("edl-guaranteed", "edl-surplus"):
-        priority_class = {"metadata": {"name": body}, "value": -8, "preemptionPolicy": "Never"}
-        bench.api.ask(request.create(request.PRIORITYCLASSES, None, priority_class))
+    bench.make_classes()
     created = bench.make(2, 3)
 
     assert created == [2, 3]
@@ -38,12 +36,33 @@ def test_both_tiers_of_a_job_share_one_write(bench: Bench) -> None:
     ]
 
 
+def test_surplus_is_requested_after_the_answers_for_the_minimum(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it may fill the namespace's ResourceQuota, and the minimum is refused."""
+    send, sends_surplus = bench.api.send, threading.Event()
+    early: list[bool] = []
+
+    def hesitant(api_request: Request) -> bytes:
+        if api_request.method == "POST":
+            if b"edl-surplus" in (api_request.body or b""):
+                sends_surplus.set()
+            else:
+                early.append(sends_surplus.wait(0.1))
+        return send(api_request)
+
+    bench.make_classes()
+    monkeypatch.setattr(bench.api, "send", hesitant)
+
+    assert bench.make(1, 3) == [1, 3]
+    assert early == [False]
+    assert sends_surplus.is_set()
+
+
 def test_spare_ids_are_used_before_new_ones(bench: Bench) -> None:
     """A refusal burns nothing: the next tries, whatever they make, take the same ids."""
     first = bench.make(3)  # there is no PriorityClass yet
-    for name in ("edl-guaranteed", "edl-surplus"):
-        priority_class = {"metadata": {"name": name}, "value": -8, "preemptionPolicy": "Never"}
-        bench.api.ask(request.create(request.PRIORITYCLASSES, None, priority_class))
+    bench.make_classes()
     coming = bench.trainers.pending_ids(bench.known)
     second, third = bench.make(1), bench.make(3)
 

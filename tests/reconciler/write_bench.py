@@ -54,6 +54,12 @@ class Bench:
         """The Job in the index."""
         return self.index.jobs["ml/net"]
 
+    def make_classes(self) -> None:
+        """Creates the PriorityClasses, without which the API server refuses all trainers."""
+        for name in ("edl-guaranteed", "edl-surplus"):
+            priority_class = {"metadata": {"name": name}, "value": -8, "preemptionPolicy": "Never"}
+            self.api.ask(request.create(request.PRIORITYCLASSES, None, priority_class))
+
     def make(self, *counts: int) -> list[int]:
         """Makes guaranteed and surplus trainers; how many there were of each."""
         creates = [
