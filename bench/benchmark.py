@@ -70,6 +70,24 @@ class Times:
         }
 
 
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that `percent` of 100 are not above: 50 for the median, 0 to 99.
+
+    Raises:
+        IndexError: There are no values.
+    """
+    return sorted(values)[len(values) * percent // 100]
+
+
+def latency_figures(times_ms: Sequence[float]) -> dict[str, float]:
+    """Statistics of a server's answers, for the report."""
+    return {
+        "p50_ms": percentile(times_ms, 50),
+        "p99_ms": percentile(times_ms, 99),
+        "worst_ms": max(times_ms),
+    }
+
+
 def grown(rows: Sequence[dict[str, float]]) -> dict[str, list[float]]:
     """Transposes figures per size into a list per figure."""
     return {name: [row[name] for row in rows] for name in rows[0]}

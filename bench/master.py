@@ -22,7 +22,7 @@ from typing import Any, Self
 import orjson
 from edl.local.ports import free_ports
 
-from bench.benchmark import Result, Setting
+from bench.benchmark import Result, Setting, latency_figures
 from bench.startup import STARTED_S, accepts
 from e2e.measure.criteria import Criterion
 from e2e.measure.processes import peak_mb
@@ -226,15 +226,13 @@ async def _load(
     begun_s = perf_counter()
     await asyncio.gather(*(trainer.work(at_once, seconds, every_s) for trainer in trainers))
     took_s = perf_counter() - begun_s
-    times = sorted(time for trainer in trainers for time in trainer.times_ms)
+    times = [time for trainer in trainers for time in trainer.times_ms]
     tasks = sum(trainer.tasks for trainer in trainers)
     return {
         "tasks": tasks,
         "tasks_per_s": tasks / took_s,
         "calls_per_s": len(times) / took_s,
-        "p50_ms": times[len(times) // 2],
-        "p99_ms": times[len(times) * 99 // 100],
-        "worst_ms": times[-1],
+        **latency_figures(times),
     }
 
 

@@ -22,7 +22,7 @@ from edl.local.processes import Event, Process
 from edl.master.protocol import Lease
 from edl.sources.leased_records import LeasedRecords
 
-from bench.benchmark import Result, Setting
+from bench.benchmark import Result, Setting, percentile
 from e2e.measure.criteria import Criterion
 
 OVERHEAD_US = 100.0
@@ -113,7 +113,7 @@ class LoopTimes:
             "batches": count,
             "median_us": self.median_us,
             "mean_us": sum(self.waits_us) / count,
-            "p99_us": sorted(self.waits_us)[count * 99 // 100],
+            "p99_us": percentile(self.waits_us, 99),
             "cpu_us": self.cpu_us,
         }
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from edl import EdlError
 
-from bench.benchmark import Result, Setting
+from bench.benchmark import Result, Setting, latency_figures
 from bench.stranger_sockets import Kind, Strangers
 from bench.stranger_targets import TARGETS, HttpCall, Target
 from e2e.measure.criteria import Criterion
@@ -130,7 +130,9 @@ def _answers(target: Target, rounds: int) -> dict[str, Any]:
         sleep(target.pause_s)
         if perf_counter() > until_s:
             break
-    figures = {kind: _figures(sorted(values)) for kind, values in times.items()}
+    figures = {
+        kind: {"count": len(values), **latency_figures(values)} for kind, values in times.items()
+    }
     return {
         **{kind: {**figures[kind], "failed": failed[kind]} for kind in acts},
         "memory_mb": memory_mb,
@@ -144,15 +146,6 @@ def _probe(port: int) -> None:
         HttpCall(link, "GET", "/healthz", None)()
     finally:
         link.close()
-
-
-def _figures(times: list[float]) -> dict[str, float]:
-    return {
-        "count": len(times),
-        "p50_ms": times[len(times) // 2],
-        "p99_ms": times[len(times) * 99 // 100],
-        "worst_ms": times[-1],
-    }
 
 
 def _workers(target: Target) -> set[int]:

@@ -7,7 +7,7 @@ import pytest
 
 from bench import __main__ as command
 from bench import bounds, extender, odd, plan, replay_api_server, rows
-from bench.benchmark import Result, Setting, Times, grown
+from bench.benchmark import Result, Setting, Times, grown, latency_figures
 from bench.clusters import cluster
 from e2e.measure.criteria import Criterion
 from extender import handlers
@@ -80,6 +80,14 @@ def test_handlers_are_left_as_they_were() -> None:
 def test_growth_has_one_value_for_each_size() -> None:
     """For every figure."""
     assert grown([{"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": [1.0, 3.0], "b": [2.0, 4.0]}
+
+
+def test_latencies_have_percentiles_in_any_order() -> None:
+    """The 99th of 200 is the second longest; of three it is the longest."""
+    shuffled = [float((7 * i) % 200) for i in range(200)]
+
+    assert latency_figures(shuffled) == {"p50_ms": 100.0, "p99_ms": 198.0, "worst_ms": 199.0}
+    assert latency_figures([3.0, 1.0, 8.0]) == {"p50_ms": 3.0, "p99_ms": 8.0, "worst_ms": 8.0}
 
 
 def test_times_are_summed_up_by_median_and_worst() -> None:
