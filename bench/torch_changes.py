@@ -87,7 +87,8 @@ def require_torch() -> None:
 
 
 def _criteria(raw: Json) -> Iterator[Criterion]:
-    bars = {"kill_s": _KILL_S, "freeze_s": _FREEZE_S, "leave_s": _LEAVE_S, "growth_s": None}
+    bars: dict[str, float | None] = {"kill_s": _KILL_S, "freeze_s": _FREEZE_S, "leave_s": _LEAVE_S}
+    bars |= {"growth_s": None, "step_s": None}
     for name, prefix in (("edl", "torch"), ("torchft", "torchft")):
         rows = [figures for key, figures in raw.items() if key.startswith(f"{name}_")]
         for kind, bar in bars.items() if rows else ():
@@ -107,8 +108,9 @@ def changes(folder: Path, count: int, megabytes: int) -> Json:
         megabytes: Of the model.
 
     Returns:
-        Seconds from each signal to the first step of all others, and the longest time between two
-        steps of the others while one joins.
+        Seconds from each signal to the first step of all others, the longest time between two
+        steps of the others while one joins, and the median step of those that are left: no change can
+        take less than that.
     """
     options = {"torch": str(TORCH), "megabytes": megabytes, "beside": "", "members": count}
     return _all_changes(folder, options, "bench.torch_member")
@@ -149,12 +151,20 @@ def _all_changes(folder: Path, options: Json, program: str) -> Json:
             fleet.add()
         _until(fleet, lambda: _all_at(fleet.active(), count, 0.0, _WARM))
         pauses = {name: _change(fleet, count, number) for name, number in _SIGNALS.items()}
-    growth_s = max(growth_s for _, growth_s in pauses.values())
-    return {**{name: lost_s for name, (lost_s, _) in pauses.items()}, "growth_s": growth_s}
+    figures: Json = {name: lost_s for name, (lost_s, *_) in pauses.items()}
+    figures["growth_s"] = max(growth_s for _, growth_s, _ in pauses.values())
+    figures["step_s"] = median(gap for *_, gaps in pauses.values() for gap in gaps)
+    return figures
 
 
-def _change(fleet: Fleet, count: int, number: signal.Signals) -> tuple[float, float]:
-    """Sends a signal to the youngest member, and lets another come; see `changes`."""
+def _change(
+    fleet: Fleet, count: int, number: signal.Signals
+) -> tuple[float, float, Sequence[float]]:
+    """Sends a signal to the youngest member, and lets another come; see `changes`.
+
+    Returns:
+        Seconds of the loss, of the longest pause in growth, and of each step between the two.
+    """
     *others, victim = fleet.ranked()
     since_s = clock.monotonic_s()
     victim.send(number)
@@ -167,12 +177,13 @@ def _change(fleet: Fleet, count: int, number: signal.Signals) -> tuple[float, fl
     fleet.add()
     _until(fleet, lambda: _all_at(fleet.active(), count, since_s, _SETTLED))
     gaps = [
-        after["at_s"] - before["at_s"]
+        (after["world"], after["at_s"] - before["at_s"])
         for member in others
         for before, after in pairwise(member.steps)
-        if before["at_s"] > since_s + lost_s and after["world"] == count > before["world"]
+        if before["at_s"] >= since_s + lost_s and before["world"] < count
     ]
-    return lost_s, max(gaps)
+    growth_s = max(gap for world, gap in gaps if world == count)
+    return lost_s, growth_s, [gap for world, gap in gaps if world < count]
 
 
 def cost(folder: Path, pairs: int) -> Json:

@@ -9,7 +9,7 @@ import pytest
 from bench import torch_changes
 from bench.benchmark import Setting
 
-_FIGURES = {"kill_s": 0.4, "freeze_s": 1.3, "leave_s": 0.1, "growth_s": 0.2}
+_FIGURES = {"kill_s": 0.4, "freeze_s": 1.3, "leave_s": 0.1, "growth_s": 0.2, "step_s": 0.1}
 
 
 @pytest.fixture
