@@ -23,6 +23,7 @@ from policy.plan import Create, Release
 from policy.reasons import Reason
 from policy.snapshot import Job, Pod, TrainerAccounting
 from policy.unstructured import labels
+from reconciler.budget_refusals import BudgetRefusals
 from reconciler.controller_context import ControllerContext
 from reconciler.job_writer import JobWriter, is_lost_race
 from reconciler.manifests import trainer as trainer_manifests
@@ -42,10 +43,6 @@ _BYPASS_BUDGET = (
     Reason.START_REFUSED,
 )
 """Reasons to delete a pod directly, which no PodDisruptionBudget can prevent."""
-_BUDGET_PATIENCE_S = 30.0
-"""How long budgets may keep a surplus trainer (decision 0044)."""
-_BUDGET_CALM_S = 300.0
-"""A refusal longer ago than this counts no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +87,7 @@ class TrainerController:
         """Job uid -> ids reserved ahead, in order, for which no pod was ever requested."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_MAX_BACKOFF_S)
         """By pod uid: when no eviction is tried."""
-        self._budget_refusals: dict[str, tuple[float, float]] = {}
-        """Pod uid -> when a budget refused its eviction first, and last; no more than there are pods."""
+        self._budget_refusals = BudgetRefusals()
         self._evictions: dict[str, tuple[Release, Future[errors.KubeError | None]]] = {}
         """Pod uid -> an eviction in flight."""
 
@@ -122,9 +118,7 @@ class TrainerController:
     ) -> list[CreationResult]:
         """Reserves ids for all jobs, then creates guaranteed pods, then surplus; each concurrently.
 
-        Surplus is not requested before the answers for guaranteed ones: else it may fill a
-        ResourceQuota of the namespace, and the minimum is refused. The ids of refused trainers are
-        kept for the next try.
+        The ids of refused trainers are kept for the next try.
 
         Args:
             creates: The plan's creations.
@@ -139,12 +133,6 @@ class TrainerController:
         due.sort(key=lambda create: create.tier is Tier.SURPLUS)
         ids, unwritten = self._take_ids(due, growing)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
-        requests = [
-            partial(self._request, *(create, number, node, grace_s, pools), first=number == first)
-            for create, numbers in zip(due, ids, strict=True)
-            for first in [min(numbers, default=0)]
-            for number, node in zip(numbers, create.nodes, strict=False)
-        ]
         created = [0] * len(due)
         refused: set[int] = set()
         problems = {
@@ -152,9 +140,7 @@ class TrainerController:
             for i, (create, numbers) in enumerate(zip(due, ids, strict=True))
             if create.job in unwritten and len(numbers) < create.count
         }
-        guaranteed = sum(due[i].tier is not Tier.SURPLUS for i, _ in reserved)
-        answers = [*self._pool.map(self._create, requests[:guaranteed])]
-        answers += self._pool.map(self._create, requests[guaranteed:])
+        answers = self._create_all(due, ids, grace_s, pools)
         for (i, number), answer in zip(reserved, answers, strict=True):
             job = self._cluster.jobs[due[i].job]
             if isinstance(answer, Pod):
@@ -177,6 +163,31 @@ class TrainerController:
             )
             for i, create in enumerate(due)
         ]
+
+    def _create_all(
+        self,
+        creates: list[Create],
+        ids: list[list[int]],
+        grace_s: int,
+        pools: tuple[NodePool, ...],
+    ) -> list[Pod | errors.KubeError]:
+        """The answers for each id in turn; no surplus is requested before those for minimums.
+
+        Else it may fill the namespace's ResourceQuota, and the minimum is refused.
+        """
+        requests = [
+            partial(self._request, *(create, number, node, grace_s, pools), first=number == first)
+            for create, numbers in zip(creates, ids, strict=True)
+            for first in [min(numbers, default=0)]
+            for number, node in zip(numbers, create.nodes, strict=False)
+        ]
+        minimums = sum(
+            len(numbers)
+            for create, numbers in zip(creates, ids, strict=True)
+            if create.tier is not Tier.SURPLUS
+        )
+        answers = [*self._pool.map(self._create, requests[:minimums])]
+        return [*answers, *self._pool.map(self._create, requests[minimums:])]
 
     def _request(
         self,
@@ -349,30 +360,19 @@ class TrainerController:
                 continue
             self._back_off(uid)
             self._expectations.cancel_deletion(self._cluster, uid)
-            self._record_refusal(uid, error)
+            if errors.is_of_budget(error):
+                self._budget_refusals.record(uid, self._clock_s(), self._cluster.pods)
             log.warning(
                 "trainer not released",
                 extra=keys(pod=f"{release.namespace}/{release.pod}", error=str(error)),
             )
         return evicted
 
-    def _record_refusal(self, uid: str, error: errors.KubeError) -> None:
-        """Remembers since when budgets keep a pod."""
-        if not errors.is_of_budget(error):
-            return
-        now_s, pods, refusals = self._clock_s(), self._cluster.pods, self._budget_refusals
-        first_s, last_s = refusals.get(uid, (now_s, now_s))
-        refusals[uid] = (now_s if now_s - last_s > _BUDGET_CALM_S else first_s), now_s
-        if len(refusals) > len(pods):
-            self._budget_refusals = {u: times for u, times in refusals.items() if u in pods}
-
     def _is_kept_too_long(self, uid: str) -> bool:
         """Whether budgets have kept a surplus trainer for longer than they may."""
-        pod, refusals = self._cluster.pods.get(uid), self._budget_refusals.get(uid)
-        if pod is None or refusals is None or not is_surplus(pod):
-            return False
-        (first_s, last_s), now_s = refusals, self._clock_s()
-        return now_s - last_s <= _BUDGET_CALM_S and now_s - first_s >= _BUDGET_PATIENCE_S
+        pod = self._cluster.pods.get(uid)
+        is_over = self._budget_refusals.last_too_long(uid, self._clock_s())
+        return is_over and pod is not None and is_surplus(pod)
 
     def _evict(self, release: Release, *, bypasses_budget: bool) -> errors.KubeError | None:
         """Evicts through the Eviction API, which honours budgets; on any thread.
