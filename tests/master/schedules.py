@@ -6,7 +6,6 @@ write fails in the middle because the disk is full (by the operating system's ow
 """
 
 import random
-import resource
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from master.ledger import Ledger
 from master.startup import open_ledger
 from master.types import Json
 from runtime.call_checks import RefusedError
+from tests.support.full_disks import files_up_to
 
 RECORDS, STEP, EPOCHS = 23, 4, 2
 SHAPE: Json = {"records": RECORDS, "task_records": STEP, "epochs": EPOCHS, "kind": "training"}
@@ -228,13 +228,9 @@ class World:
         if not size or self.chance.random() >= self.faults.full_disks:
             yield
             return
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         used = sum(p.stat().st_size for p in [max(self._home.glob("journal-*"), key=_number)])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (used + self.chance.randrange(size), hard))
-        try:
+        with files_up_to(used + self.chance.randrange(size)):
             yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     def _store_snapshot(self) -> None:
         """Stores a snapshot in the cluster."""

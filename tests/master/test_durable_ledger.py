@@ -1,6 +1,5 @@
 """The ledger after a crash at a bad moment, and after bad commands."""
 
-import resource
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from master.takeover import MAX_ATTEMPT
 from master.types import Json
 from runtime.call_checks import RefusedError
 from tests.master.ledger_calls import ref, shape, who
+from tests.support.full_disks import files_up_to
 
 
 @pytest.fixture(name="durable_ledger")
@@ -311,12 +311,8 @@ def test_a_compaction_that_fails_refuses_nothing(
     monkeypatch.setattr(durable_ledger, "_compact_at", 10)
     lease = durable_ledger.execute(Work(**who("a"), want=1, call=1))["tasks"][0]
     durable_ledger.write(durable_ledger.take_pending())
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-    try:
+    with files_up_to(10):
         error = durable_ledger.compact()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     durable_ledger.execute(from_json({"do": "work", **who("a"), "done": [ref(lease)], "call": 2}))
     durable_ledger.write(durable_ledger.take_pending())
     durable_ledger = _again(durable_ledger, tmp_path / "journal")

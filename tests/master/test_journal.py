@@ -2,8 +2,6 @@
 
 import os
 import re
-import resource
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from master.errors import JournalError
 from master.journal import Journal, line
 from master.ledger import Ledger
 from tests.master.ledger_calls import ref, shape, who
+from tests.support.full_disks import files_up_to
 
 COMMANDS = [{"do": "n", "n": number} for number in range(5)]
 
@@ -146,14 +145,8 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 @contextmanager
 def full_disk(spare_bytes: int, path: Path) -> Iterator[None]:
     """The operating system limits files to `spare_bytes` bytes more than the size of this one."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + spare_bytes, before[1]))
-    try:
+    with files_up_to(path.stat().st_size + spare_bytes):
         yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_full_disk_leaves_nothing_half_written(directory: Path) -> None:

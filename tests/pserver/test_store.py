@@ -1,8 +1,6 @@
 """Checkpoints on disk: whole ones are found, all others are as if they were not there."""
 
 import os
-import resource
-import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +13,7 @@ from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName
 from pserver.errors import ShardError
 from pserver.store import CheckpointStore
 from tests.pserver.builders import make_shard, push
+from tests.support.full_disks import files_up_to
 
 
 @pytest.fixture
@@ -353,25 +352,13 @@ def test_what_was_written_at_the_end_does_not_come_back_after_a_power_failure(
         assert again.load_shutdown_checkpoint() is None
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """Files may grow to 1 KiB and no further, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
-
-
-@pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_leaves_nothing_behind(store: CheckpointStore) -> None:
     """The folder is named; older checkpoints are whole."""
     shard = make_shard()
     ids = np.arange(1000)
     shard.push(push(1, sparse={"words": (ids, np.ones((1000, 2), np.float32))}))
     name = CheckpointName(1, 10, 2)
-    with pytest.raises(ShardError, match="cannot write"):
+    with files_up_to(1024), pytest.raises(ShardError, match="cannot write"):
         store.prepare(
             name, *shard_codec.snapshot(shard, {"job": "digits", "index": 0, **name._asdict()})
         )
