@@ -112,12 +112,13 @@ class Overview {
 
   drawJobs() {
     const { model } = this.page;
+    if (!model.hasJobs) return; // sums of a part would be shown as those of all
     const running = [...model.jobs.values()].filter((row) => !["Complete", "Failed"].includes(row.state));
     const waiting = running.filter((row) => row.state === "Waiting").length;
     const trainers = running.reduce((sum, row) => sum + row.trainers, 0);
     this.tiles.Trainers.set(count(trainers), `of ${counted(running.length, "job")}${waiting ? `; ${count(waiting)} below minimum` : ""}`, waiting ? "warn" : "");
     const largest = running.sort((a, b) => (b.share ?? 0) - (a.share ?? 0) || b.trainers - a.trainers || (a.key < b.key ? -1 : 1)).slice(0, SHOWN);
-    this.say("jobs", model.hasJobs && !largest.length ? "No elastic job is here. docs/training.md says how to submit one." : "");
+    this.say("jobs", !largest.length ? "No elastic job is here. docs/training.md says how to submit one." : "");
     keyed(this.jobs, largest, (row) => row.key, () => h("li", { class: "job-line" }), (element, row) => {
       const text = JSON.stringify([row.trainers, row.min, row.max, row.state, row.share, row.code]);
       if (element.shownText === text) return;

@@ -53,7 +53,7 @@ def test_five_thousand_nodes_are_one_picture(browser: Browser, large: PageSite) 
 def test_the_overview_of_a_large_cluster_has_its_largest_jobs(
     browser: Browser, large: PageSite
 ) -> None:
-    """Six of them, and the sum of all."""
+    """Six of them, and the sum of all: nothing is shown of the parts that come first."""
     with opened(browser, large) as tab:
         tab.wait("document.querySelectorAll('.job-list li').length === 6", 60)
-        tab.wait_text("of 1,000 jobs")
+        assert "of 1,000 jobs" in tab.text()
