@@ -184,15 +184,15 @@ scale: install ## measure what a trainer and a burst of services cost on NODES=1
 	$(BIN)/python -m e2e.scale $(if $(NODES),--nodes $(NODES))
 
 lock: install ## write the lock files from pyproject.toml, with the newest versions
-	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	  --no-header --no-annotate pyproject.toml --group dev -o requirements.lock
-	$(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	  --no-header --no-annotate pyproject.toml -c requirements.lock -o deploy/runtime.lock
-	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	  --no-header --no-annotate --group docs -o docs.lock
 	printf '%s\n' click kubernetes orjson pydantic pyyaml rich | $(BIN)/uv pip compile --quiet --generate-hashes \
-	  --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o deploy/cli.lock
-	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	  --no-strip-extras --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o deploy/cli.lock
+	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	  --no-header --no-annotate - -c requirements.lock -o deploy/build.lock
 
 kubectl-edl: install ## build `kubectl edl` as one file for this platform, and its manifest for krew (URI= of the archive)

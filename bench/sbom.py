@@ -22,7 +22,7 @@ _DOCUMENT = "SPDXRef-DOCUMENT"
 _IMAGE = "SPDXRef-Image"
 _UNKNOWN = "NOASSERTION"
 _PIN = re.compile(
-    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>.+?))?(?: \\)?$"
+    r"^(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z0-9,-]+\])?==(?P<version>[^\s;]+)(?: ; (?P<marker>.+?))?(?: \\)?$"
 )
 _HASH = re.compile(r"--hash=sha256:(?P<digest>[0-9a-f]{64})")
 

@@ -15,11 +15,11 @@ from packaging.utils import canonicalize_name
 from bench import sbom
 
 ROOT = Path(__file__).parents[2]
-_PIN = re.compile(r"^([a-z0-9-]+==[^\s\\]+)", re.MULTILINE)
+_PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z0-9,-]+\])?(==[^\s\\]+)", re.MULTILINE)
 
 
 def _pins(lock: str) -> set[str]:
-    return set(_PIN.findall((ROOT / lock).read_text()))
+    return {name + version for name, version in _PIN.findall((ROOT / lock).read_text())}
 
 
 def _needed(names: Iterable[str]) -> set[str]:
@@ -47,6 +47,25 @@ def test_the_image_has_what_its_servers_need_and_no_tools() -> None:
     assert needed <= names
     assert not names & (tools - needed)  # Flask brings click, which kubectl edl uses too
     assert len(names) < 50
+
+
+def test_a_lock_file_names_the_extras_that_its_packages_need() -> None:
+    """Else pip before 23.3 takes the newest version for the extra, and refuses it as not pinned."""
+    lock = (ROOT / "requirements.lock").read_text()
+    pins = [Requirement(line.rstrip("\\")) for line in lock.splitlines() if line[:1].isalnum()]
+    extras = {canonicalize_name(pin.name): pin.extras for pin in pins}
+    needed = {
+        (canonicalize_name(requirement.name), extra)
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate()
+        for requirement in map(Requirement, requires(pin.name) or ())
+        if requirement.marker is None
+        or any(requirement.marker.evaluate({"extra": extra}) for extra in {"", *pin.extras})
+        for extra in requirement.extras
+    }
+
+    assert needed
+    assert {(name, extra) for name, extra in needed if extra not in extras[name]} == set()
 
 
 def test_the_image_has_the_versions_that_were_tested() -> None:
