@@ -221,11 +221,14 @@ _EDL = Dashboard(
             },
         ),
         Panel(
-            "Age of what is known",
+            "Age of what is known, and of the last answer for the lease",
             "s",
             {
-                f"max by (instance) (edl_{server}_watch_age_seconds)": f"{server} {{{{instance}}}}"
-                for server in ("extender", "reconciler", "webhook")
+                **{
+                    f"max by (instance) (edl_{server}_watch_age_seconds)": f"{server} {{{{instance}}}}"
+                    for server in ("extender", "reconciler", "webhook")
+                },
+                "max by (instance) (edl_reconciler_api_answer_age_seconds)": "lease {{instance}}",
             },
         ),
         Panel(

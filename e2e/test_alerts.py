@@ -37,8 +37,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 RULES = Path(__file__).parents[1] / "deploy" / "monitoring" / "rules.yaml"
 _START_S = 30.0
 _FIRES_S = 60.0
-_SILENT_S = 90.0
-"""What a watch has to be silent for before anybody can tell that it is dead."""
 _CALM_S = 180.0
 
 
@@ -224,11 +222,11 @@ def test_a_lost_node_fires_the_alert_of_its_jobs(
 def test_an_api_server_that_hangs_fires_its_alert(
     environment: Environment, alerts: Alerts, report: Callable[[str], None]
 ) -> None:
-    """Of all servers, within a minute of the time from which silence tells something; and ends soon after."""
+    """Within a minute, and ends soon after."""
     process = environment.cluster.pid("kube-apiserver")
     os.kill(process, signal.SIGSTOP)
     try:
-        seconds = alerts.wait_fires("WatchStale", _SILENT_S + _FIRES_S)
+        seconds = alerts.wait_fires("WatchStale", _FIRES_S)
     finally:
         os.kill(process, signal.SIGCONT)
     until("it ends", alerts.firing, lambda firing: "WatchStale" not in firing, _CALM_S)

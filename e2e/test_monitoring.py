@@ -56,8 +56,19 @@ HEALTHY: Mapping[str, str] = {
         f"edl_{server}_watch_age_seconds": "61x48"
         for server in ("extender", "reconciler", "webhook")
     },
+    **{
+        f'edl_reconciler_api_answer_age_seconds{{instance="{instance}"}}': "2x24 7 2x23"
+        for instance in ("a", "b")
+    },
 }
 """Series -> values of a cluster with bursts of services, quiet watches and jobs that end."""
+
+
+_SILENT_LEASE = {
+    f'edl_reconciler_api_answer_age_seconds{{instance="{instance}"}}': f"2x{_BEFORE - 1} 2+15x12"
+    for instance in ("a", "b")
+}
+"""Nobody answers requests for the lease."""
 
 
 def _then(before: str, after: str) -> str:
@@ -101,13 +112,25 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             )
         },
     ),
-    "the API server is away": (
+    "the API server is away, of which watches had heard nothing for a minute": (
         "WatchStale",
         {
             **{
                 f"edl_{server}_watch_age_seconds": f"61x{_BEFORE - 1} 61+15x12"
                 for server in ("extender", "reconciler", "webhook")
             },
+            **_SILENT_LEASE,
+            'edl_reconciler_leader{instance="a"}': _then("1", "0"),
+        },
+    ),
+    "the API server is away, and its watches had just brought news": (
+        "WatchStale",
+        {
+            **{
+                f"edl_{server}_watch_age_seconds": f"1x{_BEFORE - 1} 1+15x12"
+                for server in ("extender", "reconciler", "webhook")
+            },
+            **_SILENT_LEASE,
             'edl_reconciler_leader{instance="a"}': _then("1", "0"),
         },
     ),
@@ -162,7 +185,6 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "ReconcilerDown",
         {
             'edl_reconciler_leader{instance="a"}': _then("1", "0"),
-            "edl_reconciler_watch_age_seconds": "5x48",
             "edl_reconciler_trainers": _then("40", "0"),
         },
     ),

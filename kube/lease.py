@@ -124,6 +124,7 @@ class Elector:
         self._lease: Lease | None = None
         self._lease_is_current = False
         self._observed_s = clock_s()
+        self._answered_s = clock_s()
         self._leads_until_s: float | None = None
         self._random = Random()  # noqa: S311 - jitter keeps no secret
         self._stopping = threading.Event()
@@ -142,6 +143,15 @@ class Elector:
         """The last observed holder of the lease; "" if there is none."""
         lease = self._lease
         return lease.holder if lease is not None else ""
+
+    @property
+    def answer_age_s(self) -> float:
+        """Seconds since the API server last answered a request for the lease, or since the start.
+
+        A candidate sends one every few seconds, whether it leads, waits or must not lead: unlike a
+        watch, which may be quiet for a minute, the lease shows within seconds that nobody answers.
+        """
+        return max(0.0, self._clock_s() - self._answered_s)
 
     def start(self) -> None:
         """Starts the thread; call it once."""
@@ -163,17 +173,19 @@ class Elector:
     def tick(self) -> None:
         """Makes one attempt: reads if needed, decides, writes. Failures are logged.
 
-        A process that must not lead gives up the lease instead, if it has it.
+        A process that must not lead gives up the lease instead, if it has it, and reads only.
         """
         was_leader = self.is_leader
-        if not self._may_lead(was_leader):
+        may_lead = self._may_lead(was_leader)
+        if not may_lead:
             self.release()
-            self._lease_is_current = False
-            return
         try:
-            if not self._lease_is_current:
+            if not (may_lead and self._lease_is_current):
                 self._read()
-            self._act(decide(self._lease, self._identity, self._observed_s, self._clock_s()))
+            if may_lead:
+                self._act(decide(self._lease, self._identity, self._observed_s, self._clock_s()))
+            else:
+                self._lease_is_current = False  # by the next attempt it may be another one
         except (errors.Conflict, errors.AlreadyExists, errors.NotFound):
             self._lease_is_current = False  # another process was faster: read again
         except (errors.KubeError, ValueError, KeyError, TypeError) as error:  # or malformed JSON
@@ -244,7 +256,13 @@ class Elector:
 
     def _send(self, api_request: request.Request) -> Mapping[str, Any]:
         """Sends with half the deadline, so that there is time for a second attempt."""
-        answer = self._api.send(replace(api_request, timeout_s=self._renew_s / 2))
+        try:
+            answer = self._api.send(replace(api_request, timeout_s=self._renew_s / 2))
+        except errors.KubeError as error:
+            if error.status:  # a refusal is an answer, too
+                self._answered_s = self._clock_s()
+            raise
+        self._answered_s = self._clock_s()
         obj: Mapping[str, Any] = orjson.loads(answer)
         return obj
 

@@ -63,6 +63,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     )
     training_jobs = _training_jobs(api, identity, elector, loop.role_counts)
     watchdogs = _watchdogs(metrics, loop, training_jobs)
+    _add_answer_metric(metrics, elector)
     add_watch_metrics(metrics, {**cache.reflectors, **training_jobs.reflectors})
     add_policy_metric(metrics, policy)
 
@@ -113,6 +114,14 @@ def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: Eve
         "Events of Jobs that were not written because too many were queued.",
         lambda: recorder.dropped,
     )
+
+
+def _add_answer_metric(metrics: Metrics, elector: Elector) -> None:
+    age = metrics.gauge(
+        "api_answer_age_seconds",
+        "Time since the API server last answered a request for the lease, which comes every 2 s.",
+    )
+    age.set_function(lambda: elector.answer_age_s)
 
 
 def _training_jobs(

@@ -125,6 +125,42 @@ def test_who_must_not_lead_gives_the_lease_up_and_takes_none(fake: FakeApi, cloc
     assert asked == [False, True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("error", "age_s"),
+    [
+        (errors.Unavailable("no answer in time"), 12.0),
+        (errors.TooManyRequests("slow down", status=429), 0.0),
+        (errors.Forbidden("no", status=403), 0.0),
+    ],
+)
+def test_the_age_of_the_last_answer_counts_refusals_as_answers(
+    fake: FakeApi, clock_s: Clock, error: errors.KubeError, age_s: float
+) -> None:
+    """Only silence is none."""
+    first = elector(fake, "one", clock_s)
+    first.tick()
+    fake.faults.fail_next(error, count=2)
+    for _ in range(2):
+        clock_s.now_s += 6
+        first.tick()
+
+    assert first.answer_age_s == age_s
+
+
+def test_who_must_not_lead_still_asks_for_the_lease(fake: FakeApi, clock_s: Clock) -> None:
+    """So the age of the last answer says something of the API server, not of this process."""
+    mute = Elector(
+        *(fake, "edl-system", "reconciler", "one"), clock_s=clock_s, may_lead=lambda _: False
+    )
+    clock_s.now_s += 60
+    before_s = mute.answer_age_s
+    elector(fake, "two", clock_s).tick()
+    mute.tick()
+
+    assert (before_s, mute.answer_age_s) == (60.0, 0.0)
+    assert (mute.holder, mute.is_leader) == ("two", False)
+
+
 def test_every_change_of_holder_is_counted(fake: FakeApi, clock_s: Clock) -> None:
     """Counted from the value in the lease."""
     for number, name in enumerate(("one", "two", "third")):
