@@ -6,9 +6,12 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -20,12 +23,13 @@ import yaml
 from edl.local.ports import free_ports
 
 from e2e.cluster import build
+from e2e.cluster.components import KWOK
 from e2e.cluster.nodes import node
 from e2e.cluster.process import Process
 from e2e.cluster.toolchain import PROMETHEUS
 from e2e.control_plane import EDL_COMPONENTS
-from e2e.environment import Environment, IsolatedNamespace
-from e2e.faults import extender_certificate
+from e2e.environment import SLOTS, Environment, IsolatedNamespace
+from e2e.faults import extender_certificate, fill, stopped
 from e2e.waiting import until
 from kube import request
 from kube.request import CONFIGMAPS, NODES
@@ -38,6 +42,11 @@ RULES = Path(__file__).parents[1] / "deploy" / "monitoring" / "rules.yaml"
 _START_S = 30.0
 _FIRES_S = 60.0
 _CALM_S = 180.0
+_HANG_S = 33.0
+"""Longer than ReclaimSlow allows, shorter than ServiceStarved."""
+_FEW, _MANY = 6, 60
+"""Services that take two places of trainers, and nearly all."""
+_MOST_BURSTS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,21 @@ class Alerts:
 
 @pytest.fixture(scope="module")
 def alerts(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
+    """Prometheus for the tests of this module."""
+    with _prometheus(environment, tmp_path_factory.mktemp("prometheus")) as prometheus:
+        yield prometheus
+
+
+@pytest.fixture
+def new_alerts(environment: Environment, tmp_path: Path) -> Iterator[Alerts]:
+    """Prometheus that knows nothing of the minutes before, for alerts on rates."""
+    with _prometheus(environment, tmp_path) as prometheus:
+        yield prometheus
+
+
+@contextmanager
+def _prometheus(environment: Environment, directory: Path) -> Iterator[Alerts]:
     """Prometheus with EDL's rules, as docs/operating.md sets it up."""
-    directory = tmp_path_factory.mktemp("prometheus")
     binary = build.ensure(build.cache_root(os.environ), kit=PROMETHEUS).path("prometheus")
     targets = [
         urlsplit(environment.control_plane.probe_url(name)).netloc for name in EDL_COMPONENTS
@@ -232,3 +254,41 @@ def test_an_api_server_that_hangs_fires_its_alert(
     until("it ends", alerts.firing, lambda firing: "WatchStale" not in firing, _CALM_S)
 
     report(f"WatchStale after {seconds:.0f} s")
+
+
+def test_kubelets_that_hang_fire_the_alert_of_slow_reclaims(
+    namespace: IsolatedNamespace, new_alerts: Alerts, report: Callable[[str], None]
+) -> None:
+    """For more than the half minute that the alert has in mind: trainers leave late."""
+    fill(namespace, "one", "two")
+    begun_s = clock.monotonic_s()
+    with stopped(partial(os.kill, namespace.environment.cluster.pid(KWOK))):
+        namespace.services(_FEW)
+        time.sleep(_HANG_S)
+    left_s = _FIRES_S - (clock.monotonic_s() - begun_s)
+    new_alerts.wait_fires("ReclaimSlow", left_s)
+
+    report(f"ReclaimSlow after {clock.monotonic_s() - begun_s:.0f} s")
+
+
+def test_services_that_come_and_go_fire_the_alert_of_thrash(
+    namespace: IsolatedNamespace, new_alerts: Alerts, report: Callable[[str], None]
+) -> None:
+    """Again and again they take nearly the whole cluster, and end as soon as they run."""
+    fill(namespace, "one", "two")
+    begun_s = clock.monotonic_s()
+    for _ in range(_MOST_BURSTS):
+        namespace.services(_MANY)
+        namespace.wait_services(_MANY, _START_S)
+        namespace.services(0)
+        until(
+            "trainers come back, or the alert fires",
+            lambda: (new_alerts.firing(), namespace.running("one") + namespace.running("two")),
+            lambda state: bool(state[0]) or state[1] > SLOTS // 2,
+            _CALM_S,
+        )
+        if new_alerts.firing():
+            break
+    new_alerts.wait_fires("Thrash", _FIRES_S)
+
+    report(f"Thrash after {clock.monotonic_s() - begun_s:.0f} s")
