@@ -215,6 +215,24 @@ def test_exports_come_back(make: Make, tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in place.iterdir()] == [("size", "4")]
 
 
+def test_exports_leave_what_others_have_in_their_folder(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the working directory, and where a folder of the export is replaced."""
+    own = "def export(model, folder):\n    (folder / 'a').mkdir()\n    (folder / 'a/new').touch()"
+    place = tmp_path / "home"
+    for name in ("notes/old", "a/old"):
+        (place / name).mkdir(parents=True)
+    monkeypatch.chdir(place)
+    models.export(models.replica(make()), ".")
+    assert sorted(path.name for path in place.iterdir()) == ["a", "model.npz", "notes"]
+    models.export(models.replica(make(own)), place)
+
+    assert sorted(path.name for path in place.iterdir()) == ["a", "notes"]
+    assert [path.name for path in (place / "a").iterdir()] == ["new"]
+    assert (place / "notes/old").is_dir()
+
+
 def test_exports_that_fail_leave_nothing(make: Make, tmp_path: Path) -> None:
     """The folder that was there stays, and none is half written."""
     place = tmp_path / "models/one"

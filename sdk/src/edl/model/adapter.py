@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, cast
 
 from edl.model.errors import ModelError
+from edl.model.parameters import MODEL_FILES
 from edl.model.seeding import build_model
 from edl.model.user_code import UserCode
 from edl.model.user_file import Model
@@ -96,25 +97,39 @@ def predict(
 def export(adapter: Adapter, folder: PathLike, *, lookup: Lookup | None = None) -> None:
     """Writes the model with the user's `export(model, folder)` or in its framework's usual format.
 
-    The folder is written under a temporary name and then renamed; it replaces an existing one.
+    All is written under a temporary name and then renamed. In a folder that exists, files of the
+    same names and models in a framework's format are replaced; whatever else is there stays.
 
     Raises:
         ModelError: It could not be written.
     """
-    final = Path(folder)
-    hidden = final.with_name(f".{final.name}.{secrets.token_hex(4)}")
+    final = Path(folder).resolve()
+    name = f".{final.name}.{secrets.token_hex(4)}"
+    hidden = final / name if final.is_dir() else final.with_name(name)
     try:
         hidden.mkdir(parents=True)
         adapter.export(hidden, lookup)
         if not any(hidden.iterdir()):
             raise ModelError(f"export(model, folder) wrote nothing into its folder, for {final}")
-        if final.exists():
-            shutil.rmtree(final)
-        hidden.rename(final)
+        if final.is_dir():
+            _replace(hidden, final)
+        else:
+            hidden.rename(final)
     except OSError as error:
         raise ModelError(f"{final} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _replace(hidden: Path, final: Path) -> None:
+    """Moves a complete export into a folder that may hold an earlier one, and files of others."""
+    names = {path.name for path in hidden.iterdir()}
+    for name in names:
+        if (hidden / name).is_dir() and (final / name).is_dir():
+            shutil.rmtree(final / name)
+        (hidden / name).replace(final / name)
+    for name in set(MODEL_FILES) - names:
+        (final / name).unlink(missing_ok=True)
 
 
 def adapter_module(model: Model, user_model: Any) -> AdapterModule:

@@ -11,6 +11,8 @@ MODEL_PREFIX = "model/"
 """Starts the names of a model's arrays in a state; names of optimizer arrays start otherwise."""
 NUMPY_FILE, PADDLE_FILE, TORCH_FILE = "model.npz", "model.pdparams", "model.pt"
 """Files of exported models."""
+MODEL_FILES = (PADDLE_FILE, NUMPY_FILE, TORCH_FILE)
+"""In the order in which a folder is searched for them."""
 
 
 def first_difference(own_shapes: Mapping[str, Any], new_shapes: Mapping[str, Any]) -> str:

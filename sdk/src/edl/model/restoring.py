@@ -16,7 +16,7 @@ from edl.data.checkpoints import (
     read_checkpoint,
 )
 from edl.errors import CheckpointError
-from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, PADDLE_FILE, TORCH_FILE
+from edl.model.parameters import MODEL_FILES, MODEL_PREFIX, NUMPY_FILE, PADDLE_FILE, TORCH_FILE
 
 if TYPE_CHECKING:
     from edl.model.protocols import Adapter
@@ -45,7 +45,7 @@ def restore(adapter: Adapter, path: PathLike) -> int | None:
     checkpoint = latest_checkpoint(folder)
     if checkpoint is not None:
         return _restore_checkpoint(adapter, checkpoint)
-    for name in (PADDLE_FILE, NUMPY_FILE, TORCH_FILE):
+    for name in MODEL_FILES:
         if (folder / name).exists():
             adapter.load_parameters(_read_export(folder / name), str(folder / name))
             return None
