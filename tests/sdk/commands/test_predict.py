@@ -125,15 +125,40 @@ def test_records_that_cannot_be_read_are_named(lone: Lone, home: Path) -> None:
         np.testing.assert_array_equal(last["cloud"], _outputs(inputs[30:], home).argmax(1))
 
 
+def test_outputs_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    """In a trainer, too: the folder, the file of a task, the index and the file of all outputs."""
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="file cannot be written: File exists"):
+        OutputWriter(tmp_path / "file", {"records": 1})
+    writer = OutputWriter(tmp_path / "out", {"records": 1})
+    (tmp_path / "out").rmdir()
+    (tmp_path / "out").touch()
+    with pytest.raises(DataError, match=r"part-00000-000000000000.npz cannot be written: "):
+        writer.add([Portion(_lease(0, 1), 1)], {"y": np.zeros(1)})
+    (tmp_path / "index" / INDEX).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"index.json cannot be written: Is a directory"):
+        finish(tmp_path / "index", {"records": 0}, None)
+    OutputWriter(tmp_path / "whole", {"records": 1}).add(
+        [Portion(_lease(0, 1), 1)], {"y": np.zeros(1)}
+    )
+    with pytest.raises(DataError, match=r"all.npz cannot be written: "):
+        finish(tmp_path / "whole", {"records": 1}, tmp_path / "file/all.npz")
+
+
 BAD = [
     (["--model", "nothing"], "--model is 'nothing', and there is no such file or folder"),
     (["--data", "nothing"], "--data is 'nothing', and there is no"),
     (["--join", "all.csv"], "--join is 'all.csv': name a file that ends in .npz"),
     (["--output", "old"], "--output old holds outputs already: name another folder"),
+    (["--output", "model.py"], "--output is 'model.py', and model.py is a file: name a folder"),
+    (["--join", "/proc/none/all.npz"], "and /proc/none cannot be written: No such file"),
+    (["--dir", "model.py"], "--dir is 'model.py', and model.py is a file: name a folder"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "text"), BAD, ids=[arguments[0] for arguments, _ in BAD])
+@pytest.mark.parametrize(
+    ("arguments", "text"), BAD, ids=["_".join(arguments) for arguments, _ in BAD]
+)
 def test_bad_use_is_one_line_and_starts_nothing(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,

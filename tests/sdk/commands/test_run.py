@@ -139,6 +139,15 @@ def test_a_program_that_fails_ends_the_run(run: Run) -> None:
     assert "logs and journal are in" in done.stdout
 
 
+def test_a_folder_that_cannot_be_written_is_named(run: Run) -> None:
+    """In one line, before anything starts."""
+    done = run("--dir", "/proc/none", program="")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    text = "edl: --dir is '/proc/none', and /proc/none cannot be written: No such file or directory"
+    assert done.stderr == f"{text}\n"
+
+
 @pytest.mark.soak  # `make test` has tests/master/test_failed_tasks
 def test_a_job_that_fails_says_why(run: Run) -> None:
     """All tasks fail alike and none is done: trainers end well, the run does not."""

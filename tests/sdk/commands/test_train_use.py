@@ -26,6 +26,19 @@ BAD = [
         "--dir kept has a journal, which records",
     ),
     (["train.npz", "--data", "train.npz"], "train.npz is not text in UTF-8"),
+    (
+        ["model.py", "--data", "train.npz", "--dir", "/proc/none"],
+        "--dir is '/proc/none', and /proc/none cannot be written: No such file",
+    ),
+    (["model.py", "--data", "train.npz", "--export", "model.py"], "model.py is a file: name a"),
+    (
+        ["model.py", "--data", "train.npz", "--export", "/proc/none/one"],
+        "--export is '/proc/none/one', and /proc/none cannot be written",
+    ),
+    (
+        ["model.py", "--data", "train.npz", "--checkpoints", "model.py/saved"],
+        "model.py/saved cannot be written: Not a directory",
+    ),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,32 @@ def check_exists(flag: str, path: str | None) -> None:
         raise SettingError(f"{flag} is {path!r:.200}, and there is no such file or folder")
 
 
+def check_folder(flag: str, path: str | Path | None, *, folder: Path | None = None) -> None:
+    """Checks that a folder can be written before processes are started; it is made if it is missing.
+
+    Args:
+        flag: The flag that names it.
+        path: The flag's value; None checks nothing.
+        folder: The folder that is written, if it is another one.
+
+    Raises:
+        SettingError: It cannot be written.
+    """
+    if path is None:
+        return
+    folder = folder or Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise SettingError(f"{flag} is {str(path)!r:.200}, and {folder} is a file: name a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SettingError(
+            f"{flag} is {str(path)!r:.200}, and {folder} cannot be written: {error.strerror}"
+        ) from error
+
+
 def run_job(
     args: argparse.Namespace,
     command: list[str],
@@ -115,6 +142,7 @@ def run_job(
     Returns:
         The exit code.
     """
+    check_folder("--dir", args.dir)
     options = Options(
         program=["-m", "edl", *command],
         trainers=trainer_count(args),

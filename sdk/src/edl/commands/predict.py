@@ -60,6 +60,9 @@ def run(args: argparse.Namespace) -> int:
     local_run.check_exists("--data", args.data)
     local_run.check_exists("--model", args.parameters)
     _check_empty(args)
+    local_run.check_folder("--output", args.output)
+    if args.join is not None:
+        local_run.check_folder("--join", args.join, folder=Path(args.join).parent)
     newest = latest_checkpoint(args.parameters)
     if newest is not None:
         args.parameters = str(newest.path)  # fixed now, so that all trainers read the same one

@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     program = Path(args.program)
     if not program.is_file():
         raise SettingError(f"{program} is not a file: name the program that trains")
+    local_run.check_folder("--dir", args.dir)
     options = Options(
         program=[str(program), *args.arguments],
         trainers=local_run.trainer_count(args),

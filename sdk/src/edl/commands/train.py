@@ -44,6 +44,11 @@ def run(args: argparse.Namespace) -> int:
     for flag in ("data", "evaluate"):
         local_run.check_exists(f"--{flag}", getattr(args, flag))
     _check_continued(args)
+    local_run.check_folder("--checkpoints", args.checkpoints)
+    if args.export is not None:
+        final = Path(args.export).resolve()
+        folder = final if final.exists() else final.parent  # an export appears whole
+        local_run.check_folder("--export", args.export, folder=folder)
     count = local_run.trainer_count(args)
     if not args.asynchronous:
         args.micro_batches = training_flags.micro_batches(args, count)

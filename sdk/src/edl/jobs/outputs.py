@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +46,8 @@ class OutputWriter:
         self._folder = folder
         self._files = {file["name"]: number for number, file in enumerate(shape.get("files", ()))}
         self._open: dict[tuple[str, int], list[Arrays]] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        with _named_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, portions: Sequence[Portion], outputs: Arrays) -> None:
         """Adds the outputs of a batch, and writes the tasks that it completes."""
@@ -97,9 +99,10 @@ def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list
     ]
     missing = list(_gaps(sizes, lengths))
     text = json.dumps({"parts": entries, "missing": missing}, indent=1)
-    temporary = folder / f".{INDEX}.{os.getpid()}.tmp"
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(folder / INDEX)
+    with _named_errors(folder / INDEX):
+        temporary = folder / f".{INDEX}.{os.getpid()}.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(folder / INDEX)
     if single_file is not None and lengths:
         _write(single_file, concatenated([_read(part.path) for part in lengths]))
     return missing
@@ -137,13 +140,23 @@ def _write(path: Path, arrays: Arrays) -> None:
             raise DataError(
                 f"output {name!r} holds Python objects: return arrays of numbers or text"
             )
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _named_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                np.savez(file, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Raises errors of the disk as DataError, which names what could not be written."""
     try:
-        with temporary.open("wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
