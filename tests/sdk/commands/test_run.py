@@ -139,6 +139,18 @@ def test_a_program_that_fails_ends_the_run(run: Run) -> None:
     assert "logs and journal are in" in done.stdout
 
 
+def test_the_error_of_a_program_is_named_and_not_how_its_session_ended(run: Run) -> None:
+    """The session says below the traceback that the trainer left."""
+    program = PROGRAM.format(records=100, step="raise ValueError('no such step')")
+    done = run("-n", "1", program=program)
+
+    assert done.returncode == 1
+    assert "its last line: ValueError: no such step" in done.stderr
+    assert re.search(
+        r"^the last line of trainer-\d: ValueError: no such step$", done.stdout, re.MULTILINE
+    )
+
+
 def test_a_folder_that_cannot_be_written_is_named(run: Run) -> None:
     """In one line, before anything starts."""
     done = run("--dir", "/proc/none", program="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,8 @@ class KeyPress:
 
 Event = Union[OutputLine, KeyPress, None]
 """None wakes the run, for example because a process ended."""
+_LOG_LINE = re.compile(r"\d\d:\d\d:\d\d edl ")
+"""How a line of the SDK's log begins: the session ends below the traceback of a program."""
 
 
 class Process:
@@ -51,6 +54,7 @@ class Process:
         self.name = name
         self.last_line = ""
         """Its latest line of output."""
+        self._last_own_line = ""
         self.stopped_by = ""
         """How it was ended: "" (not at all), "removed" (SIGTERM) or "killed" (SIGKILL)."""
         self.stopped_at_s = 0.0
@@ -77,6 +81,11 @@ class Process:
     def code(self) -> int | None:
         """Its exit code; -N if signal N ended it; None while it runs."""
         return self._popen.poll()
+
+    @property
+    def last_words(self) -> str:
+        """Its latest line that is not of the SDK's log: an error of the program; "-" for no output."""
+        return self._last_own_line or self.last_line or "-"
 
     def remove(self) -> None:
         """Sends SIGTERM."""
@@ -112,6 +121,8 @@ class Process:
                 text = raw.decode(errors="replace").rpartition("\r")[2].rstrip()
                 if text:
                     self.last_line = text
+                    if not _LOG_LINE.match(text):
+                        self._last_own_line = text
                     self._events.put(OutputLine(self.name, text))
         self._popen.wait()
         self._events.put(None)

@@ -268,7 +268,7 @@ class Run:
             print(f"the job failed: {status.get('reason') or 'no reason given'}", flush=True)  # noqa: T201 - as above
         elif not succeeded and self._pool.failed:
             process = self._pool.failed[-1]
-            print(f"the last line of {process.name}: {process.last_line or '-'}", flush=True)  # noqa: T201 - as above
+            print(f"the last line of {process.name}: {process.last_words}", flush=True)  # noqa: T201 - as above
         if succeeded and not self._keeps_folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         elif not succeeded:

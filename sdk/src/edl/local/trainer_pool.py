@@ -93,7 +93,7 @@ class TrainerPool:
                 "%s failed: %s; its last line: %s",
                 process.name,
                 state_text(process),
-                process.last_line or "-",
+                process.last_words,
             )
             if process.code == self._fatal_code:
                 self.ended_fatally = True
