@@ -1,6 +1,8 @@
 """Connection settings of the API server: from a kubeconfig, or a pod's service account."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +54,15 @@ def load(
     if kubeconfig is None and context is None and _in_cluster(configuration):
         return configuration
     try:
-        _load_file(
-            config_file=None if kubeconfig is None else str(kubeconfig),
-            context=context,
-            client_configuration=configuration,
-            persist_config=False,  # do not rewrite tokens in the user's kubeconfig
-        )
+        with _raising_logged_errors():
+            _load_file(
+                config_file=None if kubeconfig is None else str(kubeconfig),
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,  # do not rewrite tokens in the user's kubeconfig
+            )
+        if "://" not in configuration.host:
+            raise ConfigException(f"server {configuration.host!r} is no URL: write https://...")
     except _UNUSABLE as error:
         raise _unusable(kubeconfig, error) from error
     return configuration
@@ -94,11 +99,35 @@ def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str
     return str((chosen.get("context") or {}).get("namespace") or "default")
 
 
+@contextmanager
+def _raising_logged_errors() -> Iterator[None]:
+    """Raises what the library only logs: without it, a plugin that fails is a call without a token."""
+    logger, messages, handler = logging.getLogger(), list[str](), logging.NullHandler()
+
+    def take(record: logging.LogRecord) -> bool:
+        is_error = record.levelno >= logging.ERROR
+        if is_error:
+            messages.append(record.getMessage())
+        return not is_error
+
+    logger.addHandler(handler)  # else the library would configure the log of this process
+    logger.addFilter(take)
+    try:
+        yield
+    finally:
+        logger.removeFilter(take)
+        logger.removeHandler(handler)
+    if messages:
+        raise ConfigException(f"no credentials: {messages[0]}")
+
+
 def _unusable(kubeconfig: Path | None, error: Exception) -> ConfigError:
     place = str(kubeconfig)
     if kubeconfig is None:
         place = f"the default kubeconfig {KUBE_CONFIG_DEFAULT_LOCATION}"
     reason = " ".join(str(error).split())[:200]
+    if isinstance(error, TypeError | KeyError):
+        reason = "it is no mapping of clusters, contexts and users"
     if kubeconfig is not None and not kubeconfig.exists():
         reason = "there is no such file"
     return ConfigError(

@@ -1,5 +1,6 @@
 """Finding the API server."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,44 @@ def test_a_kubeconfig_that_is_none_is_refused(tmp_path: Path, text: str) -> None
 
     with pytest.raises(ConfigError):
         config.load(tmp_path / "k")
+
+
+@pytest.mark.parametrize("text", ["just text", "- a\n- b", "3"])
+def test_a_file_that_is_no_mapping_is_called_so(tmp_path: Path, text: str) -> None:
+    """In words of a kubeconfig, not in those of Python."""
+    (tmp_path / "k").write_text(text)
+    for read in (config.load, config.namespace):
+        with pytest.raises(ConfigError, match="it is no mapping of clusters, contexts and users"):
+            read(tmp_path / "k")
+
+
+def _changed(path: Path, part: str, **fields: object) -> Path:
+    """A kubeconfig whose only cluster or user has these fields besides."""
+    document = yaml.safe_load(kubeconfig(path, 4, CA).read_text())
+    document[f"{part}s"][0][part] = fields
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_a_plugin_for_credentials_that_fails_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library would log that, and call without a token."""
+    version = "client.authentication.k8s.io/v1"
+    plugin = {"apiVersion": version, "command": "no-plugin", "interactiveMode": "Never"}
+    path = _changed(tmp_path / "k", "user", exec=plugin)
+    handlers = list(logging.getLogger().handlers)
+    with pytest.raises(ConfigError, match=r"no credentials: .*No such file.*'no-plugin'"):
+        config.load(path)
+
+    assert (caplog.text, logging.getLogger().handlers) == ("", handlers)
+
+
+def test_a_server_without_a_scheme_is_refused(tmp_path: Path) -> None:
+    """It would get the token without TLS."""
+    path = _changed(tmp_path / "k", "cluster", server="10.0.0.1:6443")
+    with pytest.raises(ConfigError, match=r"server '10\.0\.0\.1:6443' is no URL: write https://"):
+        config.load(path)
 
 
 def test_an_unknown_context_is_refused(tmp_path: Path) -> None:
