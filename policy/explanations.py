@@ -284,9 +284,9 @@ CREATIONS: Mapping[Reason, Explanation] = {
     ),
     Reason.REFUSED: Explanation(
         (
-            "The API server did not take the pod, would not (it is asked before a job starts), "
-            "or did not let the Job's trainer accounting be written. Also why a job has no "
-            "more."
+            "The API server did not take the pod, would not (it is asked before a job starts), or "
+            "did not let the Job's trainer accounting or the objects of its master and servers "
+            "be written. Also why a job has no more."
         ),
         figures="`error`, `tier`, `made`",
         way_out=(

@@ -136,6 +136,6 @@ def connect(
         tracker,
         SystemObjects(api, pool),
         checker,
-        TrainerProbe(api, cluster, pool, quarantine),
+        TrainerProbe(api, cluster, pool, quarantine, masters.lack),
         quarantine,
     )

@@ -99,6 +99,8 @@ class JobObjects:
         self._key = TokenKey(api, namespace)
         self._endpoints: dict[str, JobEndpoints] = {}
         self._due_s: dict[str, float] = {}
+        self._problems: dict[str, str] = {}
+        """Job uid -> why its objects could not be created the last time."""
         self._created_secrets: set[str] = set()
         """uids of jobs whose Secret this process has created."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_CHECK_EVERY_S)
@@ -111,8 +113,13 @@ class JobObjects:
         """The endpoints of a job; None until all its objects exist."""
         return self._endpoints.get(job.uid)
 
+    def lack(self, job: Job) -> str | None:
+        """Why a job has no endpoints, in one line; "" while that was not tried, None where it has."""
+        return None if job.uid in self._endpoints else self._problems.get(job.uid, "")
+
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
+        self._problems.pop(job.uid, None)
         self._endpoints.pop(job.uid, None)
         self._due_s.pop(job.uid, None)
         self._created_secrets.discard(job.uid)
@@ -143,6 +150,7 @@ class JobObjects:
                 self._backoffs.end(job.uid)
                 continue
             self._backoffs.begin(job.uid, now_s)
+            self._problems[job.uid] = endpoints
             log.warning(
                 "objects of the master not created", extra=keys(job=job.key, error=endpoints)
             )

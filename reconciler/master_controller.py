@@ -97,6 +97,10 @@ class MasterController:
         """Addresses of a job's master and servers; None until its objects exist."""
         return self._job_objects.endpoints(job) if _has_objects(job) else _NO_MASTER
 
+    def lack(self, job: Job) -> str | None:
+        """What keeps pods of a job from being created, as `JobObjects.lack`; None for nothing."""
+        return self._job_objects.lack(job) if _has_objects(job) else None
+
     def report(self, job: Job) -> MasterReport | None:
         """The newest report of a job's master."""
         return self._reports.get(job.uid)

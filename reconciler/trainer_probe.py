@@ -2,11 +2,11 @@
 
 Admission may change a trainer or refuse it: sidecar injectors, LimitRanges, RuntimeClasses, quotas,
 Pod Security, policies. The plan counts with what comes out, and a job whose trainer would be
-refused is not started. Every generation of a template is tried once, and again after some minutes.
+refused is not started; nor is one that lacks objects of its own. Every generation of a template is tried once, and again after some minutes.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,8 +73,8 @@ class _Finding:
     """Whether a live trainer had these requests when the job was last looked at."""
     started: bool = False
     """Whether the job had trainers when it was last looked at."""
-    applied: tuple[Job, LiveTrainers] | None = None
-    """The job and its trainers when nothing was left to put into the job."""
+    applied: tuple[Job, LiveTrainers, str | None] | None = None
+    """The job, its trainers and what it lacks when nothing was left to put into the job."""
 
     @property
     def due_s(self) -> float:
@@ -110,7 +110,12 @@ class TrainerProbe:
     """Keeps the findings of all jobs. Used on the loop's thread alone."""
 
     def __init__(
-        self, api: Api, cluster: ClusterState, pool: Executor, quarantine: Quarantine
+        self,
+        api: Api,
+        cluster: ClusterState,
+        pool: Executor,
+        quarantine: Quarantine,
+        lack: Callable[[Job], str | None] = lambda _: None,
     ) -> None:
         """Sends nothing yet.
 
@@ -119,8 +124,11 @@ class TrainerProbe:
             cluster: Its jobs get what is learned.
             pool: Runs the requests.
             quarantine: For jobs whose data leads to an error.
+            lack: Which of a job's own objects cannot be created, in one line; "" while nobody has
+                tried, None where it has all. Without them no pod of the job is created.
         """
         self._quarantine = quarantine
+        self._lack = lack
         self.wait_s = _WAIT_S
         """How long one tick waits for answers; others come with the next."""
         self._api = api
@@ -205,8 +213,9 @@ class TrainerProbe:
     def _apply(self, job: Job, finding: _Finding, now_s: float) -> None:
         """Puts what is known into a job, unless neither it nor its trainers have changed."""
         trainers = self._cluster.live_trainers(job)
-        applied_job, applied_trainers = finding.applied or (None, None)
-        if applied_job is job and applied_trainers is trainers:
+        lack = self._lack(job)
+        applied_job, applied_trainers, applied_lack = finding.applied or (None, None, None)
+        if applied_job is job and applied_trainers is trainers and applied_lack == lack:
             return
         _see_newest(trainers, finding)
         template = _shape(_template_spec(job))
@@ -217,14 +226,14 @@ class TrainerProbe:
             requests=amounts.largest(template.requests, shape.requests, finding.newest[1]),
             limits=shape.limits,
             constraints=shape.constraints,
-            refusal="" if trainers.pods else finding.refusal,
-            unprobed=held and not trainers.pods,
+            refusal=lack or ("" if trainers.pods else finding.refusal),
+            unprobed=lack == "" or (held and not trainers.pods),
         )
         if known != job:
             self._cluster.put_job(known)
         if not held:
             now = self._cluster.jobs[job.key]
-            finding.applied = now, self._cluster.live_trainers(now)
+            finding.applied = now, self._cluster.live_trainers(now), lack
 
 
 def _is_probed(job: Job) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from kube import errors, request
 from kube.request import CONFIGMAPS, JOBS, PODS, ROLEBINDINGS, ROLES, SECRETS, SERVICES
-from policy.names import ANNOTATION_MASTER_ADDRESS, LABEL_MASTER
+from policy.names import ANNOTATION_MASTER_ADDRESS, ANNOTATION_MAX, LABEL_MASTER
 from policy.snapshot import Pod
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World, posted
@@ -227,6 +227,44 @@ def test_objects_that_were_spoilt_are_named(
 
     assert world.events("MasterNotProvided") == [f"{message}: delete it, and it is created again"]
     assert len(world.running("net")) == 1
+
+
+def test_a_job_whose_objects_cannot_be_created_keeps_no_room(
+    world: World, process: Process
+) -> None:
+    """No pod of it comes before they exist: others use the room, and its condition has the reason."""
+    world.ask(request.create(SERVICES, "ml", {"metadata": {"name": "net-edl-master"}, "spec": {}}))
+    world.add_job("net", 2, 4, master=True)
+    world.add_job("other", 1, 10)
+    process.run(10)
+    plan = process.round()
+
+    assert plan is not None
+    assert plan.creates == ()
+    assert len(world.running("other")) == 6
+    status, reason, message = world.waiting("net")
+    assert (status, reason) == ("True", "Refused")
+    assert "Service net-edl-master exists and is not this Job's: delete it" in message
+
+
+def test_a_running_job_that_lost_its_objects_to_another_does_not_grow(world: World) -> None:
+    """A new leader does not know them: the job keeps its trainers, and others use the rest."""
+    first = Process(world)
+    world.add_job("net", 1, 1, master=True)
+    first.run(2)
+    first.stop()
+    world.ask(request.delete(SERVICES, "ml", "net-edl-master"))
+    world.ask(request.create(SERVICES, "ml", {"metadata": {"name": "net-edl-master"}, "spec": {}}))
+    world.change_job("net", {"metadata": {"annotations": {ANNOTATION_MAX: "4"}}})
+    world.add_job("other", 1, 10)
+    second = Process(world)
+    second.run(10)
+    plan = second.round()
+    second.stop()
+
+    assert plan is not None
+    assert plan.creates == ()
+    assert (len(world.running("net")), len(world.running("other"))) == (1, 5)
 
 
 def test_an_api_server_that_refuses_is_asked_again_later(world: World, process: Process) -> None:
