@@ -19,10 +19,9 @@ from math import ceil
 from random import Random
 from typing import Any
 
-import orjson
-
 from kube import errors, request
 from kube.api import Api
+from kube.reading import call
 from runtime import clock
 
 log = logging.getLogger(__name__)
@@ -257,14 +256,13 @@ class Elector:
     def _send(self, api_request: request.Request) -> Mapping[str, Any]:
         """Sends with half the deadline, so that there is time for a second attempt."""
         try:
-            answer = self._api.send(replace(api_request, timeout_s=self._renew_s / 2))
+            answer = call(self._api, replace(api_request, timeout_s=self._renew_s / 2))
         except errors.KubeError as error:
             if error.status:  # a refusal is an answer, too
                 self._answered_s = self._clock_s()
             raise
         self._answered_s = self._clock_s()
-        obj: Mapping[str, Any] = orjson.loads(answer)
-        return obj
+        return answer
 
     def _observe(self, obj: Mapping[str, Any]) -> None:
         lease = _decode(obj)

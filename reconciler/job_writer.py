@@ -10,11 +10,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
-import orjson
-
 from kube import decode, errors, request
 from kube.api import Api
 from kube.object_change import ObjectChange
+from kube.reading import call
 from policy import trainer_accounting
 from policy.cluster_state import ClusterState
 from policy.names import ANNOTATION_BOOKS
@@ -89,7 +88,7 @@ class JobWriter:
 
         On any thread. Whatever else fails with this job's data fails as its request.
         """
-        answer = attempt(lambda: decode.job(orjson.loads(self._api.send(build()))))
+        answer = attempt(lambda: decode.job(call(self._api, build())))
         if answer is None:
             answer = errors.Conflict("the Job is no longer elastic")
         if isinstance(answer, errors.KubeError):

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import orjson
-
 from kube import decode, errors, request
 from kube.api import Api
+from kube.reading import call
 from policy.names import MASTER_PORT
 from reconciler import master_reports
 from reconciler.master_reports import MasterReport
@@ -167,10 +166,8 @@ class MasterPoller:
         """The outcome in the job's ConfigMap; on a reader's thread."""
         read_request = request.get(request.CONFIGMAPS, target.namespace, target.config_map)
         try:
-            answer = self._api.send(replace(read_request, timeout_s=_READ_TIMEOUT_S))
+            config_map = call(self._api, replace(read_request, timeout_s=_READ_TIMEOUT_S))
         except errors.KubeError as error:
             log.debug("outcome not read", extra=keys(target=repr(target), error=str(error)))
             return None
-        return master_reports.parse_outcome(
-            decode.configmap(orjson.loads(answer)).data, self._clock_s()
-        )
+        return master_reports.parse_outcome(decode.configmap(config_map).data, self._clock_s())

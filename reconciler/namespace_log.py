@@ -7,7 +7,7 @@ has waited for days is known however much has happened since.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kube import decode, record_log
@@ -134,7 +134,7 @@ class NamespaceLog:
         elif last.figures == record.figures:
             return
         else:
-            record = _since(record, last.since_s)
+            record = replace(record, since_s=last.since_s)
         self.current[key] = record
         due_s = max(now_s, self._current_written_s + every_s)
         self._current_due_s = min(self._current_due_s, due_s)
@@ -284,9 +284,3 @@ def _key(record: Record) -> str:
 def _continues(last: Record, record: Record) -> bool:
     """Whether a decision says the same as the one before, but for figures."""
     return (last.code, last.figures.get("target")) == (record.code, record.figures.get("target"))
-
-
-def _since(record: Record, since_s: float) -> Record:
-    return Record(
-        *(record.at_s, record.about, record.code, record.text, record.figures, record.job), since_s
-    )

@@ -82,7 +82,7 @@ class Observer:
             if last is not None:
                 text = "it is deleted" if last.finished else "it was deleted before its end"
                 self._put_end(last, Observation.JOB_DELETED, text, now_s)
-        elif new.finished and (last is None or not last.finished) and last is not None:
+        elif last is not None and new.finished and not last.finished:
             end = next(
                 condition
                 for condition in new.status.conditions

@@ -7,6 +7,7 @@ they are dropped and counted; the control loop never waits.
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from kube import record_log, request
@@ -239,10 +240,8 @@ class RecordWriter:
         self.bytes_written += len(api_request.body)
 
     def _delete(self, namespace: str, name: str) -> None:
-        try:
+        with suppress(NotFound):
             self._api.send(request.delete(DECISIONLOGS, namespace, name))
-        except NotFound:
-            return
 
     def _limit(self, logs: dict[str, NamespaceLog]) -> None:
         """Gives up the oldest segments of all namespaces where there are too many."""

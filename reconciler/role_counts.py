@@ -41,13 +41,9 @@ class JobRoles:
 class RoleCounts:
     """The roles of the jobs whose counts are read."""
 
-    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        """Counts nothing yet.
-
-        Args:
-            on_change: Called on the loop's thread where values have changed.
-        """
-        self.on_change = on_change
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Called on the loop's thread where values have changed; replaced by the reader."""
         self.job_uids: Collection[str] = frozenset()
         """uids of the Jobs whose roles are read; replaced by the reader."""
         self.of_job: Mapping[str, JobRoles] = {}

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import orjson
-
 from kube import decode, errors, request
+from kube.reading import call
 from policy import sidecar, trainer_accounting
 from policy.live_trainers import is_surplus
 from policy.model import NodePool
@@ -291,7 +290,7 @@ class TrainerController:
 
     def _create(self, build: Callable[[], request.Request]) -> Pod | errors.KubeError:
         """The created pod, or the error; on any thread."""
-        return attempt(lambda: self._with_master(orjson.loads(self._context.api.send(build()))))
+        return attempt(lambda: self._with_master(call(self._context.api, build())))
 
     def _with_master(self, pod_object: Mapping[str, Any]) -> Pod | errors.KubeError:
         """The created pod; one that should host the master and lacks it is deleted again.
@@ -340,7 +339,9 @@ class TrainerController:
         plan must not wait for that. Evictions that a budget refuses are tried again later.
         """
         for release in releases:
-            if release.uid not in self._evictions and not self._is_backed_off(release.uid):
+            if release.uid not in self._evictions and not self._backoffs.is_waiting(
+                release.uid, self._clock_s()
+            ):
                 bypasses = release.reason in _BYPASS_BUDGET or self._is_kept_too_long(release.uid)
                 self._expectations.expect_deletion(self._cluster, release.uid, self._clock_s())
                 future = self._pool.submit(self._evict, release, bypasses_budget=bypasses)
@@ -358,7 +359,7 @@ class TrainerController:
                 self._backoffs.end(uid)
                 evicted.append(release)
                 continue
-            self._back_off(uid)
+            self._backoffs.begin(uid, self._clock_s())
             self._expectations.cancel_deletion(self._cluster, uid)
             if errors.is_of_budget(error):
                 self._budget_refusals.record(uid, self._clock_s(), self._cluster.pods)
@@ -386,9 +387,3 @@ class TrainerController:
         return self._context.try_send(
             request.evict(release.namespace, release.pod, uid=release.uid)
         )
-
-    def _is_backed_off(self, uid: str) -> bool:
-        return self._backoffs.is_waiting(uid, self._clock_s())
-
-    def _back_off(self, uid: str) -> None:
-        self._backoffs.begin(uid, self._clock_s())

@@ -11,10 +11,9 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from kube import errors, podspec, request
 from kube.api import Api
+from kube.reading import call
 from policy import amounts
 from policy.backoff import pause_s
 from policy.cluster_state import ClusterState
@@ -204,7 +203,7 @@ class TrainerProbe:
         return None
 
     def _send(self, job: Job, grace_s: int) -> TrainerShape | errors.KubeError:
-        return attempt(lambda: _shape(orjson.loads(self._api.send(_dry_run(job, grace_s)))["spec"]))
+        return attempt(lambda: _shape(call(self._api, _dry_run(job, grace_s))["spec"]))
 
     def _collect(self, now_s: float) -> None:
         for future in [future for future in self._in_flight if future.done()]:

@@ -7,6 +7,7 @@ A thread of its own: TrainingJobs cost the control loop nothing, and it knows th
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from kube import errors, request
@@ -364,10 +365,8 @@ class TrainingJobController:
 
     def _delete(self, training_job: TrainingJob) -> None:
         where = (training_job.namespace, training_job.name)
-        try:
+        with suppress(errors.NotFound):
             self._api.send(request.delete(TRAININGJOBS, *where, uid=training_job.uid))
-        except errors.NotFound:
-            return
 
 
 def _name_taken(training_job: TrainingJob) -> str:

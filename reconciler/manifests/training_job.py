@@ -121,9 +121,11 @@ def annotations(spec: Mapping[str, Any]) -> dict[str, str]:
             texts[ANNOTATION_MASTER_TEMPLATE] = _template_text(master["template"], spec)
     if "template" in servers:
         texts[ANNOTATION_SERVER_TEMPLATE] = _template_text(servers["template"], spec)
-    for name, values in ((ANNOTATION_SIZES, trainer.get("sizes")), _environment(spec)):
-        if values:
-            texts[name] = ",".join(map(str, values))
+    lists = {
+        ANNOTATION_SIZES: trainer.get("sizes"),
+        ANNOTATION_ENVIRONMENT: spec.get("environment"),
+    }
+    texts |= {name: ",".join(map(str, values)) for name, values in lists.items() if values}
     return texts
 
 
@@ -134,10 +136,6 @@ def has_master(spec: Mapping[str, Any]) -> bool:
     own_servers = bool(_containers(unstructured.mapping(servers, "template")))
     is_asked_for = "master" in spec and master.get("enabled") is not False
     return is_asked_for or (bool(servers) and not own_servers)
-
-
-def _environment(spec: Mapping[str, Any]) -> tuple[str, Any]:
-    return ANNOTATION_ENVIRONMENT, spec.get("environment")
 
 
 def _template_text(template: Mapping[str, Any], spec: Mapping[str, Any]) -> str:

@@ -231,8 +231,9 @@ def test_a_jobs_own_budget_never_stops_it(
 
 def test_pauses_of_long_ago_are_forgotten(bench: Bench) -> None:
     """What is kept for a pod that could not be evicted does not stay for ever."""
-    bench.trainers._back_off("one")  # noqa: SLF001 - see below
+    backoffs = bench.trainers._backoffs  # noqa: SLF001 - that nothing piles up inside is the fact
+    backoffs.begin("one", bench.clock.seconds())
     bench.clock.advance(1000)
-    bench.trainers._back_off("another")  # noqa: SLF001 - that nothing piles up inside is the fact
+    backoffs.begin("another", bench.clock.seconds())
 
-    assert set(bench.trainers._backoffs) == {"another"}  # noqa: SLF001 - see above
+    assert set(backoffs) == {"another"}
