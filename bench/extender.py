@@ -166,9 +166,7 @@ class _ExtenderHarness:
 
 def application(cache: ClusterCache) -> Flask:
     """The application of `extender.app.build`, without a server."""
-    active = ActivePolicy()
-    if cache.config is not None:
-        active.follow(cache.config)
+    active = ActivePolicy.of(cache.config)
     metrics = Metrics("extender")
     app = web.application(
         "extender",

@@ -236,9 +236,7 @@ def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
     """Builds the service without starting it; `connection` configures access to the API server."""
     api = Client(connection, user_agent="edl-extender")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
-    policy = ActivePolicy()
-    if cache.config is not None:
-        policy.follow(cache.config)
+    policy = ActivePolicy.of(cache.config)
     metrics = Metrics("extender")
     age = metrics.gauge("watch_age_seconds", "Time since the last message of the quietest watch.")
     age.set_function(lambda: cache.age_s(clock.monotonic_s()))

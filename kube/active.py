@@ -9,10 +9,8 @@ drop quotas and protected namespaces.
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
-from kube import decode, request
-from kube.api import Api
 from kube.decode import ConfigMap
 from kube.reflector import Reflector
 from policy import document
@@ -58,9 +56,13 @@ class ActivePolicy:
         self.current = LoadedPolicy()
         """Replaced as a whole on every change; read it once per decision."""
 
-    def follow(self, reflector: Reflector[ConfigMap]) -> None:
-        """Listens to `reflector`, which must watch the policy ConfigMap and nothing else."""
-        reflector.listen(self.changed)
+    @classmethod
+    def of(cls, reflector: Reflector[ConfigMap] | None) -> Self:
+        """The policy that `reflector` reads, which watches its ConfigMap alone; without one the default."""
+        active = cls()
+        if reflector is not None:
+            reflector.listen(active.changed)
+        return active
 
     def changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
         """Activates a new document if it is valid (a listener of the reflector)."""
@@ -99,15 +101,4 @@ def add_policy_metric(metrics: Metrics, policy: ActivePolicy) -> None:
         "The policy in force; stale while the cluster's document cannot be used.",
         ("version", "source", "stale"),
         read_labels,
-    )
-
-
-def configmap_reflector(api: Api, namespace: str, name: str) -> Reflector[ConfigMap]:
-    """A watch of one ConfigMap alone, for components without a `ClusterCache`."""
-    return Reflector(
-        api,
-        request.CONFIGMAPS,
-        decode.configmap,
-        namespace=namespace,
-        field_selector=f"metadata.name={name}",
     )

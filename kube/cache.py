@@ -11,7 +11,7 @@ from typing import Any
 from kube import decode, request
 from kube.api import Api
 from kube.changes import Changes
-from kube.reflector import Reflector
+from kube.reflector import Reflector, stop_all
 from policy.snapshot import Job, Node, Pod
 from runtime import clock
 
@@ -44,14 +44,8 @@ class ClusterCache:
         self.config: Reflector[decode.ConfigMap] | None = None
         if config_map is not None:
             namespace, name = config_map
-            self.config = Reflector(
-                api,
-                request.CONFIGMAPS,
-                decode.configmap,
-                namespace=namespace,
-                field_selector=f"metadata.name={name}",
-                **share,
-            )
+            share |= {"namespace": namespace, "name": name}
+            self.config = Reflector(api, request.CONFIGMAPS, decode.configmap, **share)
 
     @property
     def reflectors(self) -> Mapping[str, Reflector[Any]]:
@@ -80,10 +74,7 @@ class ClusterCache:
     def stop(self) -> None:
         """Stops all watches and wakes all threads that wait for changes."""
         self.changes.close()
-        for reflector in self.reflectors.values():
-            reflector.request_stop()
-        for reflector in self.reflectors.values():
-            reflector.stop()
+        stop_all(self.reflectors.values())
 
     def wait_change(self, after: int, timeout_s: float, gather_s: float = 0.0) -> int:
         """Waits for a version above `after` (see `Changes.wait`); returns at once after `stop`."""

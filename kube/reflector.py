@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -73,7 +73,7 @@ class Reflector(Generic[T]):
         decode: Callable[[Object], T | None],
         *,
         namespace: str | None = None,
-        field_selector: str = "",
+        name: str = "",
         label_selector: str = "",
         changes: Changes | None = None,
         clock_s: Callable[[], float] = clock.monotonic_s,
@@ -86,7 +86,7 @@ class Reflector(Generic[T]):
             decode: Converts an object to a record, or to None if it is not to be stored. Equal
                 records do not count as changes. Called on the watch thread only.
             namespace: The namespace; None for all.
-            field_selector: Evaluated by the server.
+            name: The one object to watch; by default all.
             label_selector: Evaluated by the server.
             changes: Shared lock and counter; by default the reflector has its own.
             clock_s: A monotonic clock.
@@ -96,7 +96,7 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._decode = decode
         self._namespace = namespace
-        self._fields = field_selector
+        self._fields = f"metadata.name={name}" if name else ""
         self._labels = label_selector
         self._clock_s = clock_s
         self._random = Random()  # noqa: S311 - jitter keeps no secret
@@ -330,3 +330,11 @@ class Reflector(Generic[T]):
     def _count_error(self, kind: str) -> None:
         with self.changes.condition:
             self._errors[kind] += 1
+
+
+def stop_all(reflectors: Collection[Reflector[Any]]) -> None:
+    """Stops several watches, all at one time: each may take a moment to end."""
+    for reflector in reflectors:
+        reflector.request_stop()
+    for reflector in reflectors:
+        reflector.stop()

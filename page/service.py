@@ -51,9 +51,7 @@ class Watches:
             epoch_s: A clock in seconds since the epoch.
         """
         cache = ClusterCache(api, config_map=(namespace, POLICY_CONFIGMAP), clock_s=clock_s)
-        policy = ActivePolicy()
-        if cache.config is not None:
-            policy.follow(cache.config)
+        policy = ActivePolicy.of(cache.config)
         logs = RecordLogs(api, cache.changes, clock_s)
         view = ClusterView(cache, logs, lambda: policy.current.policy, epoch_s)
         return cls(cache, policy, logs, view)

@@ -37,7 +37,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     """The service, not started yet; `connection` describes the API server."""
     api = Client(connection, user_agent="edl-reconciler")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
-    policy = _active_policy(cache)
+    policy = ActivePolicy.of(cache.config)
     identity = settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
     def may_lead(leads: bool) -> bool:
@@ -93,14 +93,6 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         cache.stop()
 
     return WebService(app, start, stop)
-
-
-def _active_policy(cache: ClusterCache) -> ActivePolicy:
-    """The policy, as the cache follows its ConfigMap."""
-    policy = ActivePolicy()
-    if cache.config is not None:
-        policy.follow(cache.config)
-    return policy
 
 
 def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: EventRecorder) -> None:

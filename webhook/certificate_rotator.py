@@ -20,7 +20,7 @@ from kube import request
 from kube.api import Api
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.reading import find
-from kube.reflector import Reflector
+from kube.reflector import Reflector, stop_all
 from kube.request import SECRETS, Resource
 from runtime import certs, private_file
 from runtime.backoff import Backoff
@@ -119,10 +119,7 @@ class CertificateRotator:
         """Stops the watches and the thread."""
         self._stopping.set()
         self._wake.set()
-        for watch in self._watches:
-            watch.request_stop()
-        for watch in self._watches:
-            watch.stop()
+        stop_all(self._watches)
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
@@ -200,7 +197,7 @@ def _step(cert_set: CertificateSet) -> str:
 
 def _watch(api: Api, kind: Resource) -> Reflector[bytes]:
     """Watches the registration of one kind; its record contains only the CA bundles."""
-    return Reflector(api, kind, _published, field_selector=f"metadata.name={REGISTRATION}")
+    return Reflector(api, kind, _published, name=REGISTRATION)
 
 
 def _published(registration: Mapping[str, Any]) -> bytes:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kube import decode, request
-from kube.active import ActivePolicy, configmap_reflector
+from kube.active import ActivePolicy
 from kube.api import Api
 from kube.decode import ConfigMap, PriorityClass
-from kube.reflector import Reflector
+from kube.reflector import Reflector, stop_all
 from policy import scheduling, unstructured
 from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP
 from policy.priority_classes import PriorityClassValues
@@ -27,25 +27,28 @@ class LiveContext:
 
     def __init__(self, api: Api, namespace: str, master_image: str = "") -> None:
         self._master_image = master_image
-        self.active = ActivePolicy()
         self._namespace = namespace
         self._classes: Mapping[str, PriorityClassValues] = {}
         self._check = SchedulerCheck()
-        self._policy = policy = configmap_reflector(api, namespace, POLICY_CONFIGMAP)
-        check = configmap_reflector(api, namespace, SCHEDULING_CONFIGMAP)
+        self._policy, check = (
+            Reflector(api, request.CONFIGMAPS, decode.configmap, namespace=namespace, name=name)
+            for name in (POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP)
+        )
         classes: Reflector[PriorityClass] = Reflector(
             api, request.PRIORITYCLASSES, decode.priority_class
         )
-        self.active.follow(policy)
+        self.active = ActivePolicy.of(self._policy)
         classes.listen(self._class_changed)
         check.listen(self._check_changed)
         self.reflectors: dict[str, Reflector[Any]] = {
-            "configmaps": policy,
+            "configmaps": self._policy,
             "priorityclasses": classes,
             "scheduling": check,
         }
         if not master_image:
-            image = _own_image_reflector(api, namespace)
+            image = Reflector(
+                api, request.DEPLOYMENTS, _image, namespace=namespace, name=DEPLOYMENT
+            )
             image.listen(self._image_changed)
             self.reflectors["deployments"] = image
 
@@ -85,10 +88,7 @@ class LiveContext:
 
     def stop(self) -> None:
         """Stops the watches."""
-        for reflector in self.reflectors.values():
-            reflector.request_stop()
-        for reflector in self.reflectors.values():
-            reflector.stop()
+        stop_all(self.reflectors.values())
 
     def _image_changed(self, _: str | None, new: str | None) -> None:
         """Masters run in the image of the webhook itself, which has all servers of EDL."""
@@ -107,18 +107,8 @@ class LiveContext:
         self._classes = classes
 
 
-def _own_image_reflector(api: Api, namespace: str) -> Reflector[str]:
-    """A watch of the webhook's own Deployment, whose record is the image of its container."""
-    return Reflector(
-        api,
-        request.DEPLOYMENTS,
-        _image,
-        namespace=namespace,
-        field_selector=f"metadata.name={DEPLOYMENT}",
-    )
-
-
 def _image(deployment: Mapping[str, Any]) -> str | None:
+    """The image of the webhook's own container, which its Deployment has."""
     spec = unstructured.mapping(
         unstructured.mapping(unstructured.mapping(deployment, "spec"), "template"), "spec"
     )

@@ -36,9 +36,7 @@ class Bench:
             config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP),
             clock_s=self.clock.seconds,
         )
-        active = ActivePolicy()
-        assert self.cache.config is not None
-        active.follow(self.cache.config)
+        active = ActivePolicy.of(self.cache.config)
         self.metrics = Metrics("extender")
         app = web.application(
             "extender",

@@ -2,8 +2,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kube.active import ActivePolicy, configmap_reflector
+from kube.active import ActivePolicy
+from kube.decode import ConfigMap, configmap
 from kube.fake import FakeApi
+from kube.reflector import Reflector
+from kube.request import CONFIGMAPS
 from policy import document
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from tests.reconciler.waiting import until
@@ -19,12 +22,16 @@ def api() -> FakeApi:
     return FakeApi()
 
 
+def _reflector(api: FakeApi) -> Reflector[ConfigMap]:
+    """A watch of the policy's ConfigMap."""
+    return Reflector(api, CONFIGMAPS, configmap, namespace=SYSTEM_NAMESPACE, name=POLICY_CONFIGMAP)
+
+
 @pytest.fixture
 def active(api: FakeApi) -> Iterator[ActivePolicy]:
     """A policy that follows it, from the start."""
-    policy = ActivePolicy()
-    reflector = configmap_reflector(api, SYSTEM_NAMESPACE, POLICY_CONFIGMAP)
-    policy.follow(reflector)
+    reflector = _reflector(api)
+    policy = ActivePolicy.of(reflector)
     reflector.start()
     until(lambda: reflector.synced)
     yield policy
@@ -100,9 +107,8 @@ def test_deleted_configmap_changes_nothing(api: FakeApi, active: ActivePolicy) -
 def test_bad_document_from_the_start_is_not_usable(api: FakeApi) -> None:
     """The default would drop quotas and protected namespaces; a document that is valid is used."""
     put_policy(api, "[]")
-    policy = ActivePolicy()
-    reflector = configmap_reflector(api, SYSTEM_NAMESPACE, POLICY_CONFIGMAP)
-    policy.follow(reflector)
+    reflector = _reflector(api)
+    policy = ActivePolicy.of(reflector)
     reflector.start()
     until(lambda: policy.current.error)
     bad = policy.current

@@ -135,10 +135,7 @@ def test_after_a_list_failures_count_from_the_start(fake: FakeApi) -> None:
 
 def test_what_is_out_of_scope_is_neither_listed_nor_watched(fake: FakeApi) -> None:
     """Objects of another namespace or name are not read, before or after the list."""
-    name_a = "metadata.name=a"
-    reflector = Reflector(
-        FaultyWatchApi(fake), CONFIGMAPS, read, namespace="n", field_selector=name_a
-    )
+    reflector = Reflector(FaultyWatchApi(fake), CONFIGMAPS, read, namespace="n", name="a")
     for moment in ("before", "after"):
         for namespace, name in (("n", "a"), ("n", "b"), ("other", "a")):
             body = {"metadata": {"name": name}, "data": {"v": moment}}
@@ -185,7 +182,7 @@ def test_selectors_reach_the_server(fake: FakeApi) -> None:
         CONFIGMAPS,
         read,
         namespace="n",
-        field_selector="metadata.name=b",
+        name="b",
         label_selector="!x",
     )
     reflector.follow_once()

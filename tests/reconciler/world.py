@@ -263,9 +263,7 @@ class Process:
         self.cache = ClusterCache(
             api, config_map=(SYSTEM_NAMESPACE, POLICY_CONFIGMAP), clock_s=clock.seconds
         )
-        policy = ActivePolicy()
-        assert self.cache.config is not None
-        policy.follow(self.cache.config)
+        policy = ActivePolicy.of(self.cache.config)
         self.recorder = EventRecorder(api, "test", clock.now)
         self.decision_log = DecisionLog()
         inbox = RecordInbox()
