@@ -33,6 +33,10 @@ SLOW_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 30.0, 60.0, 300.0)
 
 Samples = Mapping[tuple[str, ...], float]
 """Label values -> value."""
+_FAMILIES: Mapping[MetricType, type[CounterMetricFamily] | type[GaugeMetricFamily]] = {
+    MetricType.COUNTER: CounterMetricFamily,
+    MetricType.GAUGE: GaugeMetricFamily,
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,7 +88,9 @@ class Metrics:
 
     def total(self, name: str, documentation: str, read_total: Callable[[], float]) -> None:
         """Creates a counter whose value `read_total` returns at every scrape."""
-        self._register_totals(name, documentation, (), lambda: {(): read_total()})
+        self._register_scraped(
+            MetricType.COUNTER, name, documentation, (), lambda: {(): read_total()}
+        )
 
     def scraped_totals(self, documentations: Mapping[str, str]) -> dict[str, float]:
         """Creates counters of what another component counts and a scrape reads all at once.
@@ -108,7 +114,8 @@ class Metrics:
         read_totals: Callable[[], Mapping[str, float]],
     ) -> None:
         """Creates a counter with one label; `read_totals` returns its values at every scrape."""
-        self._register_totals(
+        self._register_scraped(
+            MetricType.COUNTER,
             name,
             documentation,
             (label,),
@@ -131,15 +138,7 @@ class Metrics:
 
         A mapping that its owner replaces as a whole never shows half of a change.
         """
-        full = self._describe(MetricType.GAUGE, name, documentation, labels)
-
-        def collect() -> GaugeMetricFamily:
-            family = GaugeMetricFamily(full, documentation, labels=labels)
-            for label_values, value in read_values().items():
-                family.add_metric(label_values, value)
-            return family
-
-        self.registry.register(_Family(GaugeMetricFamily(full, documentation), collect))
+        self._register_scraped(MetricType.GAUGE, name, documentation, labels, read_values)
 
     def histogram(
         self,
@@ -169,36 +168,36 @@ class Metrics:
         """
         if not name.endswith("_info"):
             raise metric_names.MetricNameError(f"{name!r} must end in _info")
-        full = self._describe(MetricType.GAUGE, name, documentation, labels)
 
-        def collect() -> GaugeMetricFamily:
-            family = GaugeMetricFamily(full, documentation, labels=labels)
+        def read_values() -> Samples:
             values = read_labels()
-            family.add_metric([values[label] for label in labels], 1.0)
-            return family
+            return {tuple(values[label] for label in labels): 1.0}
 
-        self.registry.register(_Family(GaugeMetricFamily(full, documentation), collect))
+        self.values(name, documentation, labels, read_values)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self.registry)
 
-    def _register_totals(
+    def _register_scraped(
         self,
+        metric_type: MetricType,
         name: str,
         documentation: str,
         labels: Sequence[str],
-        read_totals: Callable[[], Samples],
+        read_samples: Callable[[], Samples],
     ) -> None:
-        full = self._describe(MetricType.COUNTER, name, documentation, labels)
+        """Registers a metric whose samples `read_samples` returns at every scrape."""
+        family_class = _FAMILIES[metric_type]
+        full = self._describe(metric_type, name, documentation, labels)
 
-        def collect() -> CounterMetricFamily:
-            family = CounterMetricFamily(full, documentation, labels=labels)
-            for values, total in read_totals().items():
-                family.add_metric(values, total)
+        def collect() -> Metric:
+            family = family_class(full, documentation, labels=labels)
+            for label_values, value in read_samples().items():
+                family.add_metric(label_values, value)
             return family
 
-        self.registry.register(_Family(CounterMetricFamily(full, documentation), collect))
+        self.registry.register(_Family(family_class(full, documentation), collect))
 
     def _describe(
         self, metric_type: MetricType, name: str, documentation: str, labels: Sequence[str]
