@@ -16,8 +16,8 @@ from bench.catalogue import BENCHMARKS
 from e2e.measure import report
 from e2e.measure.commands import add_output, verdict
 from e2e.measure.processes import commit, machine
+from e2e.signals import INTERRUPTED
 from runtime.command_line import Parser
-from runtime.signals import INTERRUPTED
 
 FULL = ((100, 1_000, 5_000), 60)
 QUICK = ((50, 200), 9)

@@ -40,6 +40,7 @@ from e2e import scheduling
 from e2e.cluster import identity
 from e2e.cluster.components import SCHEDULER
 from e2e.cluster.process import Process
+from e2e.registrations import by_url
 from e2e.scheduling import OWN_SCHEDULER, SchedulingMode
 from extender import certificates
 from kube import request
@@ -50,7 +51,6 @@ from kube.errors import KubeError
 from kube.request import Resource
 from policy.names import LABEL_JOB, LABEL_ROLE, POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from runtime import clock, extender_tls
-from webhook.registration import by_url
 
 EDL_COMPONENTS = ("webhook", "extender", "reconciler")
 _READY_S = 30.0

@@ -45,12 +45,12 @@ from e2e.measure.processes import commit, machine
 from e2e.rollout import TWO_JOBS, Update, burst, bursts_during
 from e2e.scheduling import SchedulingMode
 from e2e.server_starts import READY_S, Start, restarted
+from e2e.signals import INTERRUPTED
 from e2e.waiting import until
 from e2e.workload import FULL, QUICK, Scenario
 from kube.errors import KubeError
 from runtime import clock
 from runtime.command_line import Parser
-from runtime.signals import INTERRUPTED
 
 SLOWER = 1.5
 """How much longer a burst may take while all servers are replaced."""

@@ -19,6 +19,7 @@ from e2e.cluster.local import Cluster, running
 from e2e.cluster.process import Process
 from e2e.control_plane import RESOURCES
 from e2e.environment import has_account
+from e2e.registrations import by_url
 from e2e.waiting import until_true
 from kube import config, request
 from kube.client import Client
@@ -36,7 +37,6 @@ from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPAC
 from policy.priority_classes import EDL_CLASSES
 from policy.scheduling import Registration, SchedulerCheck
 from runtime import certs, clock
-from webhook.registration import by_url
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 

@@ -17,8 +17,8 @@ from bench.mutants.rooms import Room, rooms
 from bench.mutants.run import MIN_PER_ROOM, RoomError, Run
 from bench.mutants.verdicts import MIN_RATE
 from e2e.measure.processes import commit
+from e2e.signals import INTERRUPTED
 from runtime.command_line import Parser
-from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _OUTPUT = _ROOT / "build" / "mutants"

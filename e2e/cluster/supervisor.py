@@ -17,13 +17,13 @@ from e2e.cluster.local import Cluster, running
 from e2e.cluster.machine.configuration import KUBELET_PORT
 from e2e.cluster.nodes import node
 from e2e.cluster.run import Component, RunDirectory, SupervisorState
+from e2e.signals import stop_event
 from kube import request
 from kube.client import Client
 from kube.config import load
 from kube.errors import KubeError
 from runtime.clock import epoch_s
 from runtime.command_line import Parser
-from runtime.signals import stop_event
 
 _LOOK_S = 1.0
 

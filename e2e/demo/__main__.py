@@ -28,11 +28,11 @@ from e2e.measure.criteria import (
 )
 from e2e.measure.processes import commit, machine
 from e2e.scheduling import SchedulingMode
+from e2e.signals import INTERRUPTED
 from e2e.workload import FULL, QUICK, Scenario, overcommitted
 from kube.errors import KubeError
 from runtime import clock
 from runtime.command_line import Parser
-from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _KEYS = {PLAIN: "plain", EDL_IN_CLUSTER: "in_cluster", EDL_OVERCOMMIT: "overcommit"}

@@ -22,10 +22,10 @@ from e2e.measure import report
 from e2e.measure.commands import add_output, verdict
 from e2e.measure.processes import commit, machine
 from e2e.scheduling import SchedulingMode
+from e2e.signals import INTERRUPTED
 from e2e.workload import FIRST, FIRST_QUICK, Scenario
 from kube.errors import KubeError
 from runtime.command_line import Parser
-from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _FAILURES = (ClusterError, ControlPlaneError, ScriptError, ForecastError, KubeError, OSError)

@@ -18,9 +18,9 @@ from e2e.measure.processes import commit, machine
 from e2e.scale import tables
 from e2e.scale.figures import ScaleFigures
 from e2e.scale.run import Scale, ScaleError, Variant, play
+from e2e.signals import INTERRUPTED
 from kube.errors import KubeError
 from runtime.command_line import Parser
-from runtime.signals import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _DESCRIPTION = """58 jobs with 2 900 trainers in all, then a burst of 500 services, on many simulated

@@ -5,23 +5,10 @@ import yaml
 
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from tests.webhook.cluster import ROOT, registrations
-from webhook.registration import by_url
 
 ENTRIES = [
     (document["kind"], entry) for document in registrations() for entry in document["webhooks"]
 ]
-
-
-@pytest.mark.parametrize("url", ["https://127.0.0.1:8443", "https://BOX"])
-def test_by_url_replaces_every_service(url: str) -> None:
-    """Each entry calls its own path at the URL; the original is left as it was."""
-    for document in registrations():
-        changed = by_url(document, f"{url}/")
-        paths = {entry["clientConfig"]["service"]["path"] for entry in document["webhooks"]}
-        urls = {entry["clientConfig"]["url"] for entry in changed["webhooks"]}
-
-        assert urls == {f"{url}{path}" for path in paths}
-        assert not any("service" in entry["clientConfig"] for entry in changed["webhooks"])
 
 
 @pytest.mark.parametrize(("kind", "entry"), ENTRIES)

@@ -1,7 +1,7 @@
 """Converts the webhook configurations of `deploy/base` for an API server that calls a URL.
 
-Pure. Who calls: setups that run the webhook as a plain process next to an API server, such as the
-local cluster. In other clusters the configurations are used unchanged, with a Service.
+Pure. Where the webhook runs as a plain process beside an API server, as in the local cluster. In other
+clusters the configurations are used unchanged, with a Service.
 """
 
 import copy
