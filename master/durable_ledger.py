@@ -70,14 +70,6 @@ class DurableLedger:
         ledger.execute(TakeOver())
         return ledger
 
-    def take_over(self, snapshot: Json) -> None:
-        """Resumes from another master's snapshot; it is on the disk when this returns.
-
-        Raises:
-            JournalError: It is of another job, makes no sense, or cannot be written.
-        """
-        self.adopt(self.load_next_generation(snapshot))
-
     def adopt(self, ledger: Ledger) -> None:
         """Continues with another ledger; it is on the disk when this returns.
 

@@ -95,7 +95,8 @@ class MasterSide:
         self._place += 1
         self.durable_ledger = DurableLedger(Ledger(JOB, max_dropped_share=1.0), self._directory)
         assert self.snapshot is not None
-        self.durable_ledger.take_over(orjson.loads(orjson.dumps(self.snapshot)))
+        snapshot = orjson.loads(orjson.dumps(self.snapshot))
+        self.durable_ledger.adopt(self.durable_ledger.load_next_generation(snapshot))
         self.safe = {}
 
     def close(self) -> None:
