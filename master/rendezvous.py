@@ -113,7 +113,7 @@ class Rendezvous:
     def leave(self, trainer: str, incarnation: str, now_s: float) -> None:
         """Excludes a member from later rounds; it may keep polling."""
         member = self._live.get(trainer)
-        self._past.left.add((trainer, incarnation))
+        self._past.left[trainer, incarnation] = None
         if member is not None and member.slot.incarnation == incarnation:
             self._remove(member, now_s)
             self._advance(now_s)
@@ -221,7 +221,7 @@ class Rendezvous:
         old = self._live.get(slot.trainer)
         if old is not None:
             self._remove(old, now_s)
-            self._past.replaced.add(old.slot.member_id)
+            self._past.replaced[old.slot.member_id] = None
         patience = self._past.patience(slot.member_id)
         if self._past.was_dropped(slot.member_id):
             keys = {"trainer": slot.trainer, "limits_times": patience}
@@ -275,7 +275,7 @@ class Rendezvous:
         for slot in slots:
             caller = callers.get(slot.trainer)
             if caller is not None and caller.slot.member_id != slot.member_id:
-                self._past.replaced.add(slot.member_id)  # the newer process has called itself
+                self._past.replaced[slot.member_id] = None  # the newer process has called itself
             elif not self._past.has_ended(slot.member_id):
                 self._live[slot.trainer] = caller or Member(slot, now_s)
         newcomers = {name: caller for name, caller in callers.items() if name not in self._live}

@@ -1,10 +1,9 @@
 """A round of the rendezvous: its members, and what keeps them from training together. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from master.membership import Member, MemberId, Slot
-from master.past_members import BoundedMemory
 from master.types import Json
 
 FORMING_S = 60.0
@@ -122,7 +121,7 @@ class Round:
             return False
         return not member.waiting_s and self.is_usable(member)
 
-    def is_impossible(self, live: LiveMembers, leavers: BoundedMemory) -> bool:
+    def is_impossible(self, live: LiveMembers, leavers: Container[MemberId]) -> bool:
         """Whether the round cannot continue.
 
         Args:

@@ -4,13 +4,13 @@ Without them, a plan made between a write and its watch event would do the same 
 in memory: after a restart, the first list shows everything that was done.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kube.object_change import ObjectChange
 from policy.cluster_state import ClusterState
 from policy.snapshot import Pod
+from runtime.bounded_dict import BoundedDict
 
 PATIENCE_S = 10.0
 """An event that is this late will not come: somebody undid the write."""
@@ -23,10 +23,10 @@ class Expectations:
     def __init__(self) -> None:
         self._created: dict[str, tuple[Pod, float]] = {}
         """Pod uid -> the created pod, and when it is no longer expected."""
-        self._released: OrderedDict[str, float] = OrderedDict()
+        self._released = BoundedDict[str, float](_MAX_ENTRIES)
         self._assumed: set[str] = set()
         """Pods that this process deleted and that no watch event has shown as deleting."""
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted = BoundedDict[str, None](_MAX_ENTRIES)
 
     def expect_creation(self, cluster: ClusterState, pod: Pod, now_s: float) -> None:
         """Adds a created pod to the state, unless a watch has shown it already, even as deleted."""
@@ -37,7 +37,6 @@ class Expectations:
     def expect_deletion(self, cluster: ClusterState, uid: str, now_s: float) -> None:
         """Marks a pod in the state as deleting, because its eviction or deletion was requested."""
         self._released[uid] = now_s + PATIENCE_S
-        _bound(self._released)
         pod = cluster.pods.get(uid)
         if pod is not None and not pod.deleting:
             self._assumed.add(uid)
@@ -74,7 +73,6 @@ class Expectations:
                 self._assumed.discard(uid)
             if change.new is None:
                 self._deleted[uid] = None
-                _bound(self._deleted)
             elif not change.new.deleting and self._released.get(uid, 0.0) > now_s:
                 self._assumed.add(uid)
                 cluster.put_pod(replace(change.new, deleting=True))
@@ -83,8 +81,3 @@ class Expectations:
                 del self._created[uid]
                 cluster.drop_pod(uid)
                 cluster.first_seen.drop_pod(uid)
-
-
-def _bound(entries: "OrderedDict[str, float] | OrderedDict[str, None]") -> None:
-    while len(entries) > _MAX_ENTRIES:
-        entries.popitem(last=False)

@@ -1,12 +1,12 @@
 """Training that is lost with trainers which end before their work is committed, by cause. Pure."""
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kube.object_change import ObjectChange
 from policy.plan import Release
 from policy.snapshot import Phase, Pod
+from runtime.bounded_dict import BoundedDict
 
 EVICTED = "Evicted"
 """The cause of those that somebody else ends: kube-scheduler's preemption, a drain, a user."""
@@ -33,16 +33,15 @@ class Losses:
     """Sums the uncommitted seconds of trainers when they begin to leave; each counts once."""
 
     def __init__(self) -> None:
-        self._reasons: OrderedDict[str, str] = OrderedDict()
+        self._reasons = BoundedDict[str, str](_MAX_ENTRIES)
         """uid of a trainer that EDL releases -> why."""
-        self._counted: OrderedDict[str, None] = OrderedDict()
+        self._counted = BoundedDict[str, None](_MAX_ENTRIES)
         """uids of trainers that are leaving, and were counted."""
 
     def note(self, releases: Iterable[Release]) -> None:
         """Notes why EDL releases trainers; call it before their changes are observed."""
         for release in releases:
             self._reasons[release.uid] = str(release.reason)
-        _bound(self._reasons)
 
     def observe(self, changes: Mapping[str, ObjectChange[Pod]]) -> list[Loss]:
         """Takes in changes of pods; returns the trainers that have begun to leave."""
@@ -59,7 +58,6 @@ class Losses:
             if change.new is None:
                 self._counted.pop(uid, None)
                 self._reasons.pop(uid, None)
-        _bound(self._counted)
         return losses
 
     def _cause(self, pod: Pod) -> str:
@@ -78,8 +76,3 @@ def _is_leaving(change: ObjectChange[Pod]) -> bool:
     if last is None or last.terminal:
         return False
     return new is None or new.deleting or new.terminal
-
-
-def _bound(entries: "OrderedDict[str, str] | OrderedDict[str, None]") -> None:
-    while len(entries) > _MAX_ENTRIES:
-        entries.popitem(last=False)
