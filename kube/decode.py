@@ -63,7 +63,6 @@ class ConfigMap:
     namespace: str
     name: str
     uid: str
-    resource_version: str
     data: Mapping[str, str]
 
 
@@ -213,7 +212,6 @@ def configmap(obj: Object) -> ConfigMap:
         meta["namespace"],
         meta["name"],
         meta["uid"],
-        meta.get("resourceVersion") or "",
         obj.get("data") or {},
     )
 

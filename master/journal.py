@@ -38,11 +38,6 @@ class JournalContents:
     cut_bytes: int
     """Unusable bytes at the end, of a write that was interrupted."""
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was ever written."""
-        return self.snapshot is None and not self.commands
-
 
 class Journal:
     """A directory of journal and snapshot files, for one process and one thread at a time."""

@@ -48,7 +48,6 @@ class CycleState:
         self.policy = policy
         self.now_s = now_s
         self.history = history
-        self.packing = cluster.packing
         self.capacity = FreeCapacity(cluster, policy, now_s)
         self.quotas = ceilings.Quotas(policy, cluster)
         self.drafts = self._new_drafts()

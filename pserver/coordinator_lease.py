@@ -14,7 +14,6 @@ SAVE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
-    number: int
     holder: str
     until_s: float
 
@@ -35,7 +34,7 @@ class CoordinatorLeases:
         if lease is not None and lease.holder != holder and now_s < lease.until_s:
             return None
         self._numbers += 1
-        self._leases[kind] = _Lease(self._numbers, holder, now_s + lease_s)
+        self._leases[kind] = _Lease(holder, now_s + lease_s)
         return self._numbers
 
     def is_held(self, kind: str, now_s: float) -> bool:

@@ -51,7 +51,6 @@ class CreationResult:
     job: Job
     created: int
     tier: Tier
-    reason: Reason
     error: str = ""
     """Why not all were created; one line."""
     refused: bool = False
@@ -156,7 +155,6 @@ class TrainerController:
                 jobs[create.job],
                 created[i],
                 create.tier,
-                create.reason,
                 error=problems.get(i, ""),
                 refused=i in refused,
             )

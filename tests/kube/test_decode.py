@@ -369,11 +369,11 @@ def test_times_are_seconds_since_the_epoch(text: str | None, expected: float) ->
 
 
 def test_a_configmap_is_read() -> None:
-    """Its data and its resource version."""
+    """Its name and its data."""
     metadata = {"namespace": "edl-system", "name": "p", "uid": "u", "resourceVersion": "9"}
 
     assert decode.configmap({"metadata": metadata, "data": {"a": "b"}}) == decode.ConfigMap(
-        "edl-system", "p", "u", "9", {"a": "b"}
+        "edl-system", "p", "u", {"a": "b"}
     )
     assert decode.configmap({"metadata": metadata}).data == {}
 

@@ -95,10 +95,8 @@ def test_figures_follow_what_is_done() -> None:
         JobPlan("ml/c", 0, 1, Reason.NO_ROOM, {}, 0.0),
     )
     reconciler_metrics.set_plan(Plan(jobs=jobs), cluster_state(), NOW_S)
-    reconciler_metrics.count_created(CreationResult(job("a"), 2, Tier.SURPLUS, Reason.SURPLUS))
-    reconciler_metrics.count_created(
-        CreationResult(job("a"), 0, Tier.SURPLUS, Reason.SURPLUS, "no quota")
-    )
+    reconciler_metrics.count_created(CreationResult(job("a"), 2, Tier.SURPLUS))
+    reconciler_metrics.count_created(CreationResult(job("a"), 0, Tier.SURPLUS, "no quota"))
     release = Release("ml/a", "u", "ml", "p", "n0", Reason.FAIR_SHARE, {})
     reconciler_metrics.count_released([release, release])
     reconciler_metrics.set_state(leads=True, age_s=7.5)

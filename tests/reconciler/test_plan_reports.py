@@ -39,7 +39,7 @@ def _plan(reason: Reason, target: int = 0) -> Plan:
 
 def test_trainers_that_were_made_are_told() -> None:
     """Even if others were refused: the refusal comes again if it lasts."""
-    event = plan_reports.creation_event(CreationResult(JOB, 3, Tier.SURPLUS, Reason.SURPLUS, "no"))
+    event = plan_reports.creation_event(CreationResult(JOB, 3, Tier.SURPLUS, "no"))
 
     assert event is not None
     assert (event.reason, event.message) == ("TrainersMade", "created 3 surplus trainers")
@@ -48,9 +48,7 @@ def test_trainers_that_were_made_are_told() -> None:
 
 def test_a_refusal_is_a_warning() -> None:
     """With the answer of the API server."""
-    event = plan_reports.creation_event(
-        CreationResult(JOB, 0, Tier.SURPLUS, Reason.SURPLUS, "no quota")
-    )
+    event = plan_reports.creation_event(CreationResult(JOB, 0, Tier.SURPLUS, "no quota"))
 
     assert event is not None
     assert (event.reason, event.message, event.warning) == ("TrainersRefused", "no quota", True)
@@ -58,7 +56,7 @@ def test_a_refusal_is_a_warning() -> None:
 
 def test_nothing_made_and_nothing_refused_is_nothing_to_tell() -> None:
     """A lost race for the accounting does not concern users."""
-    assert plan_reports.creation_event(CreationResult(JOB, 0, Tier.SURPLUS, Reason.SURPLUS)) is None
+    assert plan_reports.creation_event(CreationResult(JOB, 0, Tier.SURPLUS)) is None
 
 
 def test_releases_of_one_reason_are_one_event() -> None:
@@ -155,9 +153,7 @@ def test_a_release_is_recorded_with_its_node() -> None:
 
 def test_a_refusal_is_recorded_with_what_was_made() -> None:
     """And with the answer of the API server."""
-    decision = plan_reports.refusal_decision(
-        CreationResult(JOB, 1, Tier.SURPLUS, Reason.SURPLUS, "no quota"), 7.0
-    )
+    decision = plan_reports.refusal_decision(CreationResult(JOB, 1, Tier.SURPLUS, "no quota"), 7.0)
 
     assert (decision.about, decision.code, decision.at_s) == ("job ml/net", Reason.REFUSED, 7.0)
     assert decision.figures == {"error": "no quota", "made": 1, "tier": "surplus"}

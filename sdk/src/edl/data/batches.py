@@ -143,7 +143,7 @@ class Batches(Loop):
         self._dataset = dataset
         self.description = description
         """The description of the data set, the same for all trainers of the job."""
-        self._batch_size, self._prefetch, self._idle_s = batch_size, prefetch, idle_s
+        self._idle_s = idle_s
         self._session = session() if member is None else member
         self._queue = PrefetchQueue(
             LeasedRecords(dataset.source, description),

@@ -238,10 +238,6 @@ class Client:
         """The status of the whole job."""
         return self._connection.call("GET", "/v1/status")
 
-    def interrupt(self) -> None:
-        """Aborts a call that waits in another thread."""
-        self._connection.interrupt()
-
     def close(self) -> None:
         """Closes the connection and aborts a call that waits in another thread."""
         self._connection.close()

@@ -19,7 +19,7 @@ from edl.sync.plans import Plan
 from edl.sync.replica import Replica
 from edl.sync.round_start import encode_json
 from edl.sync.step_flags import StepFlags, is_finite
-from edl.sync.step_reader import StepReader, UnreadableTask
+from edl.sync.step_reader import StepReader, StepRecords, UnreadableTask
 
 
 class RoundRunner(GroupRound):
@@ -50,10 +50,10 @@ class RoundRunner(GroupRound):
         self._finish_step(flags, problem, records)
         return flags
 
-    def _compute(self, plan: Plan, records: object) -> tuple[StepFlags, str]:
+    def _compute(self, plan: Plan, records: StepRecords) -> tuple[StepFlags, str]:
         """Computes this member's part of the gradient; returns its flags and what is wrong."""
         flags, problem = StepFlags(), ""
-        if isinstance(records, UnreadableTask) or not isinstance(records, list):
+        if isinstance(records, UnreadableTask):
             flags.unreadable = 1.0
             return flags, problem
         for micro_batch in records:
