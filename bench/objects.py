@@ -1,6 +1,5 @@
 """Encodes records as API objects; `kube.decode` decodes them to the same records."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from policy import quantity
@@ -17,6 +16,7 @@ from policy.names import (
 )
 from policy.priority_classes import CLASS_OF
 from policy.snapshot import Constraints, Job, Node, Pod, Resources
+from policy.timestamps import timestamp
 
 Object = dict[str, Any]
 
@@ -38,10 +38,10 @@ def pod(record: Pod) -> Object:
         "name": record.name,
         "namespace": record.namespace,
         "uid": record.uid,
-        "creationTimestamp": _stamp(record.created_s),
+        "creationTimestamp": timestamp(record.created_s),
     }
     if record.deleting:
-        metadata["deletionTimestamp"] = _stamp(record.deleted_s)
+        metadata["deletionTimestamp"] = timestamp(record.deleted_s)
     if record.role is not None:
         metadata["labels"] = {
             LABEL_JOB: record.job,
@@ -60,7 +60,7 @@ def pod(record: Pod) -> Object:
         ]
     status: Object = {"phase": str(record.phase)}
     if record.started_s:
-        status["startTime"] = _stamp(record.started_s)
+        status["startTime"] = timestamp(record.started_s)
     if record.ready:
         status["conditions"] = [{"type": "Ready", "status": "True"}]
     if record.nominated:
@@ -82,7 +82,7 @@ def job(record: Job) -> Object:
             "name": record.name,
             "namespace": record.namespace,
             "uid": record.uid,
-            "creationTimestamp": _stamp(record.created_s),
+            "creationTimestamp": timestamp(record.created_s),
             "annotations": {
                 ANNOTATION_MIN: str(record.min_trainers),
                 ANNOTATION_MAX: str(record.max_trainers),
@@ -117,7 +117,3 @@ def _spec(requests: Resources, constraints: Constraints) -> Object:
 
 def _quantities(amounts: Resources) -> dict[str, str]:
     return {name: quantity.show(name, amount) for name, amount in amounts.items()}
-
-
-def _stamp(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

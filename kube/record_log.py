@@ -9,7 +9,6 @@ import binascii
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -19,6 +18,7 @@ from kube.api import Api
 from kube.request import DECISIONLOGS
 from policy import records
 from policy.records import Record
+from policy.timestamps import timestamp
 
 VERSION = 1
 """Of the lines; a reader leaves segments of other versions out."""
@@ -44,8 +44,8 @@ def encode(lines: Sequence[bytes], first_s: float, last_s: float) -> dict[str, A
     return {
         "version": VERSION,
         "count": len(lines),
-        "first": _time(first_s),
-        "last": _time(last_s),
+        "first": timestamp(first_s),
+        "last": timestamp(last_s),
         "records": base64.b64encode(packed).decode(),
     }
 
@@ -111,7 +111,3 @@ def read(
     labels = f"{LABEL_LOG}={CURRENT}" if only_current else ""
     segments = reading.list_all(api, DECISIONLOGS, namespace, labels=labels)
     return records.merged(record for segment in segments for record in decode(segment, containing))
-
-
-def _time(epoch_s: float) -> str:
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

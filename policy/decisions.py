@@ -6,13 +6,13 @@ the two cannot disagree (`policy.explanations`, docs/decisions/0005).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import ceil
 from string import Formatter
 
 from policy import quantity
 from policy.reasons import Reason
 from policy.snapshot import Resources
+from policy.timestamps import timestamp
 
 Figure = int | float | str | Resources
 """A count, a share, a name, or amounts in the units of `policy.quantity`."""
@@ -146,7 +146,7 @@ def sentence(code: Reason, figures: Figures) -> str:
 
 def time(epoch_s: float) -> str:
     """A time as a figure. Unlike the seconds left it does not change while it is waited for."""
-    return datetime.fromtimestamp(ceil(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(ceil(epoch_s))
 
 
 def fields(template: str) -> frozenset[str]:

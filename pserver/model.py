@@ -152,12 +152,11 @@ def check_same(ours: Model, theirs: Model) -> None:
     _same_code(ours.code, theirs.code)
     check_fits(ours, theirs, "the servers")
     _check_same_fields(
-        "optimizer", _with_defaults(ours.optimizer), _with_defaults(theirs.optimizer), "the servers"
+        "optimizer", _with_defaults(ours.optimizer), _with_defaults(theirs.optimizer)
     )
     for name, table in ours.tables.items():
-        theirs_ = theirs.tables[name].model_dump()
-        _check_same_fields(f"tables.{name}", table.model_dump(), theirs_, "the servers")
-    _check_same_fields("rules", ours.rules.model_dump(), theirs.rules.model_dump(), "the servers")
+        _check_same_fields(f"tables.{name}", table.model_dump(), theirs.tables[name].model_dump())
+    _check_same_fields("rules", ours.rules.model_dump(), theirs.rules.model_dump())
 
 
 def check_fits(ours: Model, theirs: Model, holder: str) -> None:
@@ -205,12 +204,12 @@ def _same_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
             )
 
 
-def _check_same_fields(section: str, ours: Json, theirs: Json, holder: str) -> None:
+def _check_same_fields(section: str, ours: Json, theirs: Json) -> None:
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             raise RefusedError(
                 409,
-                f"{section}.{name} is {ours.get(name)!r:.60} at {holder} and "
+                f"{section}.{name} is {ours.get(name)!r:.60} at the servers and "
                 f"{theirs.get(name)!r:.60} in this trainer: all trainers must ask for the same",
                 f"{section}.{name}",
             )

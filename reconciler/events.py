@@ -21,6 +21,7 @@ from kube.decode import ConfigMap
 from kube.training_job import TrainingJob
 from policy.names import MANAGER
 from policy.snapshot import Job
+from policy.timestamps import timestamp
 from runtime import clock
 from runtime.logs import keys
 
@@ -129,7 +130,7 @@ class EventRecorder:
 
 
 def _body(event: Event, component: str, now: datetime) -> dict[str, Any]:
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = timestamp(now.timestamp())
     about = event.about
     kind = _KINDS[type(about)]
     return {

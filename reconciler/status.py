@@ -7,13 +7,13 @@ is left), counts never fall, and completionTime comes with Complete alone.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from policy.decisions import NODES_HELD
 from policy.plan import JobPlan
 from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting
+from policy.timestamps import timestamp
 from reconciler.master_reports import MasterReport, ReportedState
 
 WAITING = "edl.training/Waiting"
@@ -261,8 +261,3 @@ def patch(new: JobStatus) -> dict[str, Any]:
     if new.completion_s:
         body["completionTime"] = timestamp(new.completion_s)
     return {"status": body}
-
-
-def timestamp(seconds: float) -> str:
-    """RFC 3339 with seconds, the format of metav1.Time."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -18,7 +18,8 @@ from kube.reflector import Reflector
 from kube.request import JOBS, TRAININGJOBS
 from kube.training_job import ENDED, MAX_BYTES, TrainingJob, decode
 from policy.names import ANNOTATION_TEMPLATE_HASH, LABEL_TRAINING_JOB
-from reconciler import status, training_status
+from policy.timestamps import timestamp
+from reconciler import training_status
 from reconciler.events import Event, EventRecorder
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.manifests import owned
@@ -256,7 +257,7 @@ class TrainingJobController:
             acceptance = Acceptance("Refused", _too_large(training_job), is_accepted=False)
         else:
             own_job, acceptance = self._try_job(training_job, fields, own_job)
-        now = status.timestamp(self._epoch_s())
+        now = timestamp(self._epoch_s())
         new_status = training_status.status(fields, own_job, acceptance, now, roles)
         if new_status != old_status:
             self._write_status(training_job, old_status, new_status)

@@ -7,13 +7,14 @@ import click
 from rich.console import Console
 
 from cli import completion, lookup, records, terminal
-from cli.commands.why import print_story, when
+from cli.commands.why import print_story
 from cli.frame import Frame, command
 from cli.terminal import Column, age
 from kube import decode, request, story
 from policy.names import Tier
 from policy.quantity import show
 from policy.snapshot import Job, Pod
+from policy.timestamps import timestamp
 from runtime.printable import printable
 
 
@@ -71,7 +72,7 @@ def _words(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{amount} {name}" for name, amount in value.items() if name != "pods")
     if isinstance(value, float):
-        return when(value)
+        return timestamp(value)
     return str(value)
 
 

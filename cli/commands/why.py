@@ -1,7 +1,5 @@
 """`why`: why a job has its number of trainers, why a pod waits, or why one ended."""
 
-from datetime import UTC, datetime
-
 import click
 from rich.console import Console
 
@@ -10,6 +8,7 @@ from cli.frame import Frame, command
 from cli.terminal import Column, age
 from kube import story
 from kube.story import Story
+from policy.timestamps import timestamp
 from runtime.printable import printable
 
 _MAX_HISTORY = 10
@@ -61,7 +60,7 @@ def print_story(frame: Frame, console: Console, answer: Story, count: int) -> No
         console.print()
         rows = [
             [
-                when(record.at_s),
+                timestamp(record.at_s),
                 f"{age(frame.now_s - record.at_s)} ago",
                 record.name.partition("/")[2] or record.name,
                 f"{record.code}: {record.text}" if record.text else record.code,
@@ -75,11 +74,6 @@ def print_story(frame: Frame, console: Console, answer: Story, count: int) -> No
             Column("WHAT HAPPENED", wraps=True),
         ]
         console.print(terminal.table(columns, rows, console.width))
-
-
-def when(epoch_s: float) -> str:
-    """A time in UTC, as Kubernetes writes it."""
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _line(console: Console, text: str) -> None:
