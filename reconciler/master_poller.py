@@ -1,8 +1,8 @@
 """Polls masters for the state of their jobs, without blocking the control loop.
 
 One thread runs its own event loop. Each poll takes at most one second in all, whatever the pod at
-the other end does, so a master that is dead, slow or hostile delays the reports of its own job
-alone. Where no master answers, the ConfigMap that it writes to may hold the outcome of the job.
+the other end does, and the masters of one namespace have a part of the polls and bytes
+(`reconciler.poll_schedule`), so those that are dead, slow or hostile delay their own reports alone. Where no master answers, the ConfigMap that it writes to may hold the outcome of the job.
 """
 
 import asyncio
@@ -160,6 +160,7 @@ class MasterPoller:
         except (OSError, TimeoutError, ValueError, EOFError) as error:
             log.debug("master does not answer", extra=keys(target=repr(target), error=str(error)))
             return None
+        self._schedule.charge(target.namespace, len(body), self._monotonic_s())
         return master_reports.parse_status_page(body, self._clock_s())
 
     def _outcome(self, target: PollTarget) -> MasterReport | None:

@@ -18,7 +18,7 @@ from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, Request
 from reconciler import master_poller
 from reconciler.master_reports import MasterReport, ReportedState
-from reconciler.poll_schedule import PollTarget
+from reconciler.poll_schedule import EVERY_S, PollTarget
 from runtime import bounded_get
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.polled_masters import LONG_S, TARGET, Master, answer, page, running
@@ -282,6 +282,26 @@ def test_every_byte_of_an_answer_counts(part: bytes, api: FakeApi, master: Maste
         until(asking.reports)
 
         assert master.cut_off.wait(LONG_S)
+
+
+def test_what_masters_of_a_namespace_answer_delays_their_own_polls(
+    api: FakeApi, master: Master
+) -> None:
+    """After 4 MiB at once, of which one is free, the next poll comes after three seconds; others go on."""
+    master.page = page(state="work", padding="x" * ((1 << 20) - 200))
+    time, elsewhere = Clock(), replace(TARGET, namespace="other", config_map="other")
+    with running(api, master.port, time=time) as asking:
+        asking.set_targets(dict.fromkeys("abcd", TARGET))
+        until(lambda: len(asking.reports()) == 4)
+        asked = len(master.asked)
+        time.now_s += EVERY_S + 0.5
+        asking.set_targets({"a": TARGET, "other": elsewhere})
+        until(lambda: "other" in asking.reports())
+        asked_meanwhile = len(master.asked) - asked
+        time.now_s += 1.0
+        until(lambda: len(master.asked) > asked + asked_meanwhile)
+
+    assert asked_meanwhile == 1
 
 
 def test_the_token_does_not_follow_a_redirect(api: FakeApi, master: Master) -> None:

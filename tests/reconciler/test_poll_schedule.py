@@ -8,11 +8,11 @@ TARGET = PollTarget("ml", "net-master", "10.0.0.1", "secret")
 
 
 class PollDriver:
-    """Starts polls as the schedule allows; the master of each job has its own address."""
+    """Starts polls as the schedule allows; the master of each job has its own address and namespace."""
 
     def __init__(self, *uids: str) -> None:
         self.schedule = PollSchedule()
-        self.targets = {uid: replace(TARGET, address=uid) for uid in uids}
+        self.targets = {uid: replace(TARGET, address=uid, namespace=uid) for uid in uids}
         self.now_s = NOW_S
 
     def begin(self, free: int = 32, over: Collection[str] = ()) -> list[Poll]:
@@ -135,6 +135,33 @@ def test_few_are_asked_at_one_time_and_who_waited_longest_comes_first() -> None:
     assert [poll.uid for poll in again] == uids[:10]
     assert [poll.uid for poll in driver.begin(free=3)] == ["new", *uids[10:12]]
     assert driver.begin(free=0) == driver.begin(free=-1) == []
+
+
+def test_masters_of_one_namespace_do_not_keep_those_of_others_waiting() -> None:
+    """Sixteen of its polls are open at one time, whatever they wait for; one more waits for one of them."""
+    slow = [f"slow-{number}" for number in range(40)]
+    driver = PollDriver(*slow, "honest")
+    driver.targets |= {uid: replace(TARGET, address=uid, namespace="slow") for uid in slow}
+    first, second = driver.begin(), driver.begin()
+    driver.schedule.end(first[0], driver.now_s, answered=True)
+
+    assert [poll.uid for poll in [*first, *second]] == [*slow[:16], "honest"]
+    assert [poll.uid for poll in driver.begin()] == slow[16:17]
+
+
+def test_a_namespace_whose_masters_answer_a_lot_is_asked_less_often() -> None:
+    """A MiB a second, of which one may be ahead, counted together; what others answer does not count for it."""
+    driver = PollDriver("a", "b", "c")
+    driver.targets |= {uid: replace(TARGET, address=uid, namespace="ml") for uid in "ab"}
+    driver.poll_all()
+    for uid, count in (("a", 4 << 20), ("b", 1 << 20)):
+        driver.schedule.charge(driver.targets[uid].namespace, count, driver.now_s)
+    driver.now_s += 3.9
+    others = driver.poll_all()
+    driver.now_s += 0.1
+
+    assert others == ["c"]
+    assert driver.poll_all() == ["a", "b"]
 
 
 def test_a_job_that_comes_back_is_asked_at_once() -> None:
