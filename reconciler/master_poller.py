@@ -2,7 +2,8 @@
 
 One thread runs its own event loop. Each poll takes at most one second in all, whatever the pod at
 the other end does, and the masters of one namespace have a part of the polls and bytes
-(`reconciler.poll_schedule`), so those that are dead, slow or hostile delay their own reports alone. Where no master answers, the ConfigMap that it writes to may hold the outcome of the job.
+(`reconciler.poll_schedule`), so those that are dead, slow or hostile delay their own reports alone.
+Where no master answers, the ConfigMap that it writes to may hold the outcome of the job.
 """
 
 import asyncio

@@ -2,7 +2,8 @@
 
 Admission may change a trainer or refuse it: sidecar injectors, LimitRanges, RuntimeClasses, quotas,
 Pod Security, policies. The plan counts with what comes out, and a job whose trainer would be
-refused is not started; nor is one that lacks objects of its own. Every generation of a template is tried once, and again after some minutes.
+refused is not started; nor is one that lacks objects of its own. Every generation of a template is
+tried once, and again after some minutes.
 """
 
 from collections import Counter
