@@ -6,6 +6,7 @@ Typical keys are `pod`, `node`, `job`, `reason` and `duration_s`; never log secr
 they may have any name; a plain `extra={...}` works unless a name is an attribute of LogRecord.
 """
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -13,7 +14,10 @@ from typing import TextIO
 
 import orjson
 
+from runtime.printable import printable, printable_lines
+
 _KEYS = "edl_keys"
+_INDENT = "  "
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", _KEYS}
 """Attributes of every LogRecord; all others are keys."""
 
@@ -62,20 +66,26 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = one_line(record.exc_info[1])
             line["trace"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        try:
+            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:  # halves of characters, and whole numbers of more than 64 bits
+            return json.dumps(line, default=str, skipkeys=True)
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter to text such as `12:00:01 info pod changed pod=training/a-0`, then the trace."""
+    """A formatter to text such as `12:00:01 info pod changed pod=training/a-0`, then the trace.
+
+    Errors quote what strangers have written: a terminal obeys none of it, and no line of a trace looks like a record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Formats one record."""
         when = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         parts = [when, record.levelname.lower(), record.getMessage()]
         parts += [f"{key}={value}" for key, value in _keys(record).items()]
-        line = " ".join(" ".join(parts).split())
+        line = printable(" ".join(parts))
         if record.exc_info and record.exc_info[1] is not None:
-            line += f"\n{self.formatException(record.exc_info)}"
+            line += f"\n{printable_lines(self.formatException(record.exc_info), _INDENT)}"
         return line
 
 

@@ -94,7 +94,7 @@ def test_text_shows_the_trace_below() -> None:
 
     assert (
         stream.getvalue().splitlines()[-1]
-        == "ValueError: invalid literal for int() with base 10: 'wrong'"
+        == "  ValueError: invalid literal for int() with base 10: 'wrong'"
     )
 
 
@@ -107,3 +107,30 @@ def test_level_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger("x").warning("loud")
 
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_no_terminal_obeys_what_strangers_write() -> None:
+    """Neither in a key nor in the text of an error, whose lines cannot be taken for records."""
+    stream = io.StringIO()
+    logs.setup("attic", level="info", form="text", stream=stream)
+
+    error = ValueError("queue is \x1b[2J\n12:00:01 info pod changed")
+    logging.getLogger("x").error(
+        "refused", exc_info=error, extra=logs.keys(reason="\x1b]0;a\x07\u202eb")
+    )
+
+    line, *trace = stream.getvalue().splitlines()
+    assert line.endswith("error refused reason=?]0;a??b")
+    assert trace[-2:] == ["  ValueError: queue is ?[2J", "  12:00:01 info pod changed"]
+    assert all(each.startswith("  ") for each in trace)
+
+
+def test_no_value_keeps_a_record_out_of_the_log() -> None:
+    """Bytes of strangers that are no text, and numbers that are too long, are written all the same."""
+    stream = io.StringIO()
+    logs.setup("attic", level="info", form="json", stream=stream)
+
+    logging.getLogger("x").info("refused", extra=logs.keys(path="\udc80", size=2**70))
+
+    line = json.loads(stream.getvalue())
+    assert (line["path"], line["size"]) == ("\udc80", 2**70)
