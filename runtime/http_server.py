@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -42,6 +42,8 @@ STUCK_S = 30.0
 """A request that is worked on for longer shows a hang: callers give up after 2 to 10 s."""
 _BODIES = 4
 """Bodies of the greatest length that are in memory at once."""
+_LARGE = 12
+"""A body longer than the greatest length by this is large: one is worked on at a time."""
 _BEAT_S = 1.0
 _START_S = 60.0
 _JOIN_S = 5.0
@@ -104,6 +106,8 @@ class HttpServer:
         self._beat_s = monotonic_s()
         self._loop: asyncio.AbstractEventLoop
         self._stopping: asyncio.Event
+        self._large_turn: asyncio.Lock
+        """Of requests with large bodies: three MiB of JSON may become a hundred as objects."""
         self._grace_s = 0.0
         self._draining = False
         self._started = threading.Event()
@@ -156,6 +160,7 @@ class HttpServer:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._large_turn = asyncio.Lock()
         self._loop.set_exception_handler(_ignore_peers)
         server = web.Server(
             self._handle,
@@ -195,7 +200,9 @@ class HttpServer:
             if request.path in PROBES:
                 answer = _call(self._service.app, variables)
             else:
-                answer = await self._loop.run_in_executor(self._threads, self._answer, variables)
+                is_large = len(body) > self._service.max_body_bytes // _LARGE
+                async with self._large_turn if is_large else nullcontext():
+                    answer = await self._on_thread(variables)
             if STREAM in variables and request.method == "GET":
                 self._budget.release(connection)
                 return await _send(request, answer, variables[STREAM])
@@ -225,6 +232,17 @@ class HttpServer:
                 dropped.drop(Drop.BODIES)
         self._budget.complete(connection)
         return b"".join(parts), length
+
+    async def _on_thread(self, variables: _Environ) -> _Answer:
+        """Has a thread answer; where the caller gives up, this still waits for the thread, which has the body."""
+        work = self._threads.submit(self._answer, variables)
+        answer = asyncio.wrap_future(work)
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            if not (self._stopping.is_set() or work.cancel()):
+                await asyncio.wait({answer})
+            raise
 
     def _answer(self, variables: _Environ) -> _Answer:
         thread = threading.get_ident()
