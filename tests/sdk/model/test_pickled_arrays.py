@@ -1,5 +1,6 @@
 """Files of parameters: arrays come out, and nothing else can happen."""
 
+import codecs
 import os
 import pickle
 from collections import OrderedDict
@@ -93,6 +94,44 @@ def test_a_number_of_an_object_takes_no_memory(tmp_path: Path) -> None:
     file.write_bytes(b"\x80\x04}r" + (1 << 31).to_bytes(4, "little") + b".")
     with pytest.raises(CheckpointError, match="gives an object the number 2147483648"):
         read_arrays(file)
+
+
+class _Bytes:
+    """Bytes as protocol 2 writes them: a text and how it is encoded."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    def __reduce__(self) -> Any:
+        return codecs.encode, self._arguments
+
+
+def test_what_a_file_names_again_takes_no_memory_again(tmp_path: Path) -> None:
+    """Neither bytes nor entries of a mapping are copied as often as the file calls for them."""
+    text, entries = "x" * 1000, [(number, 0) for number in range(1000)]
+    copies = [_Bytes(text, "latin1") for _ in range(10)]
+    with pytest.raises(CheckpointError, match="holds more bytes than it has"):
+        read_arrays(_file(tmp_path / "bytes.pdparams", {"w": copies}))
+    mappings = [_Call(OrderedDict, entries) for _ in range(10)]
+    with pytest.raises(CheckpointError, match=r"mappings\.pdparams cannot be read"):
+        read_arrays(_file(tmp_path / "mappings.pdparams", {"w": mappings}))
+
+
+def test_bytes_are_encoded_in_one_way(tmp_path: Path) -> None:
+    """Others, such as punycode, take hours for a megabyte."""
+    with pytest.raises(CheckpointError, match="holds bytes as 'punycode', not as latin1"):
+        read_arrays(_file(tmp_path / "model.pdparams", {"w": _Bytes("x", "punycode")}))
+
+
+def test_arrays_may_share_their_bytes(tmp_path: Path) -> None:
+    """The same array under two names is in the file once, in each protocol."""
+    weights = np.arange(1000.0)
+    for protocol in (2, 3, 4, 5):
+        path = _file(tmp_path / "model.pdparams", {"a": weights, "b": weights}, protocol)
+        arrays = read_arrays(path)
+        assert path.stat().st_size < 2 * weights.nbytes + 1000
+        assert np.array_equal(arrays["a"], weights)
+        assert np.array_equal(arrays["b"], weights)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import codecs
 import pickle
 import pickletools
 import re
@@ -53,7 +52,9 @@ class _PickledArray:
 def _array(raw: Any, kind: _Dtype, shape: Any, order: Any) -> Any:
     if not isinstance(raw, (bytes, bytearray)):  # `bytes` makes as many zeros as a number says
         raise CheckpointError(f"holds {type(raw).__name__} in place of an array's bytes")
-    array = np.frombuffer(bytes(raw), kind.dtype)
+    array = np.frombuffer(
+        raw, kind.dtype
+    )  # no copy: a pickle names the same bytes as often as it likes
     return array.reshape(tuple(int(size) for size in shape), order="F" if order == "F" else "C")
 
 
@@ -64,9 +65,15 @@ def _from_buffer(raw: Any, kind: _Dtype, shape: Any, order: Any, *_: object) -> 
     return pickled
 
 
+class _Names(OrderedDict[Any, Any]):
+    """What a pickle calls an ordered mapping; it fills it entry by entry, each of which is in the file."""
+
+    def __init__(self) -> None:  # no entries: they would be copied as often as the pickle says
+        super().__init__()
+
+
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("_codecs", "encode"): codecs.encode,  # bytes, in pickles of protocol 2
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): _Names,
     ("numpy", "dtype"): _Dtype,
     ("numpy", "ndarray"): _PickledArray,
     ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
@@ -87,8 +94,9 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as file:
-            _check_numbers(file, path.stat().st_size)
-            content = _ArraysUnpickler(file).load()
+            size = path.stat().st_size
+            _check_numbers(file, size)
+            content = _ArraysUnpickler(file, size).load()
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from error
     except Exception as error:  # a damaged pickle raises nearly anything
@@ -121,10 +129,30 @@ def _check_numbers(file: BinaryIO, size: int) -> None:
 
 
 class _ArraysUnpickler(pickle.Unpickler):
-    """An unpickler of arrays in containers (https://docs.python.org/3/library/pickle.html)."""
+    """An unpickler of arrays in containers (https://docs.python.org/3/library/pickle.html).
+
+    Args:
+        file: The pickle.
+        size: Its size in bytes; what it makes of its texts is no longer.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        super().__init__(file)
+        self._bytes_left = size
+
+    def _encode(self, text: str, encoding: str) -> bytes:
+        """The bytes that a pickle of protocol 2 writes as text, which is how it calls `_codecs.encode`."""
+        if encoding != "latin1":
+            raise CheckpointError(f"holds bytes as {encoding!r:.40}, not as latin1")
+        self._bytes_left -= len(text)
+        if self._bytes_left < 0:
+            raise CheckpointError("holds more bytes than it has: it names the same ones again")
+        return text.encode(encoding)
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         """Returns a class or function that builds arrays; refuses all others."""
+        if (module_name, global_name) == ("_codecs", "encode"):
+            return self._encode
         allowed = _ALLOWED.get((module_name, global_name))
         if allowed is None:
             raise CheckpointError(
