@@ -382,3 +382,40 @@ def test_tasks_of_one_name_are_refused() -> None:
 
     with pytest.raises(EdlError, match=r"spec\.tasks\.1\.name is 'a', as of another task"):
         _converted(_volcano(task, task))
+
+
+_AS_KUBECTL_READS_IT = """---
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: mnist}
+spec:
+  elasticPolicy: {minReplicas: 1, maxReplicas: 4}
+  pytorchReplicaSpecs:
+    Worker:
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            image: torch
+            command: [torchrun, --nnodes, 1:4, train.py, --until, 12:30, --steps, 0x10]
+---
+# the end
+"""
+
+
+def test_a_file_says_what_it_says_to_kubectl() -> None:
+    """1:4 is a text there, no number in base 60; nothing after a last `---` is no document."""
+    training_job, notes = convert(_AS_KUBECTL_READS_IT, "file.yaml")
+
+    (container,) = training_job["spec"]["trainer"]["template"]["spec"]["containers"]
+    assert container["command"] == [
+        "torchrun",
+        "--nnodes",
+        "1:4",
+        "train.py",
+        "--until",
+        "12:30",
+        "--steps",
+        16,
+    ]
+    assert notes.losses == []

@@ -39,7 +39,7 @@ class YamlFile:
             nodes: list[Any] = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         except (yaml.YAMLError, RecursionError) as error:
             raise SettingError(f"{name}{_place(error)} is no YAML: {_problem(error)}") from error
-        nodes = [node for node in nodes if node is not None]
+        nodes = [node for node in nodes if node is not None and not _is_empty(node)]
         if len(nodes) != 1:
             raise SettingError(
                 f"{name} has {len(nodes)} documents: write the one of the job into a file"
@@ -69,6 +69,8 @@ class YamlFile:
                 f"{self._name} line {line}: {node.value[:20]}... is a number of {len(node.value)} "
                 "characters: quote it if it is a text"
             )
+        if node.tag in _NUMBERS and ":" in node.value:
+            return node.value  # 1:4 is 64 to PyYAML alone, in base 60: to kubectl it is a text
         try:
             value = self._loader.construct_object(node)
         except (self._yaml.YAMLError, ValueError) as error:
@@ -123,6 +125,11 @@ def read_stream(stream: BinaryIO, name: str) -> str:
     if not text.strip():
         raise SettingError(f"{name} is empty")
     return text
+
+
+def _is_empty(node: Any) -> bool:
+    """Whether a document has nothing in it, as after a `---` at the end of a file."""
+    return node.id == "scalar" and node.tag == "tag:yaml.org,2002:null" and not node.value
 
 
 def _place(error: Exception) -> str:
