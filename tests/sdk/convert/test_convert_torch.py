@@ -419,3 +419,33 @@ def test_a_file_says_what_it_says_to_kubectl() -> None:
         16,
     ]
     assert notes.losses == []
+
+
+def test_one_worker_beside_the_master_is_a_trainer_too() -> None:
+    """Of two tasks of Volcano with one pod each; the template is the workers', as with more of them."""
+    tasks = [
+        {"name": name, "replicas": 1, "template": _template("torchrun", f"{name}.py")}
+        for name in ("master", "worker")
+    ]
+    training_job, _, losses = _converted(_volcano(*tasks, plugins={"pytorch": []}))
+    trainer = training_job["spec"]["trainer"]
+
+    assert (trainer["min"], trainer["max"]) == (2, 2)
+    assert trainer["template"]["spec"]["containers"][0]["command"] == ["torchrun", "worker.py"]
+    assert losses == [
+        "line 1: spec.tasks.0.template: left out: its pods are trainers, and all have one template"
+    ]
+
+
+def test_a_role_without_pods_gives_trainers_no_template() -> None:
+    """A PyTorchJob of a master alone often keeps its workers with 0 replicas."""
+    body = _pytorch_job(_template("torchrun", "worker.py"), {"replicas": 0})
+    master = {"replicas": 1, "template": _template("torchrun", "master.py")}
+    body["spec"]["pytorchReplicaSpecs"]["Master"] = master
+    training_job, hints, losses = _converted(body)
+    trainer = training_job["spec"]["trainer"]
+
+    assert (trainer["min"], trainer["max"]) == (1, 1)
+    assert trainer["template"]["spec"]["containers"][0]["command"] == ["torchrun", "master.py"]
+    assert any("Worker.template: left out: the file has no pods of it" in hint for hint in hints)
+    assert losses == []

@@ -85,20 +85,29 @@ def replica_specs(
     if not by_name:
         raise SettingError(f"{roles.at()} has neither Master nor Worker")
     total = sum(role.number("replicas", 1, 0) or 0 for role in by_name.values())
-    worker = by_name.get("Worker") or by_name["Master"]
+    staffed = [role for role in by_name.values() if role.number("replicas", 1, 0)]
+    worker = (staffed or list(by_name.values()))[-1]
     template = clean_template(worker, "template")
-    if len(by_name) > 1:
-        master = by_name["Master"]
-        if master.raw("template") != worker.raw("template"):
-            notes.losses.append(
-                f"{master.at('template')}: left out: all trainers have the template of the workers"
-            )
-        master.note("restartPolicy", _REPLACES)
+    for other in by_name.values():
+        if other is not worker:
+            _leave_out(other, worker, notes)
     failures = _failures(worker, template, notes)
     for role in by_name.values():
         role.check_rest()
     roles.check_rest()
     return worker, total, template, failures
+
+
+def _leave_out(other: Fields, worker: Fields, notes: Notes) -> None:
+    """Says what becomes of the role whose template the trainers do not have."""
+    is_same = other.raw("template") == worker.raw("template")
+    if not other.number("replicas", 1, 0):
+        other.note("template", "left out: the file has no pods of it")
+    elif not is_same:
+        notes.losses.append(
+            f"{other.at('template')}: left out: all trainers have the template of the workers"
+        )
+    other.note("restartPolicy", _REPLACES)
 
 
 def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str, Any]:

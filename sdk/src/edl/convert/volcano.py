@@ -37,7 +37,7 @@ def convert(fields: Fields, notes: Notes) -> Draft:
     master = _torch_master(spec.sub("plugins"))
     counts = {name: task.number("replicas", 1, 0) or 0 for name, task in tasks.items()}
     workers = [name for name in tasks if name not in _SERVER_NAMES]
-    trainers = max(workers or tasks, key=lambda name: counts[name])
+    trainers = max(workers or tasks, key=lambda name: (counts[name], name != master))
     task = tasks[trainers]
     template = clean_template(task, "template")
     role = {trainers}
