@@ -158,7 +158,7 @@ class Window(PolicyPart):
     def _known_zone(cls, zone: str) -> str:
         try:
             ZoneInfo(zone)
-        except (ZoneInfoNotFoundError, ValueError) as error:
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # Europe is a directory
             raise ValueError(
                 f"{zone!r} is not a time zone; write for example Asia/Shanghai"
             ) from error

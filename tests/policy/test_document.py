@@ -98,6 +98,13 @@ def test_every_section_can_be_written() -> None:
             'windows: [{name: d, start: "22:00", end: "10:00", maxLoad: {}, timeZone: ../etc}]',
             "windows.0.timeZone: '../etc' is not a time zone",
         ),
+        *(
+            (
+                f'windows: [{{name: d, start: "22:00", end: "10:00", maxLoad: {{}}, timeZone: {zone}}}]',
+                f"windows.0.timeZone: '{zone}' is not a time zone",
+            )
+            for zone in ("Europe", "US")
+        ),
         ("stability: {maxMoves: 0}", "stability.maxMoves: .*greater than 0"),
         ("stability: {minRunSeconds: -1}", "stability.minRunSeconds: .*greater than or equal"),
         ("nodePools: [{labels: {a: b}}]", "nodePools.0.name: Field required"),
