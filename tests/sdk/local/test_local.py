@@ -65,6 +65,16 @@ def test_the_screen_has_a_line_for_each_process() -> None:
     assert max(len(line) for line in lines) < 80
 
 
+@pytest.mark.parametrize(("width", "place"), [(120, 0), (80, -1), (60, -1)])
+def test_the_screen_names_all_keys(width: int, place: int) -> None:
+    """On terminals of 60 columns, too: beside the job, or below all."""
+    rows = [view.Row("master", "serving", "", "")]
+    lines = view.screen("digits", 2.0, view.sum_datasets(STATUS), rows, width, about=["step 1"])
+
+    assert lines[place].endswith(view.KEYS)
+    assert sum(view.KEYS in line for line in lines) == 1
+
+
 def test_sums_are_honest_about_what_is_not_known() -> None:
     """An endless data set has no share; a trainer nobody knows holds nothing."""
     endless = view.sum_datasets({"datasets": {"a": {"stream": True, "done_records": 5}}})
@@ -199,6 +209,21 @@ def test_trainers_that_fail_are_replaced_a_few_times(
     assert len(stage.pool.all) == MAX_FAILURES + 1
     assert stage.pool.failures == MAX_FAILURES + 1
     assert "trainer-0 failed: failed with exit code 1; its last line: no data" in caplog.text
+
+
+def test_a_terminal_shows_why_a_trainer_failed_and_what_others_say(stage: Stage) -> None:
+    """The error, though the session wrote below it how it ended; lines of the log without their time."""
+    log = "print('10:00:00 edl trainer-0 left job a')"
+    stage.program = log
+    stage.pool.add(1)
+    stage.program = f"import sys; print('ValueError: no data'); {log}; sys.exit(1)"
+    stage.pool.add(1)
+    stage.end()
+
+    assert [process.headline for process in stage.pool.all[:2]] == [
+        "trainer-0 left job a",
+        "ValueError: no data",
+    ]
 
 
 def test_trainers_that_could_only_fail_again_are_not_replaced(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from typing import IO, Union
 
 from edl import clock
 from edl.local import child
+from edl.master.sigterm import EXIT_CODE
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,13 @@ class Process:
     def last_words(self) -> str:
         """Its latest line that is not of the SDK's log: an error of the program; "-" for no output."""
         return self._last_own_line or self.last_line or "-"
+
+    @property
+    def headline(self) -> str:
+        """What one line of a terminal says of it: why it failed, or its latest line without its time."""
+        if self.code not in (None, 0, EXIT_CODE):
+            return self.last_words
+        return _LOG_LINE.sub("", self.last_line)
 
     def remove(self) -> None:
         """Sends SIGTERM."""

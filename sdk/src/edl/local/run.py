@@ -209,7 +209,7 @@ class Run:
         restarts_text = f"started again {supervisor.deaths} times" if supervisor.deaths else ""
         rows = [Row(master.NAME, word, restarts_text, "")]
         rows += [
-            Row(process.name, state_text(process, "serving"), "", process.last_line)
+            Row(process.name, state_text(process, "serving"), "", process.headline)
             for process in self._servers.all
         ]
         rows += [
@@ -217,7 +217,7 @@ class Run:
                 process.name,
                 state_text(process),
                 progress_text(status, process.name),
-                process.last_line,
+                process.headline,
             )
             for process in self._pool.all
         ]
@@ -231,7 +231,7 @@ class Run:
             size.columns,
             about=about,
         )
-        shown = lines[: max(1, size.lines - 1)]
+        shown = [*lines[: max(1, size.lines - 2)], *lines[max(1, size.lines - 2) :][-1:]]
         cursor_up = f"\033[{self._drawn}A" if self._drawn else ""
         sys.stdout.write(cursor_up + "".join(f"\r{line}\033[K\n" for line in shown) + "\033[J")
         sys.stdout.flush()

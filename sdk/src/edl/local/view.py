@@ -100,16 +100,24 @@ def screen(
     *,
     about: Sequence[str] = (),
 ) -> list[str]:
-    """Returns lines cut to the width of the terminal; `about` is shown below the job."""
+    """Returns lines cut to the width of the terminal; `about` is shown below the job.
+
+    The keys have a line of their own, the last one, where they do not fit beside the job.
+    """
     full = int(done_share(totals) * _BAR)
     bar = f"[{'#' * full}{'.' * (_BAR - full)}] " if totals.records else ""
     total_text = f" of {totals.records}" if totals.records else ""
-    lines = [f"{job}  {took_s:.1f} s  {bar}{totals.done}{total_text} records done   {KEYS}"]
+    lines = [f"{job}  {took_s:.1f} s  {bar}{totals.done}{total_text} records done"]
+    keys_fit = len(f"{lines[0]}   {KEYS}") < width
+    if keys_fit:
+        lines[0] += f"   {KEYS}"
     if about:
         lines.append("  ".join(about))
     for row in rows:
         about = "  ".join(part for part in (row.progress, row.last_line) if part)
         lines.append(f"{row.name:<{_NAME}} {row.state:<{_STATE}} {about}")
+    if not keys_fit:
+        lines.append(KEYS)
     return [line[: max(1, width - 1)] for line in lines]
 
 
