@@ -10,7 +10,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 .PHONY: help docs install jax pods torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv with the locked packages
 

@@ -8,12 +8,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import edl
 import pytest
 from edl import Refused, SettingError
+from edl.backoff import Backoff
 from edl.errors import RecordError, one_line
 from edl.master import session as session_module
 from edl.master import sigterm
@@ -88,6 +90,24 @@ def test_a_master_that_is_starting_is_waited_for(server: Server, join: Join) -> 
     batches = list(edl.batches(edl.from_function("train", int, 4), 4, member=join()))
 
     assert batches == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(("failures", "warnings"), [(4, 0), (9, 1)])
+def test_a_master_that_stays_away_is_named_once(
+    server: Server,
+    join: Join,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    failures: int,
+    warnings: int,
+) -> None:
+    """One that starts with its trainers, as those of `edl run`, is no news."""
+    monkeypatch.setattr(session_module, "Backoff", partial(Backoff, 0.001, 0.001))
+    server.faults["/v1/join"] = deque([before_away] * failures)
+    join().join()
+
+    assert sum("trying again for" in line for line in caplog.messages) == warnings
 
 
 def test_a_master_that_forgot_the_trainer_while_it_describes_is_joined_again(

@@ -31,6 +31,8 @@ T = TypeVar("T")
 _LEAVE_ANSWER_S = 3.0
 """Time-out of a leave outside of a grace period: the master answers once this trainer's results are
 safe."""
+_LOG_AFTER_TRIES = 6
+"""Two seconds or more: a master that starts with its trainers serves before."""
 _LAST_CALLS = 3
 """The repeated call whose answer is not known, the last report, the leave."""
 
@@ -317,7 +319,7 @@ class Session:
         given_up = self._gives_up is not None and self._gives_up()
         if given_up or clock.monotonic_s() > until_s or self._has_left.is_set():
             raise error
-        if backoff.tries == 1:
+        if backoff.tries == _LOG_AFTER_TRIES:
             log.warning("%s; trying again for %g s", error, self.settings.patience_s)
         self._terminating.wait(backoff.next_s())
         self.check()
