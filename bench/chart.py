@@ -6,7 +6,7 @@ The settings of servers and the policy are those of the pydantic models that the
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,7 @@ from page.settings import PageSettings
 from policy.model import Policy
 from policy.names import POLICY_KEY
 from reconciler.settings import ReconcilerSettings
+from runtime.command_line import Parser
 from runtime.settings import Settings
 from webhook.settings import WebhookSettings
 
@@ -346,10 +347,19 @@ def _values_text(rows: list[tuple[str, str, str]]) -> str:
     return "".join(lines)
 
 
-def main() -> int:
-    """Writes the files; always 0."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes the files.
+
+    Returns:
+        0.
+    """
+    parser = Parser(prog="python -m bench.chart", description=__doc__)
+    parser.add_argument(
+        "--output", type=Path, default=CHART, help="the folder; default: %(default)s"
+    )
+    folder: Path = parser.parse_args(argv).output
     for name, text in files().items():
-        (CHART / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
     return 0
 
 

@@ -1,5 +1,6 @@
 """What the chart says of its values is what the code says."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,14 @@ from webhook.settings import WebhookSettings
 def test_the_files_are_those_that_the_code_writes(name: str) -> None:
     """`make chart` after a change of a setting, of the policy's model or of deploy/base."""
     assert (CHART / name).read_text(encoding="utf-8") == chart.files()[name]
+
+
+def test_the_command_writes_the_files_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    """`--help` wrote them."""
+    assert chart.main(["--output", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == set(chart.files())
+    with pytest.raises(SystemExit):
+        chart.main(["--nosuch"])
 
 
 def test_the_defaults_are_valid() -> None:
