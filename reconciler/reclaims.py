@@ -29,7 +29,7 @@ STAGES = ("decide", "free", "start")
 
 
 @dataclass(slots=True)
-class _Asked:
+class _ServiceGroup:
     """Services of one owner."""
 
     name: str
@@ -40,7 +40,7 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class _Given:
+class _Donor:
     """Trainers of one job."""
 
     count: int = 0
@@ -53,25 +53,25 @@ class _Burst:
 
     since_s: float
     id: str
-    askers: dict[str, _Asked] = field(default_factory=dict)
-    givers: dict[str, _Given] = field(default_factory=dict)
+    services: dict[str, _ServiceGroup] = field(default_factory=dict)
+    donors: dict[str, _Donor] = field(default_factory=dict)
     uids: set[str] = field(default_factory=set)
     quiet_s: float = 0.0
     """Since when no service of it waits; 0 while one does."""
-    told_s: float = 0.0
+    recorded_s: float = 0.0
     """When it was recorded last."""
 
-    def group(self, pod: Pod) -> _Asked:
+    def group(self, pod: Pod) -> _ServiceGroup:
         """The services with the owner of a pod; their names differ behind the last dash."""
         stem = pod.key.rpartition("-")[0]
         name = f"{stem}-*" if stem and pod.owner_uid else pod.key
-        return self.askers.setdefault(pod.owner_uid or pod.uid, _Asked(name))
+        return self.services.setdefault(pod.owner_uid or pod.uid, _ServiceGroup(name))
 
-    def give(self, job: str, lost_s: float) -> None:
+    def count_trainer(self, job: str, lost_s: float) -> None:
         """Counts a trainer of a job that leaves for it."""
-        giver = self.givers.setdefault(job, _Given())
-        giver.count += 1
-        giver.lost_s += lost_s
+        donor = self.donors.setdefault(job, _Donor())
+        donor.count += 1
+        donor.lost_s += lost_s
 
 
 class Reclaims:
@@ -115,37 +115,37 @@ class Reclaims:
         for pod in nominated:
             self._nominated_training[pod.nominated] = (job_key(pod), now_s)
         for uid, wait in reclaiming.items():
-            self._ask(uid, wait, now_s)
+            self._note_service(uid, wait, now_s)
         for start in starts:
             if start.cause in RECLAIMS:
-                group = self._ask(start.wait.pod.uid, start.wait, now_s)
+                group = self._note_service(start.wait.pod.uid, start.wait, now_s)
                 group.seconds.append(start.seconds)
                 for stage, seconds in start.stages.items():
                     group.stages[stage].append(seconds)
-        records = self._give(losses, now_s)
+        records = self._count_losses(losses, now_s)
         return records + self._report(bool(reclaiming), now_s)
 
-    def _ask(self, uid: str, wait: ServiceWait, now_s: float) -> _Asked:
+    def _note_service(self, uid: str, wait: ServiceWait, now_s: float) -> _ServiceGroup:
         pod = wait.pod
         if pod.nominated:
             self._nominated[pod.nominated] = (pod.key, now_s)
         burst = self._burst
         if burst is None:
             created_s = min(pod.created_s or now_s, now_s)
-            burst = self._burst = _Burst(created_s, f"{int(now_s * 1000):x}", told_s=now_s)
+            burst = self._burst = _Burst(created_s, f"{int(now_s * 1000):x}", recorded_s=now_s)
         group = burst.group(pod)
         if uid not in burst.uids:
             burst.uids.add(uid)
             group.count += 1
         return group
 
-    def _give(self, losses: Iterable[Loss], now_s: float) -> list[tuple[str, Record]]:
+    def _count_losses(self, losses: Iterable[Loss], now_s: float) -> list[tuple[str, Record]]:
         """Counts trainers that leave for services; records those that EDL has not released."""
         self._forget_nominated(now_s)
         released, self._released = self._released, []
         for job, lost_s, since_s in released:
             if self._burst is not None:
-                self._burst.give(job, lost_s)
+                self._burst.count_trainer(job, lost_s)
             elif now_s - since_s < _SETTLE_S:  # its service is seen with the next change
                 self._released.append((job, lost_s, since_s))
         records = []
@@ -184,8 +184,8 @@ class Reclaims:
         if over or now_s - burst.since_s > _MAX_S:
             self._burst = None
             return _records(burst, Observation.RECLAIMED, now_s)
-        if now_s - burst.told_s >= _PROGRESS_EVERY_S:
-            burst.told_s = now_s
+        if now_s - burst.recorded_s >= _PROGRESS_EVERY_S:
+            burst.recorded_s = now_s
             return _records(burst, Observation.RECLAIMING, now_s)
         return []
 
@@ -239,14 +239,14 @@ _Group = dict[str, float]
 
 def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, Record]]:
     """The record of a burst for the cluster, and what each namespace may see of it."""
-    services = _Groups((asker.name, _of_services(asker)) for asker in burst.askers.values())
+    services = _Groups((group.name, _of_services(group)) for group in burst.services.values())
     trainers = _Groups(
-        (job, {"count": giver.count, "lostSeconds": giver.lost_s})
-        for job, giver in burst.givers.items()
+        (job, {"count": donor.count, "lostSeconds": donor.lost_s})
+        for job, donor in burst.donors.items()
     )
     shared = {
         "stages": _stages(burst),
-        "lostSeconds": round(sum(giver.lost_s for giver in burst.givers.values()), 1),
+        "lostSeconds": round(sum(donor.lost_s for donor in burst.donors.values()), 1),
     }
     about, text = f"reclaim {burst.id}", _text(burst)
     names = services.namespaces | trainers.namespaces
@@ -264,9 +264,13 @@ def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, 
     ]
 
 
-def _of_services(asker: _Asked) -> _Group:
-    worst = max(asker.seconds, default=0.0)
-    return {"count": asker.count, "running": len(asker.seconds), "worstSeconds": worst}
+def _of_services(group: _ServiceGroup) -> _Group:
+    worst = max(group.seconds, default=0.0)
+    return {
+        "count": group.count,
+        "running": len(group.seconds),
+        "worstSeconds": worst,
+    }
 
 
 class _Groups:
@@ -333,8 +337,10 @@ def _stages(burst: _Burst) -> dict[str, dict[str, float]]:
     """Median and longest seconds of each stage, and of all together."""
     stages: dict[str, dict[str, float]] = {}
     for stage in STAGES:
-        stages[stage] = _spread([s for asker in burst.askers.values() for s in asker.stages[stage]])
-    stages["total"] = _spread([s for asker in burst.askers.values() for s in asker.seconds])
+        stages[stage] = _spread(
+            [s for group in burst.services.values() for s in group.stages[stage]]
+        )
+    stages["total"] = _spread([s for group in burst.services.values() for s in group.seconds])
     return stages
 
 
@@ -345,13 +351,13 @@ def _spread(seconds: list[float]) -> dict[str, float]:
 
 
 def _text(burst: _Burst) -> str:
-    service_count = sum(group.count for group in burst.askers.values())
-    running = sum(len(group.seconds) for group in burst.askers.values())
-    trainer_count = sum(group.count for group in burst.givers.values())
-    worst = max((s for group in burst.askers.values() for s in group.seconds), default=0.0)
+    service_count = sum(group.count for group in burst.services.values())
+    running = sum(len(group.seconds) for group in burst.services.values())
+    trainer_count = sum(group.count for group in burst.donors.values())
+    worst = max((s for group in burst.services.values() for s in group.seconds), default=0.0)
     return (
         f"{_counted(service_count, 'service')} asked, {running} of them run, the slowest after {worst:.1f} s; "
-        f"{_counted(trainer_count, 'trainer')} of {_counted(len(burst.givers), 'job')} left"
+        f"{_counted(trainer_count, 'trainer')} of {_counted(len(burst.donors), 'job')} left"
     )
 
 
