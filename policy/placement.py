@@ -96,6 +96,9 @@ _TWELFTHS = 12
 _MAX_WORTH = 1000
 _CACHE_SIZE = 262_144
 """Cached fillings, some 50 MB; nodes with the same free amounts share them."""
+_COSTS = 8192
+"""Cached costs, some 8 MB: of thousands of nodes many are alike, and are filled alike."""
+_Amounts = frozenset[tuple[str, int]]
 
 CHEAPEST = (-(2**62), 0)
 """Lower than the cost of any placement."""
@@ -147,6 +150,7 @@ class Packing:
         Rounded, so that adding a node to a large cluster leaves all costs unchanged.
         """
         self._value = lru_cache(maxsize=_CACHE_SIZE)(Filling(vectors, self.worths).best)
+        self._cost = lru_cache(maxsize=_COSTS)(self._placement_cost)
 
     def value(self, free: Mapping[str, int]) -> int:
         """The largest sum of worths of whole trainers that fit into `free`, or nearly so."""
@@ -159,6 +163,10 @@ class Packing:
         pods: two of 4 CPU cost one trainer of 5 on a node of 18, but two trainers on one of 17.
         In twelfths, which keeps averages whole. `requests` must fit into `free`.
         """
+        return self._cost(frozenset(requests.items()), frozenset(free.items()))
+
+    def _placement_cost(self, requested: _Amounts, available: _Amounts) -> tuple[int, int]:
+        requests, free = dict(requested), dict(available)
         before = self._value(self._rounded(requests, free, 0))
         fragmented = min(
             max(0, before - self._value(self._rounded(requests, free, count))) * _TWELFTHS // count

@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,29 @@ def _cheapest(packing: Packing, requests: dict[str, int], free: dict[str, float]
     """The node that a pod goes to."""
     rooms = {name: shape(cpu) | {"pods": 110} for name, cpu in free.items()}
     return min(rooms, key=lambda name: (packing.cost(requests, rooms[name]), name))
+
+
+class _Counting(Packing):
+    """Counts how often it divides what is free."""
+
+    divisions = 0
+
+    def _rounded(
+        self, requests: Mapping[str, int], free: Mapping[str, int], count: int
+    ) -> tuple[int, ...]:
+        self.divisions += 1
+        return super()._rounded(requests, free, count)
+
+
+def test_of_nodes_that_are_alike_one_is_priced() -> None:
+    """A large cluster has thousands of them, and a burst of services fills them alike."""
+    packing = _Counting([shape(5), shape(3)], _TOTAL)
+    rooms = [shape(cpu) | {"pods": 110} for cpu in (9, 16)]
+    costs = [packing.cost(shape(4), room) for room in rooms]
+    divisions = packing.divisions
+
+    assert [packing.cost(shape(4), room) for room in rooms * 500] == costs * 500
+    assert packing.divisions == divisions
 
 
 def test_whole_slots_stay_free() -> None:
