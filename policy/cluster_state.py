@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
-from policy import amounts
+from policy import amounts, pod_groups
 from policy.first_seen import FirstSeen
 from policy.fits import Fits, Prices
 from policy.live_trainers import LiveTrainers, is_surplus, live_trainers
@@ -38,6 +38,8 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
+        self.restricted: dict[str, Node] = {}
+        """Those of them that are cordoned, tainted or not ready: few, of which each plan looks at all."""
         self.jobs: dict[str, Job] = {}
         self.pods: dict[str, Pod] = {}
         """uid -> every pod that holds or requests capacity, and terminal pods of jobs."""
@@ -98,6 +100,8 @@ class ClusterState:
         """Adds or replaces a node."""
         self.drop_node(node.name)
         self.nodes[node.name] = node
+        if node.unschedulable or node.taints or not node.ready:
+            self.restricted[node.name] = node
         free = dict(node.allocatable)
         amounts.subtract(free, self.used.get(node.name, {}))
         self.available[node.name] = free
@@ -109,6 +113,7 @@ class ClusterState:
         """Removes a node; an unknown name is ignored."""
         old = self.nodes.pop(name, None)
         if old is not None:
+            self.restricted.pop(name, None)
             del self.available[name]
             amounts.subtract(self.allocatable, old.allocatable)
             self._shapes_changed = True
@@ -176,22 +181,22 @@ class ClusterState:
         self._live_trainers.pop(pod.owner_uid, None)
         self._note_shape(pod)
         self.waiting.pop(uid, None)
-        _remove(self.members, job_key(pod), uid)
-        _remove(self.master_hosts, job_key(pod), uid)
-        _remove(self.servers, job_key(pod), uid)
-        _remove(self.owned, _owner_key(pod), uid)
+        pod_groups.remove(self.members, job_key(pod), uid)
+        pod_groups.remove(self.master_hosts, job_key(pod), uid)
+        pod_groups.remove(self.servers, job_key(pod), uid)
+        pod_groups.remove(self.owned, _owner_key(pod), uid)
         if uid in self.bound.get(pod.node, {}):
             self._unbind(pod)
 
     def _unbind(self, pod: Pod) -> None:
-        _remove(self.bound, pod.node, pod.uid)
+        pod_groups.remove(self.bound, pod.node, pod.uid)
         self.resizing.pop(pod.uid, None)
-        _subtract(self.used, pod)
+        pod_groups.subtract(self.used, pod)
         self.usage.remove(pod)
         if self.leaving.pop(pod.uid, None):
-            _subtract(self.releasing, pod)
+            pod_groups.subtract(self.releasing, pod)
         elif is_surplus(pod):
-            _subtract(self.surplus, pod)
+            pod_groups.subtract(self.surplus, pod)
         if pod.node in self.nodes:
             amounts.add(self.available[pod.node], pod.requests)
             self._prices.changes.add(pod.node, exists=True, replaced=False)
@@ -383,18 +388,3 @@ def job_key(pod: Pod) -> str:
 def _owner_key(pod: Pod) -> str:
     """Namespace and controller: a controller owns pods of its own namespace only."""
     return f"{pod.namespace}/{pod.owner_uid}"
-
-
-def _remove(groups: dict[str, dict[str, Pod]], key: str, uid: str) -> None:
-    """Removes a pod from a group, and the group with its last pod."""
-    group = groups.get(key)
-    if group is not None and group.pop(uid, None) is not None and not group:
-        del groups[key]
-
-
-def _subtract(sums: dict[str, dict[str, int]], pod: Pod) -> None:
-    """Subtracts a pod's requests from its node's sum, and removes a sum of 0."""
-    total = sums.setdefault(pod.node, {})
-    amounts.subtract(total, pod.requests)
-    if not any(total.values()):
-        del sums[pod.node]

@@ -88,7 +88,9 @@ class CycleState:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
         self.avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
-        stranding_nodes = StrandingNodes(self.cluster.nodes, self.now_s, self.history.tainted_since)
+        stranding_nodes = StrandingNodes(
+            self.cluster.restricted, self.now_s, self.history.tainted_since
+        )
         claimed = covered_minimums.claim(self.quotas, self.cluster, stranding_nodes.holds)
         priorities = {queue.name: queue.priority for queue in self.policy.queues}
         histories, now_s = self.history.demands, self.now_s
@@ -293,7 +295,7 @@ class CycleState:
             short=frozenset(self.short),
             quota_reliefs=frozenset(self.quota_reliefs),
             unneeded=vacancy.unneeded_nodes(self.cluster, self.policy),
-            tainted=passing_taints(self.cluster.nodes),
+            tainted=passing_taints(self.cluster.restricted),
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
             moved=frozenset(self.history.moved & self.cluster.pods.keys()).union(

@@ -41,10 +41,10 @@ class StrandingNodes:
         now_s: float,
         tainted_since: Mapping[TaintKey, float] | None = None,
     ) -> None:
-        """Looks at every node once.
+        """Looks at every one of these nodes once.
 
         Args:
-            nodes: Node name -> node.
+            nodes: Node name -> node; those that are ready, without taints and not cordoned may be missing.
             now_s: Seconds since the epoch: nodes count as lost, and some taints count, after a while.
             tainted_since: Since when the `passing_taints` are there; a missing one is new. None
                 where nothing is known of them: all count.

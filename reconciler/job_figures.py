@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from policy.cluster_state import ClusterState
 from policy.plan import JobPlan
@@ -78,7 +79,8 @@ class StartedJobs:
         A job with running trainers that this process sees for the first time has started before. Pods of a
         lost node stay Running for minutes, and do not run; the job that has them has started.
         """
-        reachable = {node.name for node in cluster.nodes.values() if not node.is_lost(now_s)}
+        lost = {name for name, node in cluster.restricted.items() if node.is_lost(now_s)}
+        reachable = cluster.nodes.keys() - lost if lost else cluster.nodes.keys()
         started: dict[str, bool] = {}
         below: Counter[Reason] = Counter()
         unmanaged = set()
@@ -89,12 +91,12 @@ class StartedJobs:
             if not job.managed:
                 unmanaged.add(job.uid)
             trainers = cluster.live_trainers(job)
-            running = sum(
-                pod.phase is Phase.RUNNING and pod.node in reachable for pod in trainers.pods
-            )
-            before = self._started.get(job.uid, running > 0)
-            started[job.uid] = before or trainers.running >= max(1, job.min_trainers)
-            if started[job.uid] and running < job.min_trainers:
+            running = (p for p in trainers.pods if p.phase is Phase.RUNNING and p.node in reachable)
+            minimum = max(1, job.min_trainers)
+            count = sum(1 for _ in islice(running, minimum))  # no more of them make a difference
+            before = self._started.get(job.uid, count > 0)
+            started[job.uid] = before or trainers.running >= minimum
+            if started[job.uid] and count < job.min_trainers:
                 below[plan.reason] += 1
         self.unmanaged_total += len(unmanaged - self._unmanaged)
         self._started, self._unmanaged = started, unmanaged

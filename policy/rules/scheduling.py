@@ -18,7 +18,8 @@ def replace_outdated(state: CycleState) -> None:
     for draft in state.drafts:
         if not (draft.job.managed and draft.grows):
             continue
-        for pod in [pod for pod in draft.live if _is_outdated(state, draft, pod)]:
+        waiting = (pod for pod in draft.live if not pod.node)
+        for pod in [pod for pod in waiting if _is_outdated(state, draft, pod)]:
             draft.masterless = draft.masterless or pod.master
             state.release(draft, pod, Reason.SCHEDULER_CHANGED, {"why": _why(state, draft, pod)})
         for pod in state.cluster.servers_of(draft.job):
@@ -43,9 +44,10 @@ def _is_outdated(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
     The delay keeps pods from being replaced again and again where the webhook learns of a change
     after the reconciler.
     """
+    if pod.node or pod.nominated:  # most have one
+        return False
     waited_s = state.now_s - state.cluster.first_seen.created_s(pod, state.now_s)
     return (
-        not (pod.node or pod.nominated)
-        and waited_s >= state.policy.stability.withdraw_after_seconds
+        waited_s >= state.policy.stability.withdraw_after_seconds
         and state.history.scheduling.is_outdated(pod, draft.job)
     )

@@ -45,6 +45,28 @@ def cluster(constraints: Constraints = Constraints(), **fields: Any) -> ClusterS
     return ClusterState.of(Snapshot(nodes, pods, (job,)))
 
 
+def test_a_plan_looks_at_no_node_that_nothing_is_wrong_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are thousands, and each plan would look at all of them again."""
+    state = cluster()
+    for i in range(2, 100):
+        state.put_node(Node(f"n{i}", {"cpu": 500, "pods": 110}))
+    state.put_node(Node("silent", {"cpu": 500, "pods": 110}, ready=False, silent=True))
+    plan(state, Policy(), NOW_S)
+    looked_at = set()
+    is_lost = Node.is_lost
+
+    def noted(place: Node, now_s: float) -> bool:
+        looked_at.add(place.name)
+        return is_lost(place, now_s)
+
+    monkeypatch.setattr(Node, "is_lost", noted)
+    plan(state, Policy(), NOW_S)
+
+    assert looked_at == {"silent"}
+
+
 def _taint(key: str, effect: str = "NoSchedule") -> dict[str, Any]:
     return {"taints": (Taint(key, "", effect),)}
 
