@@ -12,7 +12,7 @@ from math import inf
 from policy import amounts, pod_groups
 from policy.first_seen import FirstSeen
 from policy.fits import Fits, Prices
-from policy.live_trainers import LiveTrainers, is_surplus, live_trainers
+from policy.live_trainers import LiveTrainers, have_same_trainers, is_surplus, live_trainers
 from policy.model import NodePool, Policy
 from policy.names import Role
 from policy.overcommit import as_written
@@ -121,11 +121,14 @@ class ClusterState:
 
     def put_job(self, job: Job) -> None:
         """Adds or replaces a job."""
+        old, trainers = self.jobs.get(job.key), self._live_trainers.get(job.uid)
         self.drop_job(job.key)
         job = self.overcommit(self.queues.applied(job))
         if not self.ignored.isdisjoint(job.requests):
             job = replace(job, requests=self.counted(job.requests))
         self.jobs[job.key] = job
+        if old is not None and trainers is not None and have_same_trainers(old, job):
+            self._live_trainers[job.uid] = trainers
 
     def drop_job(self, key: str) -> None:
         """Removes a job; an unknown key is ignored."""

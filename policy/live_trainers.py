@@ -6,12 +6,14 @@ A plan looks at every job many times; between two plans few trainers change.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from policy.names import Role, Tier
 from policy.snapshot import Job, Phase, Pod
 
 _TIER_ORDER = {Tier.SURPLUS: 0, Tier.GUARANTEED: 1, Tier.SUPPORT: 2}
 _FOREIGN = 3
+_TRAINER_ID = attrgetter("trainer_id")
 START_S = 30.0
 """A trainer that fails within this time of its containers' start failed at its start."""
 
@@ -89,11 +91,15 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
             all pods that its uid owns. Pods of an earlier Job of that name are ignored.
     """
     own = [pod for pod in pods if pod.owner_uid == job.uid]
-    live = [pod for pod in own if not pod.terminal and not pod.deleting]
+    ended = [
+        pod for pod in own if pod.terminal
+    ]  # few, so that each pod is looked at a few times only
+    live = [pod for pod in own if not (pod.deleting or pod.terminal)]
+    leaving = len(own) - len(ended) - len(live)
     if not job.managed:
         live = _tiered(job, live)
     live.sort(key=loss)
-    surplus = sum(1 for pod in live if is_surplus(pod))
+    surplus = sum(map(is_surplus, live))
     return LiveTrainers(
         pods=tuple(live),
         surplus=surplus,
@@ -101,15 +107,21 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
         guaranteed=tuple(pod for pod in live if pod.tier is Tier.GUARANTEED),
         pending=tuple(pod for pod in live if pod.node_request and not pod.node),
         running=sum(1 for pod in live if pod.phase is Phase.RUNNING),
-        leaving=sum(1 for pod in own if pod.deleting and not pod.terminal),
-        newest=max(
-            (pod for pod in live if not pod.master), key=lambda pod: pod.trainer_id, default=None
-        ),
-        failed_at_start=tuple(pod for pod in own if job.managed and failed_at_start(pod)),
+        leaving=leaving,
+        newest=max((pod for pod in live if not pod.master), key=_TRAINER_ID, default=None),
+        failed_at_start=tuple(pod for pod in ended if job.managed and failed_at_start(pod)),
         succeeded=job.managed
         and not job.edl_master
-        and (job.accounting.succeeded > 0 or any(pod.succeeded for pod in own)),
+        and (job.accounting.succeeded > 0 or any(pod.succeeded for pod in ended)),
     )
+
+
+def have_same_trainers(old: Job, new: Job) -> bool:
+    """Whether `live_trainers` of two versions of a Job are the same where its pods are."""
+    if (old.uid, old.managed, old.edl_master) != (new.uid, new.managed, new.edl_master):
+        return False
+    same_minimum = new.managed or old.min_trainers == new.min_trainers
+    return same_minimum and (old.accounting.succeeded > 0) == (new.accounting.succeeded > 0)
 
 
 def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> LiveTrainers:

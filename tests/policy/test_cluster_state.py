@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from policy.cluster_state import ClusterState, job_key
 from policy.live_trainers import is_surplus
 from policy.names import Tier
-from policy.snapshot import Node, Phase, Pod
+from policy.snapshot import Job, JobStatus, Node, Phase, Pod, Taint, TrainerAccounting
 from tests.support.builders import (
     NOW_S,
     cluster_state,
@@ -27,7 +27,24 @@ _JOB = job("a", 1, 4)
 _PLAIN = job("plain", 1, 4, managed=False)
 _SERVED = job("served", 1, 4, servers=servers(2, 5))
 
-_nodes = st.builds(node, st.sampled_from(_NAMES), st.integers(1, 20), gpus=st.sampled_from([0, 8]))
+_nodes = st.builds(
+    node,
+    st.sampled_from(_NAMES),
+    st.integers(1, 20),
+    gpus=st.sampled_from([0, 8]),
+    ready=st.booleans(),
+    unschedulable=st.booleans(),
+    taints=st.sampled_from([(), (Taint("maintenance", "", "NoSchedule"),)]),
+)
+_jobs = st.builds(
+    replace,
+    st.sampled_from([_JOB, _PLAIN, replace(_JOB, uid="uid-later")]),
+    min_trainers=st.integers(0, 2),
+    managed=st.booleans(),
+    master=st.booleans(),
+    accounting=st.sampled_from([TrainerAccounting(), TrainerAccounting(succeeded=1)]),
+    status=st.sampled_from([JobStatus(), JobStatus(active=1)]),
+)
 
 
 @st.composite
@@ -63,10 +80,11 @@ def test_promised_amounts_are_left_alone() -> None:
     assert cluster.free("n0")["cpu"] == 7000
 
 
-_Change = Node | Pod | str
+_Change = Node | Pod | Job | str
 _changes = st.lists(
     st.one_of(
-        _nodes, _pods(), st.sampled_from(_NAMES), st.just("ml/a"), _pods().map(lambda p: p.uid)
+        *(_nodes, _pods(), _jobs, st.sampled_from(_NAMES), st.just("ml/a")),
+        _pods().map(lambda p: p.uid),
     ),
     max_size=40,
 )
@@ -78,6 +96,8 @@ def _apply(cluster: ClusterState, change: _Change) -> None:
             cluster.put_node(change)
         case Pod():
             cluster.put_pod(change)
+        case Job():
+            cluster.put_job(change)
         case str():
             cluster.drop_node(change)
             cluster.drop_pod(change)
@@ -92,6 +112,8 @@ def _sums(cluster: ClusterState) -> dict[str, object]:
 
     return {
         "nodes": cluster.nodes,
+        "restricted": cluster.restricted,
+        "live trainers": {job.key: cluster.live_trainers(job) for job in cluster.jobs.values()},
         "pods": cluster.pods,
         "jobs": cluster.jobs,
         "used": {name: trim(used) for name, used in cluster.used.items()},
@@ -115,12 +137,22 @@ def test_changes_one_by_one_are_the_same_as_a_recount(changes: list[_Change]) ->
     cluster.put_job(_JOB)
     for change in changes:
         _apply(cluster, change)
-        cluster.usable()
+        _sums(cluster)
 
     fresh = cluster_state(
         list(cluster.nodes.values()), list(cluster.jobs.values()), list(cluster.pods.values())
     )
     assert _sums(cluster) == _sums(fresh)
+
+
+def test_a_write_to_a_job_costs_no_recount_of_its_trainers() -> None:
+    """Its status and accounting change with each trainer that starts, and say nothing about the others."""
+    cluster = cluster_state([node("n0")], [_JOB], [trainer(_JOB, 1, "n0")])
+    before = cluster.live_trainers(_JOB)
+    written = replace(_JOB, status=JobStatus(active=1), accounting=TrainerAccounting(next_id=2))
+    cluster.put_job(written)
+
+    assert cluster.live_trainers(written) is before
 
 
 def test_leaving_pods_hold_their_room() -> None:
