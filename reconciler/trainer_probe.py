@@ -73,6 +73,8 @@ class _Finding:
     """Whether a live trainer had these requests when the job was last looked at."""
     started: bool = False
     """Whether the job had trainers when it was last looked at."""
+    template: TrainerShape | None = None
+    """What the template says itself; None before it has been read."""
     applied: tuple[Job, LiveTrainers, str | None] | None = None
     """The job, its trainers and what it lacks when nothing was left to put into the job."""
 
@@ -218,7 +220,7 @@ class TrainerProbe:
         if applied_job is job and applied_trainers is trainers and applied_lack == lack:
             return
         _see_newest(trainers, finding)
-        template = _shape(_template_spec(job))
+        template = finding.template = finding.template or _shape(_template_spec(job))
         shape = finding.shape or template
         held = not finding.answered and now_s - finding.since_s < _HOLD_S
         known = replace(

@@ -1,5 +1,6 @@
 """What the API server makes of a trainer is known before one is created."""
 
+from collections.abc import Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from kube import errors, request
 from kube.request import Request
 from policy.snapshot import Job
+from reconciler import trainer_probe
 from reconciler.quarantine import Quarantine
 from reconciler.trainer_probe import TrainerProbe
 from tests.reconciler import admission, objects
@@ -127,6 +129,27 @@ def test_a_template_is_tried_once_and_again_after_ten_minutes(
 
     assert (at_first, len(world.api.dry_runs)) == (1, 2)
     assert _known(process).requests["cpu"] == 5100
+
+
+def test_a_template_is_read_once_while_its_job_grows(
+    world: World, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each trainer that starts changes the job, and none of them changes its template."""
+    world.add_job("net", 1, 3)
+    process.round()
+    reads = 0
+    shape_of = trainer_probe._shape  # noqa: SLF001 - how often is the fact
+
+    def counted(spec: Mapping[str, Any]) -> trainer_probe.TrainerShape:
+        nonlocal reads
+        reads += 1
+        return shape_of(spec)
+
+    monkeypatch.setattr(trainer_probe, "_shape", counted)
+    process.run(10)
+
+    assert len(world.running("net")) == 3
+    assert reads == 0
 
 
 def test_the_size_of_trainers_that_are_gone_is_forgotten() -> None:
