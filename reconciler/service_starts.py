@@ -153,6 +153,8 @@ def longest_starved_s(services: Iterable[Pod], cluster: ClusterState, now_s: flo
         and not pod.constraints.only_node
     ]
     for pod in able[:_MAX_EXAMINED]:
-        if cluster.slots(pod.requests, pod.constraints).total:
+        # What fits now needs no count of what would fit without surplus, and the plan has looked for it.
+        fits = cluster.fits(pod.requests, pod.constraints).costs
+        if fits or cluster.slots(pod.requests, pod.constraints).total:
             return max(0.0, now_s - pod.created_s)
     return 0.0
