@@ -91,9 +91,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
             all pods that its uid owns. Pods of an earlier Job of that name are ignored.
     """
     own = [pod for pod in pods if pod.owner_uid == job.uid]
-    ended = [
-        pod for pod in own if pod.terminal
-    ]  # few, so that each pod is looked at a few times only
+    ended = [pod for pod in own if pod.terminal]  # few: the questions about them cost little
     live = [pod for pod in own if not (pod.deleting or pod.terminal)]
     leaving = len(own) - len(ended) - len(live)
     if not job.managed:

@@ -52,9 +52,7 @@ class _PickledArray:
 def _array(raw: Any, kind: _Dtype, shape: Any, order: Any) -> Any:
     if not isinstance(raw, (bytes, bytearray)):  # `bytes` makes as many zeros as a number says
         raise CheckpointError(f"holds {type(raw).__name__} in place of an array's bytes")
-    array = np.frombuffer(
-        raw, kind.dtype
-    )  # no copy: a pickle names the same bytes as often as it likes
+    array = np.frombuffer(raw, kind.dtype)  # no copy: a pickle may name the same bytes again
     return array.reshape(tuple(int(size) for size in shape), order="F" if order == "F" else "C")
 
 
