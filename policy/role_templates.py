@@ -147,9 +147,12 @@ def _check_container(at: str, container: Json, *, is_init: bool) -> None:
     for kind in ("requests", "limits"):
         amounts = unstructured.mapping(unstructured.mapping(container, "resources"), kind)
         try:
-            quantity.parse_all(amounts)
+            parsed = quantity.parse_all(amounts)
         except QuantityError as error:
             raise JobError(f"{at}.resources.{kind}: {error}") from error
+        for resource, amount in parsed.items():
+            if amount < 0:  # the plan would take it for room, and the API server sees pods alone
+                raise JobError(f"{at}.resources.{kind}: {resource} is negative: write 0 or more")
 
 
 def _ports(container: Json) -> tuple[int, ...]:

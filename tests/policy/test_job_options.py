@@ -119,6 +119,8 @@ REFUSED_SERVERS: list[tuple[str, str]] = [
     (_text(ports=[{"name": "http"}]), "ports[0].containerPort is missing"),
     (_text(imge="a"), "containers[0].imge is not read (did you mean image?)"),
     (_text(resources={"requests": {"cpu": "250Mi?"}}), "resources.requests: cpu"),
+    (_text(resources={"requests": {"cpu": "-100"}}), "requests: cpu is negative: write 0 or more"),
+    (_text(resources={"limits": {"memory": "-1Gi"}}), "limits: memory is negative"),
     (_text({"containers": [PROGRAM], "volums": []}), "did you mean volumes?"),
     (_text({"containers": [PROGRAM], "restartPolicy": "Never"}), "leave it out"),
     (_text({"volumes": []}), "places EDL's own servers"),
