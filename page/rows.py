@@ -20,6 +20,8 @@ _SHOWN_LABELS = {
     "topology.kubernetes.io/zone": "zone",
     "node.kubernetes.io/instance-type": "type",
 }
+_MAX_AMOUNT = 2**63 - 1
+"""The largest amount of a resource in Kubernetes."""
 READY, CORDONED, TAINTED, LEAVING = 1, 2, 4, 8
 """Bits of a node's flags; LEAVING: pods on it are being deleted."""
 
@@ -43,14 +45,19 @@ def usage(cluster: ClusterState, names: Iterable[str]) -> list[list[int]]:
         amounts.add(surplus, of_node)
     services, training = cluster.usage.services, cluster.usage.training
     return [
-        [
+        _shown(
             cluster.allocatable.get(name, 0),
             services.get(name, 0),
             training.get(name, 0) - surplus.get(name, 0),
             surplus.get(name, 0),
-        ]
+        )
         for name in names
     ]
+
+
+def _shown(*totals: int) -> list[int]:
+    """Amounts as JSON can hold them: a pod whose node its creator chose may request any, in each container."""
+    return [min(total, _MAX_AMOUNT) for total in totals]
 
 
 def nodes(cluster: ClusterState) -> dict[str, int]:
@@ -151,7 +158,7 @@ def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[An
         amounts.add(total, pod.requests)
         flags |= LEAVING * pod.deleting
     sums = [
-        [total.get(name, 0) for total in (node.allocatable, services, guaranteed, surplus)]
+        _shown(*(total.get(name, 0) for total in (node.allocatable, services, guaranteed, surplus)))
         for name in names
     ]
     labels = {

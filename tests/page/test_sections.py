@@ -3,7 +3,7 @@
 import pytest
 
 from kube import request
-from kube.request import JOBS, NODES
+from kube.request import JOBS, NODES, PODS
 from page import sections
 from page.access import Access
 from page.sections import Section
@@ -44,6 +44,22 @@ def test_use_of_the_cluster_adds_up_over_nodes() -> None:
     for index, amounts in enumerate(whole):
         sums = [sum(node[index][kind] for node in nodes) for kind in range(4)]
         assert amounts == sums
+
+
+def test_a_pod_that_requests_more_than_there_is_spoils_nobodys_page() -> None:
+    """Whoever creates it may choose its node; three containers are more than JSON's whole numbers of 64 bits."""
+    world = PageWorld()
+    world.look()
+    node = rows_of(world.events(Section.NODES), "nodes")[0][0]
+    container = {"name": "a", "resources": {"requests": {"memory": "9E"}}}
+    spec = {"nodeName": node, "containers": [container] * 3}
+    world.cluster.send(request.create(PODS, "ml", {"metadata": {"name": "huge"}, "spec": spec}))
+    world.look()
+    parsed = world.events(Section.USAGE, Section.NODES)
+    ((_, whole),) = dict(parsed)["usage"]["points"][-1:]
+    rows = {row[0]: row[2] for row in rows_of(parsed, "nodes")}
+
+    assert whole[1][1] == rows[node][1][1] == 2**63 - 1
 
 
 def test_then_it_sends_what_has_changed() -> None:
