@@ -71,7 +71,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         settings.component,
         registry=metrics,
         readiness=lambda: _readiness(elector, cache, policy, loop, watchdogs),
-        is_alive=lambda: all(watchdog.health.alive for watchdog in watchdogs.values()),
+        is_alive=lambda: _is_alive(loop, watchdogs),
         max_body_bytes=settings.max_body_bytes,
     )
     add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))
@@ -210,6 +210,12 @@ def _readiness(
     }
     healthy = all(watchdog.is_healthy for watchdog in watchdogs.values())
     return web.Readiness(cache.synced and healthy and policy.current.usable, details)
+
+
+def _is_alive(loop: Reconciler, watchdogs: Mapping[str, Watchdog]) -> bool:
+    """Whether the process may go on; otherwise it is started anew."""
+    hangs = not all(watchdog.health.alive for watchdog in watchdogs.values())
+    return not (hangs or loop.wall_clock.was_set_back)
 
 
 def _health_details(health: LoopHealth) -> dict[str, float]:

@@ -37,6 +37,7 @@ from reconciler.role_counts import RoleCounts
 from reconciler.settings import ReconcilerSettings
 from reconciler.tick_snapshots import TickSnapshots
 from reconciler.trainer_controller import CreationResult
+from reconciler.wall_clock import WallClock
 from reconciler.watchdog import Watchdog
 from runtime.backoff import Backoff
 from runtime.decision_log import DecisionLog
@@ -95,6 +96,7 @@ class Reconciler:
         self._state_feed = ClusterStateFeed(cache, self._clocks.epoch_s)
         self.watchdog = Watchdog(self._clocks.monotonic_s)
         """Knows whether ticks fail or hang."""
+        self.wall_clock = WallClock(self._clocks.epoch_s, self._clocks.monotonic_s)
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
         self.components = self._connect(api, settings.namespace)

@@ -38,7 +38,10 @@ DROPS = "EDL_DROPS"
 STUCK = "EDL_STUCK"
 """Key of `app.extensions`: returns why the servers must be restarted, "" if they need not."""
 _ALIVE = "EDL_ALIVE"
-"""Key of `app.extensions`: returns whether the component's own threads go on."""
+"""Key of `app.extensions`: returns whether the component's own threads go on, by a clock that is right."""
+_TO_BE_REPLACED = (
+    "a thread of the component is stuck, or the clock was set back: it is started anew"
+)
 PORT = "edl.port"
 """Key of a request's environment: its `Port`; None where one port serves all routes."""
 PEER_CERTIFICATE = "edl.peer_certificate"
@@ -122,7 +125,7 @@ def application(
 def stuck(app: Flask) -> str:
     """Why the process of an application must be restarted, "" if it need not."""
     reason: str = app.extensions[STUCK]()
-    return reason or ("" if app.extensions[_ALIVE]() else "a thread of the component is stuck")
+    return reason or ("" if app.extensions[_ALIVE]() else _TO_BE_REPLACED)
 
 
 def private(app: Flask, path: str, answer: Callable[[], Response]) -> None:

@@ -20,6 +20,7 @@ from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from reconciler import __main__ as command
 from reconciler import app
 from reconciler.settings import ReconcilerSettings
+from reconciler.wall_clock import WallClock
 from reconciler.watchdog import DEAD_S, PATIENCE_S, LoopHealth, Watchdog
 from runtime import logs, serve
 from runtime.serve import WebService
@@ -27,6 +28,7 @@ from tests.reconciler import objects
 from tests.reconciler.waiting import until
 from tests.reconciler.world import WHOLE
 
+TO_BE_REPLACED = "a thread of the component is stuck, or the clock was set back: it is started anew"
 SETTINGS = ReconcilerSettings(identity="me", namespace="edl", gather_seconds=0)
 
 
@@ -139,7 +141,19 @@ def test_a_process_whose_tick_hangs_is_not_ready_and_then_not_alive(
     dead = _get(service, "/healthz")
 
     assert hanging == (503, 200)
-    assert (dead[0], dead[1]["error"]["message"]) == (503, "a thread of the component is stuck")
+    assert (dead[0], dead[1]["error"]["message"]) == (503, TO_BE_REPLACED)
+
+
+def test_a_process_whose_clock_was_set_back_is_started_anew(
+    start: Callable[[ReconcilerSettings], WebService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pauses would last as much longer; in memory alone, so nothing is lost."""
+    service = start(SETTINGS)
+    until(lambda: _get(service, "/readyz")[0] == 200)
+    alive = _get(service, "/healthz")[0]
+    monkeypatch.setattr(WallClock, "was_set_back", True)
+
+    assert (alive, _get(service, "/healthz")[0]) == (200, 503)
 
 
 def test_one_that_does_not_lead_names_the_one_that_does(
