@@ -14,7 +14,7 @@ import yaml
 
 from policy import yaml_text
 from policy.errors import DocumentError
-from policy.names import POLICY_CONFIGMAP
+from policy.names import GROUP, POLICY_CONFIGMAP
 from policy.unstructured import mapping, objects
 from runtime.printable import printable
 from webhook import review
@@ -46,7 +46,8 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
     """Reviews every object in `text` (YAML, one or more documents).
 
     Raises:
-        FileError: `text` is not YAML as `policy.yaml_text` has it, or a document is not a Kubernetes object.
+        FileError: `text` is not YAML as `policy.yaml_text` has it, a document is not a Kubernetes
+            object, or there is none.
     """
     lines: list[str] = []
     refused = False
@@ -56,10 +57,13 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
             lines.append(f"{name}: not reviewed by admission")
             continue
         refusals = [response.message for response in responses if not response.allowed]
+        refusals += _unquoted(obj)
         refused = refused or bool(refusals)
         lines += [f"{name}: refused: {printable(message)}" for message in refusals]
         if not refusals:
             lines += _changes(name, responses)
+    if not lines:
+        raise FileError("the file has no object: write Kubernetes objects such as kind: Job")
     return DryRunReport(tuple(lines), refused)
 
 
@@ -108,6 +112,17 @@ def _review(
         dry_run=True,
     )
     return name, (review.validate(request, context), review.mutate(request, context))
+
+
+def _unquoted(obj: Mapping[str, Any]) -> list[str]:
+    """Annotations and labels of EDL that are no strings: the API server refuses the object for them."""
+    fields = [mapping(mapping(obj, "metadata"), part) for part in ("annotations", "labels")]
+    values = {str(name): value for field in fields for name, value in field.items()}
+    return [
+        f'{name} is no string: write it in quotes, "{json.dumps(value, default=str)}"'
+        for name, value in values.items()
+        if name.startswith(f"{GROUP}/") and not isinstance(value, str)
+    ]
 
 
 def _changes(name: str, responses: tuple[AdmissionResponse, ...]) -> list[str]:

@@ -71,6 +71,19 @@ def test_refusals_say_why() -> None:
     )
 
 
+def test_values_without_quotes_are_refused() -> None:
+    """As the API server does, which says it in words of its Go types."""
+    text = (
+        "{kind: Job, metadata: {name: a, annotations:"
+        " {edl.training/min-trainers: 2, edl.training/master: true, x: 1}}}"
+    )
+
+    assert _lines(text) == (
+        'Job default/a: refused: edl.training/min-trainers is no string: write it in quotes, "2"',
+        'Job default/a: refused: edl.training/master is no string: write it in quotes, "true"',
+    )
+
+
 def test_other_objects_are_said_to_be_none_of_ours() -> None:
     """Each object of the file gets an answer, those of a List too."""
     text = (
@@ -90,7 +103,14 @@ def test_an_object_without_a_name_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "not valid YAML"), ("[]", "has no kind"), ("a: 1", "has no kind")]
+    ("text", "message"),
+    [
+        ("{", "not valid YAML"),
+        ("[]", "has no kind"),
+        ("a: 1", "has no kind"),
+        ("", "the file has no object: write Kubernetes objects"),
+        ("---\n# all commented out\n---\n", "the file has no object"),
+    ],
 )
 def test_files_without_objects(text: str, message: str) -> None:
     """A file that holds no objects is refused in one line."""
