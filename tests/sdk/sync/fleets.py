@@ -303,7 +303,7 @@ class Fleet:
         self, log: Path, program: Sequence[str], environ: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
         # ended by the kernel with this process, however that ends
-        command = [sys.executable, child.__file__, str(os.getpid()), *program]
+        command = [sys.executable, "-S", child.__file__, str(os.getpid()), *program]
         with log.open("ab") as file:
             return subprocess.Popen(  # noqa: S603 - our own programs
                 command, env={**self._environ, **environ}, cwd=ROOT, stdout=file, stderr=file

@@ -38,7 +38,7 @@ class WorkerProcess:
             environment: The whole of it.
             on_change: Called on any thread when the process has ended, or has named a fault.
         """
-        starter = [sys.executable, "-m", child.__name__, str(os.getpid())]
+        starter = [sys.executable, "-S", child.__file__, str(os.getpid())]
         self.process = subprocess.Popen(  # noqa: S603 - the program is what the user asked for
             [*starter, *command],
             env=dict(environment),
