@@ -3,6 +3,7 @@
 from bench import (
     bounds,
     browser,
+    burst,
     crowd,
     curves,
     exchange,
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "plan": plan.run,
     "odd": odd.run,
     "bounds": bounds.run,
+    "burst": burst.run,
     "master": master.run,
     "crowd": crowd.run,
     "sdk": sdk.run,

@@ -209,7 +209,7 @@ def system(scenario: Scenario) -> list[Manifest]:
             name,
             count,
             labels={"app": name},
-            pod=_pod_spec(cpu, "64Mi", priority_class="system-cluster-critical"),
+            pod=pod_spec(cpu, "64Mi", priority_class="system-cluster-critical"),
         )
         for name, count, cpu in sizes
         if count
@@ -218,7 +218,7 @@ def system(scenario: Scenario) -> list[Manifest]:
 
 def services(scenario: Scenario) -> Manifest:
     """The online services, at the first plateau's number."""
-    pod = _pod_spec("3", "3Gi", priority_class=SERVICES)
+    pod = pod_spec("3", "3Gi", priority_class=SERVICES)
     return _replicated(
         "Deployment",
         SERVICES_NAMESPACE,
@@ -243,7 +243,7 @@ def support(scenario: Scenario, job: str, *, plain: bool) -> list[Manifest]:
             f"{job}-{role}",
             replicas,
             labels={LABEL_JOB: job, LABEL_ROLE: role},
-            pod=_pod_spec(cpu, memory, priority_class=priority_class),
+            pod=pod_spec(cpu, memory, priority_class=priority_class),
         )
         for role, replicas, cpu, memory in sizes
         if replicas
@@ -266,7 +266,7 @@ def elastic_job(scenario: Scenario, job: str) -> Manifest:
         "spec": {
             "template": {
                 "metadata": {"annotations": {STOP_ANNOTATION: scenario.stop_time}},
-                "spec": {**_pod_spec("5", "8Gi"), "restartPolicy": "Never"},
+                "spec": {**pod_spec("5", "8Gi"), "restartPolicy": "Never"},
             }
         },
     }
@@ -280,7 +280,7 @@ def plain_trainers(scenario: Scenario, job: str) -> Manifest:
         f"{job}-{Role.TRAINER}",
         scenario.max_trainers,
         labels={LABEL_JOB: job, LABEL_ROLE: Role.TRAINER},
-        pod=_pod_spec("5", "8Gi", priority_class=_PLAIN_TRAINER),
+        pod=pod_spec("5", "8Gi", priority_class=_PLAIN_TRAINER),
         annotations={STOP_ANNOTATION: scenario.stop_time},
     )
 
@@ -301,7 +301,8 @@ def _priority_class(name: str, value: int, preemption: str) -> Manifest:
     }
 
 
-def _pod_spec(cpu: str, memory: str, *, priority_class: str = "") -> Manifest:
+def pod_spec(cpu: str, memory: str, *, priority_class: str = "") -> Manifest:
+    """The spec of a pod with one container, which runs nothing."""
     container = {
         "name": "main",
         "image": _IMAGE,

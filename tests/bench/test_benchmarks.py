@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from bench import __main__ as command
-from bench import bounds, extender, odd, plan, replay_api_server, rows
+from bench import bounds, burst, extender, odd, plan, replay_api_server, rows
 from bench.benchmark import Result, Setting, Times, grown, latency_figures
 from bench.clusters import cluster
 from e2e.measure.criteria import Criterion
@@ -57,6 +57,16 @@ def test_what_tenants_can_make_hard_is_measured_with_bars(monkeypatch: pytest.Mo
 
     limits = {name: c.limit for name, c in criteria.items() if c.limit is not None}
     assert limits == bounds.LIMITS
+    assert all(criterion.value for criterion in criteria.values())
+
+
+def test_a_burst_that_finds_room_is_measured_with_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Services come beside trainers at rest, and the reconciler follows them to the end."""
+    monkeypatch.setattr(burst, "_JOBS", 2)
+    criteria = {criterion.name: criterion for criterion in burst.run(SMALL).criteria}
+
+    limits = {name: c.limit for name, c in criteria.items() if c.limit is not None}
+    assert limits == burst.LIMITS
     assert all(criterion.value for criterion in criteria.values())
 
 
