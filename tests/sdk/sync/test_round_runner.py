@@ -150,6 +150,11 @@ class Desk:
             self.group_member, cast("Any", self.ring), Round(5, 0, members), nothing
         )
 
+    def run(self) -> None:
+        """Makes all steps of the round."""
+        for _ in self.runner.steps():
+            pass
+
     def _busy(self, *, now: bool, max_s: float = 0.0) -> None:
         self.busy.append((now, max_s, len(self.replica.parts)))
 
@@ -195,7 +200,7 @@ def test_without_a_step_each_member_says_whether_it_stays(
     if leaves:
         member.group_member.leaving.set()
 
-    member.runner.run()
+    member.run()
 
     assert member.ring.payloads == [word]
     assert member.requests == [(10, wait_s)]
@@ -210,7 +215,7 @@ def test_a_member_that_goes_ends_the_round_of_those_who_would_stay(desk: Make) -
     """A round in which all stay continues."""
     going, staying = desk(b"2", world_size=2), desk(b"0", world_size=2)
 
-    going.runner.run()
+    going.run()
     assert going.ring.payloads == [b"0"]
     assert staying.runner._receive_plans()  # noqa: SLF001 - `run` would not end
     assert staying.ring.payloads == [b"0"]
@@ -221,7 +226,7 @@ def test_when_all_leave_what_only_they_have_is_saved(desk: Make) -> None:
     member = desk(b"2", world_size=2)
     member.group_member.leaving.set()
 
-    member.runner.run()
+    member.run()
 
     assert (member.calls, member.group_member.is_last, member.group_member.result.whole) == (
         ["save True"],
@@ -235,7 +240,7 @@ def test_at_the_end_of_the_data_the_model_is_saved_before_anybody_goes(desk: Mak
     member = desk(b"0", world_size=2)
     member.leader.plan = lambda *_: None
 
-    member.runner.run()
+    member.run()
 
     assert (member.calls, member.group_member.is_last) == (["save True", "part"], True)
     assert member.group_member.result.whole
@@ -253,7 +258,7 @@ def test_a_step_is_reported_with_all_its_figures(
     member.plans, member.newer = [plan("p1", (ONE, 4, 8))], True
     now_s = 101.5
 
-    member.runner.run()
+    member.run()
 
     records = [[4, 5, 6], [7, 8, 9], [10, 11]]
     seeds = [7 + 3002 * 1_000_003 + index * 8_191 - (1 << 31) for index in range(3)]
@@ -282,7 +287,7 @@ def test_nobody_is_dropped_in_the_first_step_of_a_process_which_may_compile(desk
     member.newer = True
     for name in ("p0", "p1"):
         member.plans = [plan(name, (ONE, 0, 10))]
-        member.runner.run()
+        member.run()
 
     assert len(member.steps) == 2
     assert member.busy == [(True, 900.0, 0), (False, 0.0, len(member.replica.parts) // 2)]
@@ -326,7 +331,7 @@ def test_a_step_of_some_members_is_smaller_where_each_does_one_part(desk: Make) 
     member.progress.lease_table.add(ONE)
     member.plans, member.newer = [plan("p1", (ONE, 0, 3))], True
 
-    member.runner.run()
+    member.run()
 
     assert member.requests == [(3, 0.05), (3, 0.0)]
     assert member.replica.scales == [1 / 4]
@@ -340,7 +345,7 @@ def test_a_leader_that_was_followed_ends_its_round(desk: Make, *, already_replac
     leader.error = Refused(409, "edl:group was started anew", "incarnation")
 
     with pytest.raises(RoundOver) as caught:
-        leader.runner.run()
+        leader.run()
 
     assert str(caught.value) == "another member leads by now"
     assert len(leader.requests) == (not already_replaced)
@@ -352,4 +357,4 @@ def test_what_else_the_master_refuses_is_no_end_of_a_round(desk: Make) -> None:
     leader.error = Refused(422, "the data set is odd", "dataset")
 
     with pytest.raises(Refused, match="the data set is odd"):
-        leader.runner.run()
+        leader.run()

@@ -1,36 +1,23 @@
-"""`edl.sync.train`: one trainer's part in synchronous training, round after round.
-
-A round has fixed members. It ends when a member is lost, which ends all collective calls, or when
-all members agree after a step to change to a later round; the process continues in either case.
-"""
+"""`edl.sync.train`: one trainer's part in synchronous training over rings of connections."""
 
 from __future__ import annotations
 
-import logging
-import secrets
-from collections.abc import Mapping, Sequence
-from functools import partial
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from edl.collective import Interrupt, Listener, Ring
 from edl.data.batches import describe
-from edl.errors import EdlError, Mismatch, RoundOver, Unavailable
 from edl.master import protocol
 from edl.master.protocol import Round
-from edl.master.rendezvous import Rendezvous
-from edl.master.session import Loop, Session, session
+from edl.master.session import Session, session
 from edl.sources.base import Dataset
 from edl.sync import step_flags
-from edl.sync.group_member import GroupMember
-from edl.sync.growth import Streams
+from edl.sync.member_loop import MemberLoop
 from edl.sync.options import OnStep, SyncOptions, SyncResult
 from edl.sync.replica import Replica
 from edl.sync.round_runner import RoundRunner
-from edl.sync.shared_code import shared_code
-
-log = logging.getLogger("edl")
 
 
 def train(
@@ -114,18 +101,15 @@ def _run(
         overlap=True,  # there is one consumer: order is kept, and no epoch's end is waited for
     )
     own_session = session() if member is None else member
-    engine = Engine(replica, dataset, description, options, own_session)
-    try:
+    with contextlib.closing(Engine(replica, dataset, description, options, own_session)) as engine:
         result = engine.run()
-    finally:
-        engine.close()
     if not result.whole:
         own_session.check()
     return result
 
 
-class Engine(Loop):
-    """One trainer's synchronous training: takes part in rounds until the data is trained."""
+class Engine(MemberLoop):
+    """One trainer's synchronous training over rings of connections."""
 
     def __init__(
         self,
@@ -135,141 +119,18 @@ class Engine(Loop):
         options: SyncOptions,
         session: Session,
     ) -> None:
-        self.interrupt = Interrupt()
-        self._stream_interrupt = Interrupt()
-        self._training = False
-        self._error: EdlError | None = None
-        settings = session.settings
-        port = settings.exchange_port
-        self._listener = Listener("" if port else settings.address, port)
-        address = f"{settings.address}:{self._listener.address[1]}"
-        code = shared_code(replica.size, dataset.name, description, options)
-        # its own incarnation, not the session's: one that has left a rendezvous cannot join again
-        self.rendezvous = Rendezvous(settings, secrets.token_hex(8), address, code)
-        self.rendezvous.on_void(self._interrupt_calls)
-        self.member = GroupMember(
-            replica,
-            dataset,
-            description,
-            options,
-            session=session,
-            rendezvous=self.rendezvous,
-            on_stop=lambda: self.wake(None),
-        )
+        super().__init__(replica, dataset, description, options, session)
         # its pages are in memory before others wait for the first sum of this member
         self.member.buffer = np.full(replica.size + step_flags.SIZE, 0, np.float32)
 
-    # -- for the session ---------------------------------------------------------------------
-
-    def wake(self, error: EdlError | None) -> None:
-        """Makes this trainer leave after the current or next step: SIGTERM, or the job stops."""
-        if error is not None:
-            log.warning("%s", error)
-            self._error = error
-        self.member.leaving.set()
-        self.member.leave_rendezvous()
-        if not self._training:
-            self._interrupt_calls()
-
-    def _interrupt_calls(self) -> None:
-        """Ends all collective calls; on any thread."""
-        self.interrupt.set()
-        self._stream_interrupt.set()
-
-    # -- for the program ---------------------------------------------------------------------
-
     def run(self) -> SyncResult:
         """Takes part in rounds until all data is trained, or until this trainer leaves."""
-        member = self.member
-        member.session.join()
-        status = member.status()
-        if status.get("state") == "done" and member.dataset.name in status["datasets"]:
-            member.mark_late()
-            return member.result
-        member.session.register(self)
-        self.rendezvous.start()
-        number, broken = 0, False
-        while not (member.leaving.is_set() or member.result.whole):
-            round_ = self._next_round(number, broken=broken)
-            if round_ is None:
-                break
-            number, broken = round_.number, False
-            self.interrupt.clear()
-            self._stream_interrupt.clear()
-            if self.rendezvous.newer(number) and member.leaving.is_set():
-                break
-            try:
-                self._run_round(round_)
-            except Mismatch:
-                raise
-            except RoundOver as error:
-                broken = True
-                log.info("round %d is over: %s", number, error)
-        self._fill_result()
-        if self._error is not None:
-            raise self._error
-        return member.result
+        for _ in self._train(self._take_part):
+            pass
+        return self.result
 
-    def close(self) -> None:
-        """Closes everything; reports to the master what only this trainer can report."""
-        self.member.session.release(self)
-        self.member.leave_rendezvous()
-        self.member.close()
-        self.rendezvous.close()
-        self._listener.close()
-        self.interrupt.close()
-        self._stream_interrupt.close()
-
-    def _next_round(self, after: int, *, broken: bool) -> Round | None:
-        """Waits for the next round with this trainer; None if it is to leave meanwhile."""
-        try:
-            return self.rendezvous.next(after, broken=broken)
-        except Unavailable:
-            if self.member.leaving.is_set():
-                return None
-            raise
-
-    def _run_round(self, round_: Round) -> None:
-        """Runs one round, from the first connection to its end."""
-        member = self.member
-        member.round_number = round_.number
-        ring = self._connect(round_, self.interrupt, range(round_.world_size), 0)
-        connect = partial(self._connect, round_, self._stream_interrupt)
-        streams = Streams(self._stream_interrupt, connect)
-        runner = RoundRunner(member, ring, round_, streams)
-        try:
-            runner.begin()
-            member.result.rounds += 1
-            member.result.last_round = round_
-            member.is_last = round_.world_size == 1
-            self.rendezvous.ready(round_.number)
-            self._training = True
-            runner.run()
-        except RoundOver:
-            member.replica.clear()
-            member.result.redone += member.progress.flight is not None
-            raise
-        finally:
-            self._training = False
-            runner.close()
-            ring.close()
-
-    def _connect(
-        self, round_: Round, interrupt: Interrupt, ranks: Sequence[int], channel: int
-    ) -> Ring:
-        """Connects a ring of members of a round."""
-        return Ring.connect(
-            self._listener,
-            [round_.members[rank].address for rank in ranks],
-            ranks.index(round_.rank),
-            number=round_.number,
-            key=self.member.session.settings.token.encode(),
-            interrupt=interrupt,
-            on_wait=self.rendezvous.waiting,
-            channel=channel,
-        )
-
-    def _fill_result(self) -> None:
-        progress, result = self.member.progress, self.member.result
-        result.steps, result.records = progress.step, progress.records
-        result.skipped, result.metrics = progress.skipped, dict(progress.metrics)
+    @contextlib.contextmanager
+    def _take_part(self, round_: Round) -> Iterator[RoundRunner]:
+        ring = self._connect_ring(round_, self.interrupt, range(round_.world_size), 0)
+        with contextlib.closing(ring):
+            yield RoundRunner(self.member, ring, round_, self._streams(round_))

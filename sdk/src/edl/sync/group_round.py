@@ -7,7 +7,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -89,6 +89,10 @@ class GroupRound(ABC):
         """Returns a reader of nothing yet."""
 
     @abstractmethod
+    def steps(self) -> Iterator[Any]:
+        """Trains until all data is trained, or until all members change to a later round."""
+
+    @abstractmethod
     def _sum_gradients(self, flags: StepFlags) -> None:
         """Sums the gradient, and the flags and metrics with it, over all members."""
 
@@ -103,6 +107,10 @@ class GroupRound(ABC):
     @abstractmethod
     def _apply(self, scale: float) -> None:
         """Applies the sum of all gradients, with the learning rate times `scale`."""
+
+    def drop_gradient(self) -> None:
+        """Drops the gradient of the step under way: members are lost, and it is done again."""
+        self._replica.clear()
 
     def close(self) -> None:
         """Ends this member's threads of the round."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
@@ -34,10 +35,14 @@ class RoundRunner(GroupRound):
         self._step_reader = StepReader(self._member.leased_records())
         return self._step_reader
 
-    def run(self) -> None:
-        """Trains until all data is trained, or until all members change to a later round."""
+    def steps(self) -> Iterator[None]:
+        """As in `GroupRound`; yields after each step."""
         while self._has_plans():
-            if self._plans and self._ends_with(self._step(self._plans[0][0])):
+            if not self._plans:
+                continue
+            flags = self._step(self._plans[0][0])
+            yield
+            if self._ends_with(flags):
                 return
 
     def _step(self, plan: Plan) -> StepFlags:

@@ -57,7 +57,7 @@ class PodEngine(TorchEngine):
 
     def _interrupt_calls(self) -> None:
         """As in `TorchEngine`; those of the other processes, too."""
-        self._pod.news.write(self._member.round_number)
+        self._pod.news.write(self.member.round_number)
         super()._interrupt_calls()
 
     def _connect(self, round_: Round, keys: RoundStore, waiting: Waiting) -> GroupLink:

@@ -94,8 +94,12 @@ class TorchRound(GroupRound):
         self._parts = self._batches.new_reader(self._member.leased_records())
         return self._parts
 
+    def drop_gradient(self) -> None:
+        """As in `GroupRound`; where sums of it may still be under way, others take its place."""
+        (self._model.move if self._sums.has_pending else self._model.clear)()
+
     def steps(self) -> Iterator[MemberStep]:
-        """Yields steps until all data is trained, or until all members change to a later round."""
+        """As in `GroupRound`; yields each step for the program to compute."""
         while self._has_plans():
             if not self._plans:
                 continue
