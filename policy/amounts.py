@@ -22,6 +22,11 @@ def plus(amounts: Resources, others: Resources) -> Resources:
     return {n: amounts.get(n, 0) + others.get(n, 0) for n in amounts.keys() | others.keys()}
 
 
+def scaled(amounts: Resources, count: int) -> Resources:
+    """The amounts of `count` such."""
+    return {name: amount * count for name, amount in amounts.items()}
+
+
 def largest(*amounts: Resources) -> Resources:
     """The largest amount of each resource; the first mapping itself where it has them all."""
     most = dict(amounts[0])

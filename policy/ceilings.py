@@ -106,12 +106,12 @@ class Quotas:
 
     def _sum(self, job: Job, count: int, servers: int) -> Resources:
         """Amounts of `count` trainers and `servers` parameter servers."""
-        amounts_needed = {name: amount * count for name, amount in self._per_trainer(job).items()}
+        needed = amounts.scaled(self._per_trainer(job), count)
         if servers and job.servers is not None:
             # EDL's own have their memory request as limit, and no limit of CPU.
-            for name, amount in with_limits(job.servers.requests, job.servers.limits).items():
-                amounts_needed[name] = amounts_needed.get(name, 0) + amount * servers
-        return amounts_needed
+            of_server = with_limits(job.servers.requests, job.servers.limits)
+            needed = amounts.plus(needed, amounts.scaled(of_server, servers))
+        return needed
 
     def allow(self, job: Job, count: int = 1, servers: int = 0) -> bool:
         """Whether this number of further pods of `job` stays inside every quota that covers it."""

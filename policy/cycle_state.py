@@ -67,7 +67,7 @@ class CycleState:
         self.promised: dict[str, str] = {}  # uid -> node, of waiting trainers with a reservation
         self.unschedulable_pods: list[Pod] = []  # that fit on no node, even without surplus
         self.released: set[str] = set()  # uids of trainers that this plan releases
-        self.server_releases: list[ReleaseServer] = []  # parameter servers to delete
+        self._server_releases: list[ReleaseServer] = []
         self.quota_reliefs: set[str] = set()  # these three as in `Plan`
         self.awaiting_quota: dict[str, str] = {}  # namespace -> key of the job that has its surplus
         self.short: set[str] = set()
@@ -236,6 +236,18 @@ class CycleState:
             Release(draft.key, pod.uid, pod.namespace, pod.name, pod.node, reason, figures)
         )
 
+    def release_server(
+        self, draft: JobDraft, pod: Pod, reason: Reason, *, node_lost: bool = False
+    ) -> None:
+        """Deletes a parameter server."""
+        self._server_releases.append(
+            ReleaseServer(draft.key, pod.uid, pod.namespace, pod.name, reason, node_lost)
+        )
+
+    def waited_s(self, pod: Pod) -> float:
+        """How long ago a pod was created."""
+        return self.now_s - self.cluster.first_seen.created_s(pod, self.now_s)
+
     def _has_low_share(self, draft: JobDraft) -> bool:
         """Whether a job's new surplus should outlast that of others (docs/decisions/0072).
 
@@ -289,7 +301,7 @@ class CycleState:
                 for draft in self.drafts
                 if draft.server_creates
             ),
-            server_releases=tuple(self.server_releases),
+            server_releases=tuple(self._server_releases),
             reclaimed_for=frozenset(self.reclaimed_for),
             offered=self.offered,
             short=frozenset(self.short),

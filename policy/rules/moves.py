@@ -211,7 +211,7 @@ class Move:
         """What a donor's queue gives with `count` more trainers of it, where queues lend."""
         if not self._state.quotas.borrowing:
             return {}
-        freed = {name: amount * count for name, amount in donor.job.requests.items()}
+        freed = amounts.scaled(donor.job.requests, count)
         return amounts.plus(freed, self._freed_by_queue.get(donor.job.queue, {}))
 
     def _is_victim(self, pod: Pod) -> bool:

@@ -14,7 +14,7 @@ from policy.decisions import Figure, time
 from policy.job_draft import JobDraft
 from policy.model import NodeRequests
 from policy.names import NodeRequest, Tier
-from policy.plan import Create, ReleaseServer
+from policy.plan import Create
 from policy.reasons import Reason
 from policy.rules import reservations
 from policy.snapshot import Pod
@@ -72,9 +72,7 @@ def _take_back(
         state.release(draft, pod, Reason.NODES_NOT_ADDED, figures)
     for pod in state.cluster.servers_of(draft.job) if starting else ():
         if not pod.deleting:
-            state.server_releases.append(
-                ReleaseServer(draft.key, pod.uid, pod.namespace, pod.name, Reason.NODES_NOT_ADDED)
-            )
+            state.release_server(draft, pod, Reason.NODES_NOT_ADDED)
 
 
 def request(state: CycleState, draft: JobDraft, missing: int) -> None:

@@ -170,7 +170,7 @@ class _Claims:
 
     def take(self, draft: JobDraft, step: int) -> None:
         """Counts trainers that the plan creates."""
-        amounts.add(self._taken, _times(draft.job.requests, step))
+        amounts.add(self._taken, amounts.scaled(draft.job.requests, step))
 
     def leave(self, draft: JobDraft, step: int) -> bool:
         """Whether there is room for `step` trainers of a job and the claims before them.
@@ -188,7 +188,7 @@ class _Claims:
                 self._add(claimant, level)
         requests = draft.job.requests
         return self._state.load.allow_later(requests, {}, step, self._sum) and all(
-            self._leaves_places(shape, count, _times(requests, step))
+            self._leaves_places(shape, count, amounts.scaled(requests, step))
             for shape, count in self._counts.items()
             if shape[1] == draft.job.constraints.shared
         )
@@ -206,7 +206,7 @@ class _Claims:
             count = min(count, max(0, ceil(lacking / claimant.trainer_measure)))
         if not any(job.requests.values()):
             return
-        amounts.add(self._sum, _times(job.requests, count))
+        amounts.add(self._sum, amounts.scaled(job.requests, count))
         shape = tuple(sorted(job.requests.items())), job.constraints.shared
         if shape in self._counts or len(self._counts) < _MAX_SHAPES:
             if shape not in self._rooms:
@@ -223,7 +223,3 @@ class _Claims:
 
 
 _Shape = tuple[tuple[tuple[str, int], ...], Constraints]
-
-
-def _times(requests: Resources, count: int) -> Resources:
-    return {name: amount * count for name, amount in requests.items()}

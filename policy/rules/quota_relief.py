@@ -67,10 +67,10 @@ def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
 def _lacking(draft: JobDraft, missing: int, unused: Mapping[str, int]) -> dict[str, int]:
     """Resource -> what the quota has too little of for the missing trainers and servers."""
     job, servers = draft.job, draft.job.servers
-    needed = {n: a * missing for n, a in with_limits(job.requests, job.limits).items()}
+    needed = amounts.scaled(with_limits(job.requests, job.limits), missing)
     if servers is not None:
         of_server = with_limits(servers.requests, NOTHING)
-        amounts.add(needed, {n: a * draft.servers_to_start for n, a in of_server.items()})
+        needed = amounts.plus(needed, amounts.scaled(of_server, draft.servers_to_start))
     return {n: needed[n] - unused[n] for n in unused if needed.get(n, 0) > unused[n]}
 
 

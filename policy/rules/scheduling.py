@@ -8,7 +8,6 @@ Rules 3 and 5 create them again, for the scheduler in force.
 from policy.cycle_state import CycleState
 from policy.job_draft import JobDraft
 from policy.names import TRAINER_RESOURCE
-from policy.plan import ReleaseServer
 from policy.reasons import Reason
 from policy.snapshot import Pod
 
@@ -24,11 +23,7 @@ def replace_outdated(state: CycleState) -> None:
             state.release(draft, pod, Reason.SCHEDULER_CHANGED, {"why": _why(state, draft, pod)})
         for pod in state.cluster.servers_of(draft.job):
             if not (pod.deleting or pod.terminal) and _is_outdated(state, draft, pod):
-                state.server_releases.append(
-                    ReleaseServer(
-                        draft.key, pod.uid, pod.namespace, pod.name, Reason.SCHEDULER_CHANGED
-                    )
-                )
+                state.release_server(draft, pod, Reason.SCHEDULER_CHANGED)
 
 
 def _why(state: CycleState, draft: JobDraft, pod: Pod) -> str:
@@ -44,10 +39,8 @@ def _is_outdated(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
     The delay keeps pods from being replaced again and again where the webhook learns of a change
     after the reconciler.
     """
-    if pod.node or pod.nominated:  # most have one
-        return False
-    waited_s = state.now_s - state.cluster.first_seen.created_s(pod, state.now_s)
     return (
-        waited_s >= state.policy.stability.withdraw_after_seconds
+        not (pod.node or pod.nominated)
+        and state.waited_s(pod) >= state.policy.stability.withdraw_after_seconds
         and state.history.scheduling.is_outdated(pod, draft.job)
     )

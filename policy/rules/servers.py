@@ -9,7 +9,6 @@ ended (docs/decisions/0013).
 from policy.cycle_state import CycleState
 from policy.decisions import Figure
 from policy.job_draft import JobDraft
-from policy.plan import ReleaseServer
 from policy.reasons import Reason
 from policy.rules import demand_changes, reservations, self_preemption
 from policy.rules.reservations import Reservation, count_gains
@@ -95,7 +94,7 @@ def _release_all(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
         return
     for pod in pods:
         if not pod.deleting:
-            state.server_releases.append(_server_release(draft, pod, Reason.JOB_STOPPED))
+            state.release_server(draft, pod, Reason.JOB_STOPPED)
 
 
 def _release_lost(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
@@ -103,9 +102,7 @@ def _release_lost(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
     for pod in pods:
         node_lost = _is_node_lost(state, draft, pod)
         if node_lost or (pod.terminal and not pod.deleting):
-            state.server_releases.append(
-                _server_release(draft, pod, Reason.SERVER_MOVES, node_lost=node_lost)
-            )
+            state.release_server(draft, pod, Reason.SERVER_MOVES, node_lost=node_lost)
 
 
 def _is_node_lost(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
@@ -118,12 +115,6 @@ def _is_node_lost(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
     has_claim = spec is not None and bool(spec.claim)
     restart_s = RESTART_S if has_claim else _WITHOUT_CLAIM_S
     return node is not None and node.is_lost(state.now_s, restart_s)
-
-
-def _server_release(
-    draft: JobDraft, pod: Pod, reason: Reason, *, node_lost: bool = False
-) -> ReleaseServer:
-    return ReleaseServer(draft.key, pod.uid, pod.namespace, pod.name, reason, node_lost)
 
 
 def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods: list[Pod]) -> None:

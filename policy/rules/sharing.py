@@ -39,7 +39,7 @@ def place_waiting(state: CycleState) -> None:
             if pod.gated:
                 continue
             node = _node_of_waiting(state, pod)
-            waited_s = _waited_s(state, pod) if draft.job.managed else 0.0
+            waited_s = state.waited_s(pod) if draft.job.managed else 0.0
             factor = _REFUSED_FACTOR if pod.refused else _IGNORED_FACTOR
             if node and not 0 < factor * delay_s <= waited_s:
                 state.reserve_place(node, pod.requests)
@@ -50,10 +50,6 @@ def place_waiting(state: CycleState) -> None:
                 _withdraw(state, draft, pod, cause, waited_s)
             elif waited_s >= delay_s and draft.job.managed:
                 _withdraw(state, draft, pod, "no node had room", waited_s)
-
-
-def _waited_s(state: CycleState, pod: Pod) -> float:
-    return state.now_s - state.cluster.first_seen.created_s(pod, state.now_s)
 
 
 def _withdraw(state: CycleState, draft: JobDraft, pod: Pod, cause: str, waited_s: float) -> None:

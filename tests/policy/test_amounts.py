@@ -71,3 +71,9 @@ def test_the_dominant_share_is_the_largest(
 ) -> None:
     """Slots of pods count as all else does; a resource that no node has does not."""
     assert amounts.dominant(requested, total) == pytest.approx(share)
+
+
+def test_amounts_of_several_are_those_of_one_times_their_number() -> None:
+    """Of none, each is 0."""
+    assert amounts.scaled({"cpu": 1500, "pods": 1}, 3) == {"cpu": 4500, "pods": 3}
+    assert amounts.scaled({"cpu": 1500}, 0) == {"cpu": 0}
