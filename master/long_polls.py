@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from master.membership import MemberId
+from master.membership import DISCONNECTED_S, MemberId
 from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from master.types import Json
@@ -51,7 +51,11 @@ class LongPolls:
         self._clock_s = clock_s
         self._polls: set[_WaitingPoll] = set()
         self._connections: dict[MemberId, IsClosed] = {}
-        """The connection of each member's newest call that waited."""
+        """The connection of each member's newest call that waited, ..."""
+        self._reporting: dict[MemberId, IsClosed] = {}
+        """... and of its newest call that did not: it is another one, for reports."""
+        self._cut_s: dict[MemberId, float] = {}
+        """Since when members whose waiting call was cut off have not called."""
         self._changed = asyncio.Event()
         self._ended = False
         self._published = rendezvous.news
@@ -66,9 +70,10 @@ class LongPolls:
     async def poll(self, call: RendezvousPoll, is_closed: IsClosed) -> Json:
         """Answers a call, see the protocol: at once where there is news, else as soon as there is."""
         rendezvous = self._rendezvous
-        changes = rendezvous.changes
-        if call.wait_s:
-            self._connections[call.trainer, call.incarnation] = is_closed
+        changes, member_id = rendezvous.changes, (call.trainer, call.incarnation)
+        connections = self._connections if call.wait_s else self._reporting
+        connections[member_id] = is_closed
+        self._cut_s.pop(member_id, None)
         rendezvous.call(call, self._clock_s())
         if rendezvous.changes != changes:
             self._changed.set()
@@ -100,16 +105,28 @@ class LongPolls:
                 await asyncio.sleep(_LATE_S)  # nobody counts as silent for calls that nobody read
             self._changed.clear()
             self._look_at_connections()
+            self._look_at_cut_members()
             self._rendezvous.tick(self._clock_s())
             self._publish()
 
     def _pause_s(self) -> float | None:
         next_s = self._rendezvous.next_s()
         pause_s = None if next_s is None else max(_MIN_PAUSE_S, next_s - self._clock_s())
-        if pause_s is not None and self._rendezvous.is_probing:
+        if pause_s is not None and (self._rendezvous.is_probing or self._cut_s):
             looks_in_s = self._looked_s + _LOOKS_S - asyncio.get_running_loop().time()
             return min(pause_s, max(_MIN_PAUSE_S, looks_in_s))
         return pause_s
+
+    def _look_at_cut_members(self) -> None:
+        """Finds those whose process has ended: its other connection is closed as well."""
+        now_s = self._clock_s()
+        for member_id, cut_s in list(self._cut_s.items()):
+            is_closed = self._reporting.get(member_id)
+            has_ended = is_closed is not None and is_closed()
+            if has_ended:
+                self._rendezvous.disconnected(*member_id, cut_s, has_ended=True)
+            if has_ended or now_s >= cut_s + DISCONNECTED_S:
+                del self._cut_s[member_id]
 
     def _look_at_connections(self) -> None:
         """Finds members that died after their call was answered, as by the probe for them.
@@ -124,7 +141,11 @@ class LongPolls:
             is_closed = self._connections.get(member_id)
             if is_closed is not None and is_closed():
                 del self._connections[member_id]
-                self._rendezvous.disconnected(*member_id, self._clock_s())
+                self._disconnected(member_id)
+
+    def _disconnected(self, member_id: MemberId) -> None:
+        self._cut_s[member_id] = now_s = self._clock_s()
+        self._rendezvous.disconnected(*member_id, now_s)
 
     def end(self) -> None:
         """Answers all waiting calls; later ones do not wait."""
@@ -141,8 +162,7 @@ class LongPolls:
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            now_s = self._clock_s()
-            self._rendezvous.disconnected(call.trainer, call.incarnation, now_s)
+            self._disconnected((call.trainer, call.incarnation))
             self._changed.set()
             raise
         finally:
@@ -154,7 +174,9 @@ class LongPolls:
             self._published = self._rendezvous.news
             self._on_news()
             in_round = self._rendezvous.round.has
-            self._connections = {k: v for k, v in self._connections.items() if in_round(k)}
+            for by_member in (self._connections, self._reporting, self._cut_s):
+                for member_id in [known for known in by_member if not in_round(known)]:
+                    del by_member[member_id]
             for poll in self._polls:
                 if self._rendezvous.has_answer(poll.call):
                     poll.woken.set()

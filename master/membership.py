@@ -18,7 +18,9 @@ ANSWER_GAP_S = 0.3
 _UNANSWERED_S = 5.0
 """A probe that nobody answers lasts this long: the master or its network stands still, not all."""
 DISCONNECTED_S = 0.2
-"""A member whose poll was cut off must call again within this time: a killed process does not."""
+"""A member whose poll was cut off must call again within this time: a killed process does not, ..."""
+ENDED_S = 0.05
+"""... or within this one where its other connection is closed, too: those of a killed process all are."""
 SUSPICIOUS_S = 0.5
 """A member that waits this long for the others may wait for one that is frozen."""
 _BETWEEN_PROBES_S = 2.0
@@ -70,6 +72,8 @@ class Member:
     """The newest probe that it has answered."""
     disconnected_s: float | None = None
     """Since when its connection is cut; None where it is not."""
+    has_ended: bool = False
+    """Whether all of its connections are cut since then."""
     formed_sent: int = 0
     """The newest round that an answer has reported to it as formed."""
 
@@ -81,7 +85,7 @@ class Member:
             probe: The number that answers the probe in progress.
             now_s: The time of the call.
         """
-        self.last_call_s, self.disconnected_s = now_s, None
+        self.last_call_s, self.disconnected_s, self.has_ended = now_s, None, False
         if call.wait_s:
             self.poll_s = call.wait_s
         at = call.at
@@ -116,7 +120,8 @@ class Member:
         """When it counts as dead, unless it calls before."""
         deadline_s = self.last_call_s + self._limit(max(SILENT_S, self.poll_s + _SLACK_S))
         if self.disconnected_s is not None:
-            deadline_s = min(deadline_s, self.disconnected_s + self._limit(DISCONNECTED_S))
+            limit_s = self._limit(ENDED_S if self.has_ended else DISCONNECTED_S)
+            deadline_s = min(deadline_s, self.disconnected_s + limit_s)
         if probe.awaits(self):
             deadline_s = min(deadline_s, probe.ends_s(self._limit(PROBE_S)))
         return deadline_s

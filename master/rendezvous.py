@@ -118,11 +118,13 @@ class Rendezvous:
             self._remove(member, now_s)
             self._advance(now_s)
 
-    def disconnected(self, trainer: str, incarnation: str, now_s: float) -> None:
-        """Notes that a member's connection was cut while it waited."""
+    def disconnected(
+        self, trainer: str, incarnation: str, since_s: float, *, has_ended: bool = False
+    ) -> None:
+        """Notes that a member's connection was cut while it waited; `has_ended`: the other one, too."""
         member = self._live.get(trainer)
         if member is not None and member.slot.incarnation == incarnation:
-            member.disconnected_s = now_s
+            member.disconnected_s, member.has_ended = since_s, has_ended
             self._expect_silence(member)
 
     def tick(self, now_s: float) -> None:
@@ -149,7 +151,7 @@ class Rendezvous:
     def has_answer(self, call: RendezvousPoll) -> bool:
         """Whether a call is to be answered without more waiting."""
         is_older = self.round.number > call.seen or self._probe.number != call.probe
-        knows_void = call.void is None or not call.void < self.void < self.round.number
+        knows_void = call.void is None or call.void >= self.void
         if is_older or not knows_void or self._lacks_claim(call):
             return True
         member = self._member(call)

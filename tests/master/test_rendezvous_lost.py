@@ -3,10 +3,10 @@
 import pytest
 
 from master.change_window import SHORT_WINDOW_S, WINDOW_S
-from master.membership import ANSWER_GAP_S, DISCONNECTED_S, PROBE_S, SILENT_S
+from master.membership import ANSWER_GAP_S, DISCONNECTED_S, ENDED_S, PROBE_S, SILENT_S
 from master.rendezvous import Rendezvous
 from master.round import FORMING_S
-from tests.master.crowd import Crowd, meet
+from tests.master.crowd import STEP_S, Crowd, meet
 from tests.master.rounds import SLACK_S, trained
 
 
@@ -20,6 +20,37 @@ def test_a_killed_member_is_out_soon() -> None:
     assert took_s == pytest.approx(DISCONNECTED_S + SHORT_WINDOW_S, abs=SLACK_S)
     assert crowd.names == ["a", "c"]
     assert crowd.master.void == 1
+
+
+def test_a_member_of_which_all_connections_are_cut_is_out_sooner() -> None:
+    """Its process has ended; a call that comes all the same keeps it."""
+    crowd = trained("a", "b", "c")
+    crowd.master.disconnected(*crowd.players["c"].member_id, crowd.now_s, has_ended=True)
+    crowd.run(ENDED_S / 2)
+    crowd.speak(crowd.players["c"])
+    crowd.run(DISCONNECTED_S)
+    assert crowd.number == 1
+    crowd.master.disconnected(*crowd.players.pop("b").member_id, crowd.now_s, has_ended=True)
+    crowd.broken("a", "c")
+    took_s = crowd.until(2, 2.0)
+
+    assert took_s == pytest.approx(ENDED_S + SHORT_WINDOW_S, abs=SLACK_S)
+    assert crowd.names == ["a", "c"]
+
+
+def test_others_hear_at_once_that_a_member_is_lost() -> None:
+    """Before the next round: those that compute need not end a step that cannot count."""
+    crowd = trained("a", "b", "c")
+    crowd.speak(crowd.players["a"])
+    waiting = crowd.players["a"].call(crowd.now_s)
+    assert waiting.known
+    assert not crowd.master.has_answer(waiting)
+    crowd.kill("b")
+    crowd.run(DISCONNECTED_S + STEP_S)
+
+    assert crowd.number == 1
+    assert crowd.master.has_answer(waiting)
+    assert crowd.master.answer(waiting)["void"] == 1
 
 
 def test_a_member_that_calls_again_after_its_connection_was_cut_stays() -> None:

@@ -17,7 +17,7 @@ from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 
 from master.change_window import WINDOW_S
-from master.membership import DISCONNECTED_S, PROBE_S
+from master.membership import DISCONNECTED_S, ENDED_S, PROBE_S
 from tests.master.processes import MasterProcess
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import LIMIT_S, until
@@ -150,6 +150,30 @@ def test_changes_of_a_moment_make_one_round(served: Served, start: Start) -> Non
         [1, 2]
     ] * 5
     assert [[round_.number for round_ in program.rounds] for program in programs[:3]] == [[1]] * 3
+
+
+def test_a_member_whose_connections_are_all_cut_is_out_sooner(
+    served: Served, master: Master
+) -> None:
+    """Those of a process that is killed: for calls that wait, and for reports."""
+    caller, other = together(master, "a", "b")
+    long_polls = served.service.long_polls
+    links = [http.client.HTTPConnection("127.0.0.1", master.port, timeout=60) for _ in range(2)]
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    for link, wait_s in zip(links, (0.0, 20.0), strict=True):
+        link.request("POST", "/v1/rendezvous", json.dumps(caller.body(wait_s=wait_s)), headers)
+        if not wait_s:
+            link.getresponse().read()
+    _wait_there(served, 1)
+    served.clock.hold()
+    number = other.poll()["round"]
+    for link in links:
+        link.close()
+    rendezvous = long_polls._rendezvous  # noqa: SLF001 - only this has it
+    until(lambda: rendezvous._live["a"].has_ended)  # noqa: SLF001 - see above
+    served.pass_s(ENDED_S)
+    until(lambda: "a" not in rendezvous._live)  # noqa: SLF001 - see above
+    assert other.poll(wait_s=20.0)["void"] == number
 
 
 @pytest.mark.parametrize("is_answered", [False, True])

@@ -27,6 +27,7 @@ class TimedMember:
     name: str
     round: int = 0
     probe: int = 0
+    void: int = 0
     is_frozen: bool = False
     late_s: float = 0.0
     """How much later than others it does anything: its machine is slow."""
@@ -128,7 +129,7 @@ class TimedCrowd:
             ready=member.round > 0,
             known=member.round > 0,
             probe=member.probe,
-            void=0,
+            void=member.void,
             waiting_s=0.0 if since_s is None else self.now_s - since_s,
             wait_s=wait_s,
         )
@@ -155,6 +156,7 @@ class TimedCrowd:
             return
         is_news = answer["probe"] > member.probe or answer["round"] > member.round
         member.probe = max(answer["probe"], member.probe)
+        member.void = max(answer["void"], member.void)
         member.was_dropped |= answer["dropped"]
         member.suspicious_s = answer["suspicious_s"]
         if answer["round"] > member.round:

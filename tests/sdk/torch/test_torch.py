@@ -18,7 +18,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("about", ["checkpoints", "groups", "local", "models", "pods", "training"])
+@pytest.mark.parametrize(
+    "about", ["checkpoints", "groups", "local", "models", "pods", "steps", "training"]
+)
 def test_facts_hold(about: str) -> None:
     """All of `torch_groups.py` and the other files of facts, each fact by its name."""
     completed = subprocess.run(  # noqa: S603 - our own program

@@ -182,6 +182,7 @@ class MemberLoop(Loop):
                 self._is_training = True
                 yield from part.steps()
             except RoundOver:
+                self.rendezvous.broken(round_.number)  # the next one may form meanwhile
                 part.drop_gradient()
                 member.result.redone += member.progress.flight is not None
                 raise

@@ -73,6 +73,7 @@ class GradientBuckets:
         )
         self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.views}
         self._begin: Sum | None = None
+        self._may_end = False
         self._works: list[Any] = []
         self._error: RoundOver | None = None
         self._hooks = [p.register_post_accumulate_grad_hook(self._accumulated) for p in names]
@@ -93,21 +94,31 @@ class GradientBuckets:
         for bucket in self._buckets:
             bucket.use(torch.zeros_like(bucket.flat))
         self._tail_apart = torch.zeros_like(self._tail_apart)
-        self.clear()
+        self._forget()
 
     def clear(self) -> None:
         """Sets the gradient to zeros; ends what was begun."""
-        self._begin, self._works, self._error = None, [], None
         for bucket in self._buckets:
             bucket.flat.zero_()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Ends what was begun."""
+        self._begin, self._works, self._error = None, [], None
+        for bucket in self._buckets:
             bucket.began = False
             for parameter, view in bucket.views.items():
                 if parameter.grad is not view:
                     parameter.grad = view
 
-    def begin(self, add: Sum) -> None:
-        """Sums each bucket as soon as the backward that comes next has filled it."""
-        self._begin = add
+    def begin(self, add: Sum, *, may_end: bool = False) -> None:
+        """Sums each bucket as soon as the backward that comes next has filled it.
+
+        Args:
+            add: Begins a sum.
+            may_end: Whether the backward raises `RoundOver` where a sum cannot begin, instead of `finish`.
+        """
+        self._begin, self._may_end = add, may_end
         for bucket in self._buckets:
             bucket.missing = set(bucket.views)
 
@@ -167,6 +178,8 @@ class GradientBuckets:
             self._start_complete(self._begin)
         except RoundOver as error:  # `finish` raises it, where the program does not see it
             self._begin, self._error = None, error
+            if self._may_end:
+                raise
 
     def _start_complete(self, add: Sum) -> None:
         """Begins the next buckets, in the order that all members have, as far as they are full."""

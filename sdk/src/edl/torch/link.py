@@ -126,6 +126,11 @@ class GroupLink:
         """Whether an operation is under way whose end nobody waits for."""
         return not all(work.is_completed() for work in self.works)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether `check` would raise; cheap enough for every micro-batch."""
+        return self._is_over or self._waiting.is_over
+
     def check(self) -> None:
         """As in `edl.collective.Ring`."""
         if self._is_over:

@@ -136,8 +136,8 @@ class LocalReplica(TorchReplica):
         self.statistics.forget()
         self.buckets.clear()
 
-    def clear(self) -> None:
-        """As in `GroupModel`: what this member has trained since the last outer step is dropped."""
+    def _undo_step(self) -> None:
+        """As in `TorchReplica`: what this member has trained since the last outer step is dropped."""
         self._restore_parameters()
         if self._scheduler is not None and self._schedule is not None:
             state, rates = self._schedule
@@ -145,7 +145,7 @@ class LocalReplica(TorchReplica):
             for group, rate in zip(self._optimizer.param_groups, rates):
                 group["lr"] = rate
             self._schedule = None
-        super().clear()
+        super()._undo_step()
 
     def _restore_parameters(self) -> None:
         with torch.no_grad():
@@ -164,8 +164,10 @@ class LocalStep(MemberStep):
         next_batch: Callable[[], Any],
         micro: Callable[[int], Any],
         replica: LocalReplica,
+        *,
+        is_over: Callable[[], bool],
     ) -> None:
-        super().__init__(plan, assignment, next_batch, micro, lambda: None)
+        super().__init__(plan, assignment, next_batch, micro, lambda: None, is_over=is_over)
         self._replica = replica
 
     def _add_gradient(self, loss: Any, weight: float) -> None:
@@ -203,7 +205,8 @@ class LocalRound(TorchRound):
         return 1.0
 
     def _new_step(self, plan: Plan, assignment: Assignment) -> LocalStep:
-        return LocalStep(plan, assignment, self._batches.next, self._micro, self._model)
+        about = plan, assignment, self._batches.next, self._micro, self._model
+        return LocalStep(*about, is_over=lambda: self._sums.is_over)
 
     def _sum_gradients(self, flags: StepFlags) -> None:
         if not (flags.nan or flags.unreadable):

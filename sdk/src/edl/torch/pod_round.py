@@ -45,10 +45,10 @@ class PodReplica(TorchReplica):
         self._pod.send(do="apply", scale=scale)
         super().step(scale)
 
-    def clear(self) -> None:
-        """As in `GroupModel`."""
+    def _undo_step(self) -> None:
+        """As in `TorchReplica`; the other processes clear all of theirs."""
         self._pod.send(do="clear")
-        super().clear()
+        super()._undo_step()
 
     def load(self, state: State) -> None:
         """As in `GroupModel`; the other processes load what they have received or read."""
@@ -116,6 +116,8 @@ class _PodReader:
 
 class PodRound(TorchRound):
     """A round as the first process of a pod takes part in it."""
+
+    may_cut_short = False  # the pod's processes sum gradients in backward, and wait for each other
 
     def __init__(
         self,

@@ -88,14 +88,18 @@ class TorchReplica:
 
     def clear(self) -> None:
         """As in `GroupModel`; what forward has done to running statistics is undone, too."""
-        self.statistics.restore()
+        self._undo_step()
         self.buckets.clear()
 
     def move(self) -> None:
         """As `clear`, where sums that were abandoned may still be under way."""
         self.statistics.move()
         self.buckets.move()
-        self.clear()
+        self._undo_step()
+
+    def _undo_step(self) -> None:
+        """Undoes what the step under way has changed beside the gradient."""
+        self.statistics.restore()
 
     def tensors(self) -> dict[str, Any]:
         """Returns the tensors of model and optimizer by name, each where it is, as DCP nests them."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from edl.errors import DataError, is_transient, one_line
+from edl.errors import DataError, RoundOver, is_transient, one_line
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.sync.step_flags import StepFlags
@@ -30,6 +30,8 @@ class MemberStep:
         next_batch: Callable[[], Any],
         micro: Callable[[int], Micro],
         before_last: Callable[[], None],
+        *,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         """Reads nothing yet.
 
@@ -39,9 +41,11 @@ class MemberStep:
             next_batch: Returns the next of them, as the `DataLoader` made it.
             micro: Returns the identity of the one of an index.
             before_last: Called before the last backward.
+            is_over: Whether a member is lost, so that the step comes a second time: the rest of it is left out.
         """
         self._plan, self._assignment = plan, assignment
         self._next_batch, self._micro, self._before_last = next_batch, micro, before_last
+        self._is_over, self.is_cut_short = is_over, False
         self._current: tuple[int, int] | None = None
         self._trained = 0
         self.micro: Micro | None = None
@@ -64,6 +68,9 @@ class MemberStep:
         """Yields this member's micro-batches; random numbers are seeded for each."""
         for index, spans in self._assignment:
             self._check_trained()
+            self.is_cut_short = self.is_cut_short or self._is_over()
+            if self.is_cut_short:
+                return
             batch = self._read(spans)
             if self.unreadable is not None:
                 return
@@ -84,13 +91,19 @@ class MemberStep:
         if self._current is None:
             raise DataError("step.backward was called twice for a batch, or before the first one")
         (index, size), self._current = self._current, None
+        if self._is_over():
+            self.is_cut_short = True
+            return
         weight = size / self._plan.size
         value = float(loss.detach())
         self.flags.add({**metrics, "loss": value}, weight)
         if not math.isfinite(value):
             self.flags.nan, self.problem = 1.0, f"loss is {value} in micro-batch {index}"
         self._trained += 1
-        self._add_gradient(loss, weight)
+        try:
+            self._add_gradient(loss, weight)
+        except RoundOver:
+            self.is_cut_short = True
 
     def end(self) -> UnreadableTask | None:
         """Checks that the program has trained all; returns what could not be read.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from edl.errors import DataError
+from edl.errors import DataError, RoundOver
 from edl.master.protocol import Round
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import step_flags
@@ -77,6 +77,8 @@ class TorchRound(GroupRound):
     min_plans = 24  # a `DataLoader` reads some batches ahead
     has_long_steps = False
     """Whether a step may take minutes."""
+    may_cut_short = True
+    """Whether a member may leave a backward before its end."""
 
     def __init__(
         self,
@@ -106,6 +108,8 @@ class TorchRound(GroupRound):
             step = self._begin_step()
             with self._member.computing(is_long=self.has_long_steps):
                 yield step
+            if step.is_cut_short:
+                raise RoundOver("members of this round are lost")
             self._share = step.share
             records = step.end()
             self._metric_names = sorted(step.flags.metrics) or self._metric_names
@@ -124,12 +128,13 @@ class TorchRound(GroupRound):
 
     def _new_step(self, plan: Plan, assignment: Assignment) -> MemberStep:
         """Returns this member's part of a step."""
-        return MemberStep(plan, assignment, self._batches.next, self._micro, self._begin_sums)
+        about = plan, assignment, self._batches.next, self._micro, self._begin_sums
+        return MemberStep(*about, is_over=lambda: self._sums.is_over)
 
     def _begin_sums(self) -> None:
         """Lets the last backward of a step begin sums as soon as their gradients are complete."""
         if self._round.world_size > 1:
-            self._model.buckets.begin(self._sums.begin_sum)
+            self._model.buckets.begin(self._sums.begin_sum, may_end=self.may_cut_short)
 
     def _sum_gradients(self, flags: StepFlags) -> None:
         if self._round.world_size == 1:

@@ -40,6 +40,11 @@ class Waiting:
         self._news = news
         self.on_wait = on_wait
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the round is over."""
+        return self._news.is_set
+
     def check(self) -> None:
         """Raises if the round is over.
 
