@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from edl.commands.documents import print_documents
 from edl.convert.convert import convert
 from edl.convert.yaml_file import read, read_stream
 from edl.errors import SettingError, printable
@@ -62,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
     for line in notes.losses:
         print(f"lost: {printable(line)}", file=sys.stderr)
     if not args.apply:
-        print(yaml_text.documents(training_job), end="")
-        return DONE
+        return print_documents(yaml_text.documents(training_job))
     if notes.losses and not args.accept_losses:
         raise SettingError(
             f"nothing was created: {len(notes.losses)} fields lose their meaning, see the lines above; "

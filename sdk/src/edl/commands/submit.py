@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from edl.commands.documents import print_documents
 from edl.errors import SettingError
 from edl.jobs import training_flags
 from edl.jobs.flags import DONE, whole_number
@@ -95,8 +96,7 @@ def run(args: argparse.Namespace) -> int:
     head = (
         "# to submit the job: kubectl apply -f FILE; to remove all of it: kubectl delete -f FILE\n"
     )
-    print(head + yaml_text.documents(files, job), end="")
-    return DONE
+    return print_documents(head + yaml_text.documents(files, job))
 
 
 def _job_spec(args: argparse.Namespace) -> manifest.JobSpec:

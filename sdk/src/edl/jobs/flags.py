@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from edl import nearest
 
-DONE, FAILED, BAD_USE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_USE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 CODES = (
     "exit codes: 0 done; 1 the job failed, or did not finish; 2 a flag, a file or the model cannot be "
-    f"used, and nothing was trained; {INTERRUPTED} ended by Ctrl-C or q; 143 (of one trainer) it "
-    "received SIGTERM and left the job in time"
+    f"used, and nothing was trained; {INTERRUPTED} ended by Ctrl-C or q; {CLOSED_PIPE} the reader of "
+    "the output has ended; 143 (of one trainer) it received SIGTERM and left the job in time"
 )
 
 
