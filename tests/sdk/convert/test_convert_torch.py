@@ -449,3 +449,20 @@ def test_a_role_without_pods_gives_trainers_no_template() -> None:
     assert trainer["template"]["spec"]["containers"][0]["command"] == ["torchrun", "master.py"]
     assert any("Worker.template: left out: the file has no pods of it" in hint for hint in hints)
     assert losses == []
+
+
+def test_the_store_is_admitted_where_the_trainers_are() -> None:
+    """It has their security context, limits where they have some, and their way to the image."""
+    strict = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    template = _template(*TORCHRUN, gpus=1)
+    (container,) = template["spec"]["containers"]
+    container |= {"securityContext": strict, "imagePullPolicy": "IfNotPresent"}
+    plain, _, _ = _converted(_pytorch_job(template))
+    container["resources"]["limits"] |= {"memory": "64Gi", "cpu": "8"}
+    limited, _, _ = _converted(_pytorch_job(template))
+    (store,) = plain["spec"]["master"]["template"]["spec"]["containers"]
+    (limited_store,) = limited["spec"]["master"]["template"]["spec"]["containers"]
+
+    assert (store["securityContext"], store["imagePullPolicy"]) == (strict, "IfNotPresent")
+    assert store["resources"] == {"requests": {"cpu": "100m", "memory": "256Mi"}}
+    assert limited_store["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}

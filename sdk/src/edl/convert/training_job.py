@@ -17,6 +17,9 @@ _STORE = (
     "import time, torch.distributed as d; "
     f"s = d.TCPStore('0.0.0.0', {_STORE_PORT}, is_master=True, wait_for_workers=False); time.sleep(1e9)"
 )
+_STORE_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
+_STORE_LIMITS = {"cpu": "1", "memory": "1Gi"}
+"""Where the trainers have them: torch alone takes some hundred MiB."""
 _METADATA = ("name", "namespace", "labels", "annotations")
 _OF_SERVER = (
     "clusterName",
@@ -153,15 +156,25 @@ def build(draft: Draft) -> dict[str, Any]:
 
 
 def _store(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod template of the store at which torchrun's agents meet."""
+    """The pod template of the store at which torchrun's agents meet: it runs in a trainer's pod, from its image.
+
+    What a namespace demands of a container (Pod Security, limits for a quota), and how the image comes
+    to a node, the trainers' container says.
+    """
+    trainer = template["spec"]["containers"][0]
+    resources = trainer.get("resources")
+    limited = resources.get("limits") if isinstance(resources, Mapping) else None
+    limits = {name: most for name, most in _STORE_LIMITS.items() if name in (limited or ())}
     container = {
         "name": "store",
-        "image": template["spec"]["containers"][0].get("image", ""),
+        "image": trainer.get("image", ""),
+        "imagePullPolicy": trainer.get("imagePullPolicy"),
         "command": ["python", "-c", _STORE],
         "ports": [{"containerPort": _STORE_PORT}],
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+        "resources": without_empty({"requests": dict(_STORE_REQUESTS), "limits": limits}),
+        "securityContext": trainer.get("securityContext"),
     }
-    return {"spec": {"containers": [container]}}
+    return {"spec": {"containers": [without_empty(container)]}}
 
 
 def check_units(resources: Fields) -> None:
