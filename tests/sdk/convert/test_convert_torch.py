@@ -397,17 +397,21 @@ spec:
           containers:
           - name: pytorch
             image: torch
-            command: [torchrun, --nnodes, 1:4, train.py, --until, 12:30, --steps, 0x10]
+            command: [torchrun, --nnodes, 1:4, train.py, --until, 12:30, --steps, 0x10, "0o17"]
+          volumes:
+          - {name: data, configMap: {name: data, defaultMode: 0o644}}
 ---
 # the end
 """
 
 
 def test_a_file_says_what_it_says_to_kubectl() -> None:
-    """1:4 is a text there, no number in base 60; nothing after a last `---` is no document."""
+    """1:4 is a text there, no number in base 60, and 0o644 a number; nothing after a last `---` is no document."""
     training_job, notes = convert(_AS_KUBECTL_READS_IT, "file.yaml")
 
-    (container,) = training_job["spec"]["trainer"]["template"]["spec"]["containers"]
+    pod = training_job["spec"]["trainer"]["template"]["spec"]
+    assert pod["volumes"][0]["configMap"]["defaultMode"] == 0o644
+    (container,) = pod["containers"]
     assert container["command"] == [
         "torchrun",
         "--nnodes",
@@ -417,6 +421,7 @@ def test_a_file_says_what_it_says_to_kubectl() -> None:
         "12:30",
         "--steps",
         16,
+        "0o17",
     ]
     assert notes.losses == []
 

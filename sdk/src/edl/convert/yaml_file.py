@@ -6,6 +6,7 @@ kubectl does.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path as FilePath
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from edl.errors import EdlError, SettingError
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 60
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_OCTAL = re.compile(r"0o[0-7]{1,20}")
 _MAX_NUMBER = 100
 """Characters of a number: Python prints no integer of 4 300 digits, and reads `1:1:1...` in quadratic time."""
 
@@ -71,6 +73,8 @@ class YamlFile:
             )
         if node.tag in _NUMBERS and ":" in node.value:
             return node.value  # 1:4 is 64 to PyYAML alone, in base 60: to kubectl it is a text
+        if not node.style and _OCTAL.fullmatch(str(node.value)):
+            return int(node.value, 8)  # a text to PyYAML alone
         try:
             value = self._loader.construct_object(node)
         except (self._yaml.YAMLError, ValueError) as error:
