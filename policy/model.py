@@ -119,7 +119,7 @@ class Sizes(PolicyPart):
         return self
 
 
-_CLOCK_TIME = re.compile(r"\d{2}:\d{2}(:\d{2})?")
+_CLOCK_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -151,7 +151,9 @@ class Window(PolicyPart):
         # YAML 1.1 reads 22:00 without quotes as the number 1320: 22 minutes past midnight.
         if (isinstance(value, str) and _CLOCK_TIME.fullmatch(value)) or isinstance(value, time):
             return value
-        raise ValueError(f'{value!r} is not a time of day; write it in quotes: "22:00"')
+        raise ValueError(
+            f'{value!r} is not a time of day; write it in quotes: "22:00", or "00:00" for midnight'
+        )
 
     @field_validator("time_zone")
     @classmethod
