@@ -14,7 +14,7 @@ class Changes:
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self._version = 0
-        self._closed = False
+        self._closed = threading.Event()
 
     @property
     def version(self) -> int:
@@ -30,13 +30,13 @@ class Changes:
     def close(self) -> None:
         """Ends all waits, present and future: no more changes will come."""
         with self.condition:
-            self._closed = True
+            self._closed.set()
             self.condition.notify_all()
 
     def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until `predicate` (called with the lock held) is true; False after a time-out."""
         with self.condition:
-            self.condition.wait_for(lambda: self._closed or predicate(), timeout_s)
+            self.condition.wait_for(lambda: self._closed.is_set() or predicate(), timeout_s)
             return predicate()
 
     def wait(self, after: int, timeout_s: float, gather_s: float = 0.0) -> int:
@@ -46,5 +46,9 @@ class Changes:
         that a burst of changes ends one wait.
         """
         if self.wait_for(lambda: self._version > after, timeout_s) and gather_s > 0:
-            self.wait_for(lambda: False, gather_s)
+            self.gather(gather_s)
         return self._version
+
+    def gather(self, seconds: float) -> None:
+        """Waits that long, or until `close`, without being woken by each of the changes that come."""
+        self._closed.wait(seconds)

@@ -10,6 +10,7 @@ import pytest
 
 from kube import errors, request
 from kube.cache import ClusterCache
+from kube.changes import Changes
 from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
@@ -137,11 +138,24 @@ def test_a_burst_is_one_change(
 
     with monkeypatch.context() as patch:
         patch.setattr(cache.changes, "wait_for", ten_more)
+        patch.setattr(cache.changes, "gather", lambda gather_s: ten_more(lambda: True, gather_s))
         after = cache.wait_change(before, 9.0, gather_s=0.2)
 
     assert waits == [9.0, 0.2]
     assert after - before == 20
     assert cache.wait_change(after, 0.0) == after
+
+
+def test_changes_that_are_gathered_wake_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a burst there are hundreds a second, and each would interrupt the thread that reads them."""
+    changes = Changes()
+    changes.bump()
+    waits: list[float] = []
+    wait = changes.condition.wait
+    monkeypatch.setattr(changes.condition, "wait", lambda limit_s: waits.append(limit_s) or wait(0))
+
+    assert changes.wait(0, 9.0, gather_s=0.01) == 1
+    assert waits == []
 
 
 def test_nothing_is_gathered_unasked(
