@@ -65,6 +65,8 @@ class Account:
     grants: Sequence[Grant]
     used: set[Permission] = field(default_factory=set)
     refused: list[Call] = field(default_factory=list)
+    _allowing: dict[Call, frozenset[Permission]] = field(default_factory=dict, repr=False)
+    """Permissions by the calls that they allow: a reconciler repeats its watches each second."""
 
     @property
     def permissions(self) -> set[Permission]:
@@ -84,12 +86,18 @@ class Account:
             Forbidden: it has no permission for it.
         """
         for call in _calls(request):
-            allowed = [(g, p) for g in self.grants if (p := g.permission(call))]
-            if not allowed:
+            if call not in self._allowing:
+                self._allowing[call] = self._permissions(call)
+            if not self._allowing[call]:
                 self.refused.append(call)
                 raise errors.Forbidden(f"RBAC: {call}", status=403, reason="Forbidden")
-            narrow = {permission for grant, permission in allowed if grant.namespace}
-            self.used |= narrow or {permission for _, permission in allowed}
+            self.used |= self._allowing[call]
+
+    def _permissions(self, call: Call) -> frozenset[Permission]:
+        """Those that allow a call: of one namespace, where they are enough."""
+        allowed = [(g, p) for g in self.grants if (p := g.permission(call))]
+        narrow = frozenset(permission for grant, permission in allowed if grant.namespace)
+        return narrow or frozenset(permission for _, permission in allowed)
 
 
 class RestrictedApi:
