@@ -12,7 +12,7 @@ from queue import Queue
 
 import pytest
 from edl import SettingError, __main__
-from edl.local import master
+from edl.local import master, programs
 from edl.local.ports import free_ports
 from edl.local.processes import Event, Process
 
@@ -256,7 +256,7 @@ def test_without_the_master_the_error_says_what_to_install(
     """The SDK alone does not bring it."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(SettingError, match="install edl-control-plane"):
-        master.require()
+        programs.require("master", "edl run needs the master, which is")
 
 
 def test_the_last_word_of_a_master_that_just_died_is_true(tmp_path: Path) -> None:

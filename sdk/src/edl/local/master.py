@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from edl import clock
-from edl.backoff import Backoff
-from edl.errors import EdlError, MasterError, SettingError
+from edl.errors import MasterError
+from edl.local import programs
 from edl.local.processes import Process
+from edl.local.programs import RestartedProcess
 from edl.master.connection import Connection
 
 log = logging.getLogger("edl.run")
@@ -22,46 +21,24 @@ _STATUS_S = 0.5
 _HEARTBEAT_S = 1
 """On one machine, a trainer that misses three heartbeats is dead."""
 _FINAL_STATUS_S, _CHECK_S = 15.0, 0.05
-_STABLE_S = 5.0
 _MAX_DEATHS = 3
-"""Consecutive deaths, each soon after a start."""
-
-
-def require() -> None:
-    """Checks that the master is installed.
-
-    Raises:
-        SettingError: It is not.
-    """
-    if importlib.util.find_spec("master") is None:
-        raise SettingError(
-            "edl run needs the master, which is not installed here: install edl-control-plane into "
-            f"the environment of {sys.executable}"
-        )
 
 
 def command(journal: str, port: int) -> list[str]:
     """Returns the command line of the master."""
-    # -P: otherwise a file `master.py` in the working directory would be imported
-    program = [sys.executable, "-P", "-m", "master", "--listen", f"127.0.0.1:{port}"]
-    program += ["--journal", journal, "--heartbeat-seconds", str(_HEARTBEAT_S)]
-    return [*program, "--log-format", "text"]  # between the lines of trainers
+    flags = ("--journal", journal, "--heartbeat-seconds", str(_HEARTBEAT_S))
+    return programs.command("master", port, *flags)
 
 
-class MasterSupervisor:
+class MasterSupervisor(RestartedProcess):
     """Keeps a master running, and stores its latest status."""
 
     def __init__(self, start: Callable[[], Process], url: str, token: str) -> None:
-        self._start = start
+        super().__init__(start, "the master", _MAX_DEATHS)
         self._connection = Connection(url, token)
-        self._backoff = Backoff()
-        self._started_s = clock.monotonic_s()
-        self._restart_at_s: float | None = None
         self._polled_s = 0.0
-        self.deaths = 0
         self.status: Mapping[str, Any] = {}
         self.serving = False
-        self.process = start()
 
     def check(self) -> None:
         """Restarts a dead master, or polls the status of a running one at intervals.
@@ -69,10 +46,9 @@ class MasterSupervisor:
         Raises:
             EdlError: It dies repeatedly, or does not start.
         """
-        now_s = clock.monotonic_s()
-        if not self.process.running:
-            self._restart(now_s)
-        elif now_s - self._polled_s >= _STATUS_S:
+        if not self.is_running(refuses=not self.status):
+            self.serving = False
+        elif clock.monotonic_s() - self._polled_s >= _STATUS_S:
             self.poll_status()
 
     def poll_status(self) -> None:
@@ -108,21 +84,3 @@ class MasterSupervisor:
     def close(self) -> None:
         """Closes the connection to the master."""
         self._connection.close()
-
-    def _restart(self, now_s: float) -> None:
-        if self._restart_at_s is None:
-            self.serving = False
-            self.deaths += 1
-            if now_s - self._started_s > _STABLE_S:
-                self._backoff.reset()
-            self._restart_at_s = now_s + self._backoff.next_s()
-            self.process.wait(1)  # its last line
-            refuses = not self.status and (self.process.code or 0) > 0
-            if refuses or self._backoff.tries > _MAX_DEATHS:
-                raise EdlError(
-                    f"the master dies repeatedly: {self.process.last_line or 'no output'}"
-                )
-            log.warning("the master ended (%s): restarting it", self.process.code)
-        elif now_s >= self._restart_at_s:
-            self._restart_at_s, self._started_s = None, now_s
-            self.process = self._start()

@@ -18,7 +18,7 @@ from types import FrameType
 from edl import clock
 from edl.errors import EdlError
 from edl.jobs.flags import INTERRUPTED
-from edl.local import master, server_processes
+from edl.local import master, programs, server_processes
 from edl.local.keys import KeyReader
 from edl.local.ports import free_ports
 from edl.local.processes import Event, KeyPress, OutputLine, Process, stop_all
@@ -82,9 +82,9 @@ class Run:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._events: queue.Queue[Event] = queue.Queue(_MAX_EVENTS)
-        master.require()
+        programs.require("master", "edl run needs the master, which is")
         if options.servers:
-            server_processes.require()
+            programs.require("pserver", "--async needs parameter servers, which are")
         self._keeps_folder = options.folder is not None
         self._folder = options.folder or Path(tempfile.mkdtemp(prefix="edl-"))
         self._started_s = clock.monotonic_s()
