@@ -119,6 +119,11 @@ class ClusterState:
             self._shapes_changed = True
             self._prices.changes.add(name, exists=False)
 
+    @property
+    def missing_nodes(self) -> frozenset[str]:
+        """Names of nodes that have pods and are not there."""
+        return frozenset(self.bound.keys() - self.nodes.keys())
+
     def put_job(self, job: Job) -> None:
         """Adds or replaces a job."""
         old, trainers = self.jobs.get(job.key), self._live_trainers.get(job.uid)

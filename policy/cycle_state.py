@@ -50,6 +50,7 @@ class CycleState:
         self.history = history
         self.capacity = FreeCapacity(cluster, policy, now_s)
         self.quotas = ceilings.Quotas(policy, cluster)
+        self._missing_nodes = cluster.missing_nodes
         self.drafts = self._new_drafts()
         now = datetime.fromtimestamp(now_s, UTC)
         self._usable = cluster.usable(policy.node_pools, now_s)
@@ -88,8 +89,9 @@ class CycleState:
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
         self.avoided_nodes = AvoidedNodes(self.cluster, self.policy.node_pools, self.now_s)
+        missing = self._missing_nodes
         stranding_nodes = StrandingNodes(
-            self.cluster.restricted, self.now_s, self.history.tainted_since
+            self.cluster.restricted, self.now_s, self.history.tainted_since, missing
         )
         claimed = covered_minimums.claim(self.quotas, self.cluster, stranding_nodes.holds)
         priorities = {queue.name: queue.priority for queue in self.policy.queues}
@@ -101,6 +103,8 @@ class CycleState:
                 continue
             live_trainers = self.cluster.live_trainers(submitted)
             lasting = [p for p in live_trainers.guaranteed if not stranding_nodes.holds(p)]
+            if missing:  # a replacement stays, not the pod of a deleted node
+                lasting.sort(key=lambda pod: pod.node not in missing)
             covered_min = self._covered_min(submitted, live_trainers, claimed)
             live_trainers = with_minimum(submitted, live_trainers, covered_min)
             live_trainers = with_excess(submitted, live_trainers, lasting)
@@ -307,7 +311,7 @@ class CycleState:
             short=frozenset(self.short),
             quota_reliefs=frozenset(self.quota_reliefs),
             unneeded=vacancy.unneeded_nodes(self.cluster, self.policy),
-            tainted=passing_taints(self.cluster.restricted),
+            tainted=passing_taints(self.cluster.restricted, self._missing_nodes),
             gave_up=frozenset(self.gave_up),
             failed_moves=self.failed_moves,
             moved=frozenset(self.history.moved & self.cluster.pods.keys()).union(

@@ -1,4 +1,4 @@
-"""Nodes whose trainers must be replaced elsewhere: those that are being drained, and lost ones.
+"""Nodes whose trainers must be replaced elsewhere: those that are being drained, lost and deleted ones.
 
 A PodDisruptionBudget lets a drain evict a guaranteed trainer only when its replacement runs. So a
 drain has to be recognised by its first sign: a cordon, or a taint that lets no such pod in. Agents
@@ -7,7 +7,7 @@ their taints, so one that is not known as a drain's counts only when it has been
 The API says since when for NoExecute alone, so the plans remember it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from policy.placement import tolerated
 from policy.snapshot import RESTART_S, Node, Pod, Taint, Toleration
@@ -30,6 +30,11 @@ KNOWN_TAINTS = (_OF_CONDITIONS, *_OF_DRAINS)
 
 TaintKey = tuple[str, str]
 """(node, key of a taint)."""
+_MISSING = "edl.training/missing-node"
+"""Stands for the key of a taint where a node with pods is not there: it was deleted."""
+_MISSING_S = 10.0
+"""The watch of nodes may be behind that of pods, and a node may be made again. Kubernetes takes up to a
+minute to remove the pods of a deleted node."""
 
 
 class StrandingNodes:
@@ -40,6 +45,7 @@ class StrandingNodes:
         nodes: Mapping[str, Node],
         now_s: float,
         tainted_since: Mapping[TaintKey, float] | None = None,
+        missing: Collection[str] = (),
     ) -> None:
         """Looks at every one of these nodes once.
 
@@ -48,11 +54,17 @@ class StrandingNodes:
             now_s: Seconds since the epoch: nodes count as lost, and some taints count, after a while.
             tainted_since: Since when the `passing_taints` are there; a missing one is new. None
                 where nothing is known of them: all count.
+            missing: Names of nodes that have pods and are not there; they count after a while, too.
         """
-        closed = (name for name, n in nodes.items() if n.unschedulable or n.is_lost(now_s))
-        self._for_all = frozenset(closed)
         since_s = {} if tainted_since is None else tainted_since
         unknown_s = 0.0 if tainted_since is None else now_s
+        closed = (name for name, n in nodes.items() if n.unschedulable or n.is_lost(now_s))
+        gone = (
+            name
+            for name in missing
+            if now_s - since_s.get((name, _MISSING), unknown_s) >= _MISSING_S
+        )
+        self._for_all = frozenset((*closed, *gone))
 
         def counts(name: str, taint: Taint) -> bool:
             age_s = now_s - since_s.get((name, taint.key), unknown_s)
@@ -84,14 +96,20 @@ class StrandingNodes:
         return names
 
 
-def passing_taints(nodes: Mapping[str, Node]) -> frozenset[TaintKey]:
-    """The taints that count only after a while, for the next plan to know since when they are there."""
-    return frozenset(
+def passing_taints(nodes: Mapping[str, Node], missing: Iterable[str] = ()) -> frozenset[TaintKey]:
+    """What counts only after a while, for the next plan to know since when it is there.
+
+    Args:
+        nodes: Nodes with taints.
+        missing: As for `StrandingNodes`.
+    """
+    taints = (
         (name, taint.key)
         for name, node in nodes.items()
         for taint in _on_purpose(node.taints)
         if _may_pass(taint)
     )
+    return frozenset((*taints, *((name, _MISSING) for name in missing)))
 
 
 def _may_pass(taint: Taint) -> bool:

@@ -171,3 +171,35 @@ def test_plans_remember_since_when_a_taint_is_there() -> None:
         since.append(recent.history(NOW_S).tainted_since)
 
     assert since == [{key: 0.0}, {}, {key: NOW_S + 2}, {key: NOW_S + 2}]
+
+
+def _plan_after(state: ClusterState, seconds: float) -> Plan:
+    """The plan some seconds after the first one that saw the cluster like this."""
+    history = RecentHistory()
+    cluster_before = plan(cluster(), Policy(), NOW_S)
+    history.record(cluster_before, NOW_S, 5.0)
+    history.record(plan(state, Policy(), NOW_S, history.history(NOW_S)), NOW_S, 5.0)
+    return plan(state, Policy(), NOW_S + seconds, history.history(NOW_S + seconds))
+
+
+def test_trainers_of_a_deleted_node_are_replaced_before_kubernetes_removes_them() -> None:
+    """That takes up to a minute. Not at once: the watch of nodes may be behind, or the node comes back."""
+    state = cluster()
+    state.drop_node("n0")
+
+    assert _plan_after(state, 9.0).empty
+    late = _plan_after(state, 10.0)
+    assert [(c.tier, c.nodes) for c in late.creates] == [(Tier.GUARANTEED, ("n1", "n1"))]
+    assert late.releases == ()
+
+
+def test_replacements_outlast_the_pods_of_a_node_that_was_lost_and_is_deleted() -> None:
+    """A cloud deletes the node of a machine that is gone, some seconds after it fell silent."""
+    state = cluster()
+    for i in (2, 3):
+        old = state.pods["uid-0"]
+        state.put_pod(replace(old, uid=f"uid-{i}", name=f"a-trainer-{i}", trainer_id=i, node="n1"))
+    state.drop_node("n0")
+
+    assert [release.uid for release in _plan_after(state, 1.0).releases] == ["uid-1", "uid-0"]
+    assert _plan_after(state, 10.0).empty
