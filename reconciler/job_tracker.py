@@ -31,6 +31,7 @@ _WRITES_PER_S = 20
 The next trainers of a tick wait for its writes. What was not used before one second ago is lost.
 """
 
+_JobId = tuple[str, str]
 _CONDITIONS_PER_TICK = 100
 """Jobs whose new conditions one tick writes, at once and beside these."""
 
@@ -67,8 +68,11 @@ class JobTracker:
         self._reserved = reserved
         self._quarantine = quarantine
         self._master_report = master_report
-        self._deleted_pods: dict[str, dict[str, Pod]] = {}
-        """Job uid -> pod uid -> last version of a deleted pod that the written accounting lacks."""
+        self._deleted_pods: dict[_JobId, dict[str, Pod]] = {}
+        """Namespace and uid of a Job -> pod uid -> last version of a deleted pod that the written accounting lacks.
+
+        Whoever creates a pod names its controller, which may be a Job of another namespace.
+        """
         self._due_s: dict[str, float] = {}
         """Job uid -> from when on its counts may be written."""
         self._allowance = float(_WRITES_PER_S)
@@ -82,11 +86,12 @@ class JobTracker:
         for uid, change in changes.items():
             last = change.last
             if change.new is None and last is not None and last.trainer_id >= 0:
-                self._deleted_pods.setdefault(last.owner_uid, {})[uid] = last
+                owner = (last.namespace, last.owner_uid)
+                self._deleted_pods.setdefault(owner, {})[uid] = last
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
-        self._deleted_pods.pop(job.uid, None)
+        self._deleted_pods.pop(_id(job), None)
         self._due_s.pop(job.uid, None)
         self._clean.pop(job.uid, None)
 
@@ -94,7 +99,7 @@ class JobTracker:
         """Drops deleted pods that another process has counted; for a process that does not lead."""
         self._forget_orphans()
         for job in tuple(self._cluster.jobs.values()):
-            if job.uid in self._deleted_pods:
+            if _id(job) in self._deleted_pods:
                 self._forget_closed(job, trainer_accounting.parse(job.accounting_text))
 
     def update_accounting(self, now_s: float) -> None:
@@ -109,9 +114,9 @@ class JobTracker:
 
     def _forget_orphans(self) -> None:
         """Drops deleted pods of Jobs that no longer exist."""
-        jobs = {job.uid for job in self._cluster.jobs.values()}
-        for uid in [uid for uid in self._deleted_pods if uid not in jobs]:
-            del self._deleted_pods[uid]
+        jobs = {_id(job) for job in self._cluster.jobs.values()}
+        for owner in self._deleted_pods.keys() - jobs:
+            del self._deleted_pods[owner]
 
     def write(self, now_s: float, pool: Executor, plan: Plan) -> bool:
         """Writes every difference that is due; returns whether nothing is left to write."""
@@ -213,7 +218,7 @@ class JobTracker:
 
         The watch of pods may be ahead of that of Jobs: an id that is not reserved yet is not closed.
         """
-        deleted_pods = self._deleted_pods.get(job.uid, {})
+        deleted_pods = self._deleted_pods.get(_id(job), {})
         for uid, pod in tuple(deleted_pods.items()):
             if pod.trainer_id < written.next_id and pod.trainer_id not in written.open:
                 del deleted_pods[uid]
@@ -223,7 +228,7 @@ class JobTracker:
         present_ids = {pod.trainer_id for pod in present}
         deleted_pods = [
             pod
-            for pod in self._deleted_pods.get(job.uid, {}).values()
+            for pod in self._deleted_pods.get(_id(job), {}).values()
             if pod.trainer_id not in present_ids
         ]
         settled = accounting.count_endings(
@@ -242,6 +247,10 @@ class JobTracker:
     def _pods(self, job: Job) -> list[Pod]:
         members = self._cluster.members.get(job.key, {})
         return [pod for pod in members.values() if pod.owner_uid == job.uid]
+
+
+def _id(job: Job) -> _JobId:
+    return job.namespace, job.uid
 
 
 def _has_new_condition(update: JobUpdate) -> bool:

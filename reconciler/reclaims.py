@@ -65,7 +65,8 @@ class _Burst:
         """The services with the owner of a pod; their names differ behind the last dash."""
         stem = pod.key.rpartition("-")[0]
         name = f"{stem}-*" if stem and pod.owner_uid else pod.key
-        return self.services.setdefault(pod.owner_uid or pod.uid, _ServiceGroup(name))
+        owner = f"{pod.namespace}/{pod.owner_uid or pod.uid}"  # a pod may name that of another namespace
+        return self.services.setdefault(owner, _ServiceGroup(name))
 
     def count_trainer(self, job: str, lost_s: float) -> None:
         """Counts a trainer of a job that leaves for it."""

@@ -72,6 +72,20 @@ def test_a_trainer_that_fails_is_recorded_at_once() -> None:
     assert (namespace, record.code, record.figures["exit"]) == ("ml", "TrainerFailed", "137")
 
 
+def test_services_of_two_namespaces_are_two_though_they_name_one_owner() -> None:
+    """A pod's creator says who its controller is: what waits elsewhere is not counted under another's name."""
+    reclaims = Reclaims()
+    pods = [replace(WEB, namespace=namespace, uid=namespace) for namespace in ("shop", "evil")]
+    waits = {pod.uid: ServiceWait(pod, ReclaimCause.RELEASED, NOW_S) for pod in pods}
+    reclaims.observe(waits, [], [], NOW_S)
+    records = reclaims.observe({}, [], [], NOW_S + 9) or reclaims.observe({}, [], [], NOW_S + 19)
+    whole = [record for namespace, record in records if namespace == CLUSTER]
+
+    assert [record.figures["services"].keys() for record in whole] == [
+        {"evil/web-5d-*", "shop/web-5d-*"}
+    ]
+
+
 def test_a_burst_ends_when_no_service_of_it_waits() -> None:
     """Work lost and trainers are those that left for it; a long one is told now and then."""
     reclaims = Reclaims()
