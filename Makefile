@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax pods torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax pods changes torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,7 +78,10 @@ build/jax/.installed: requirements.lock | $(STAMP)
 
 CHANGES ?= 200
 pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200 SEED=7)
-	EDL_POD_CHANGES=$(CHANGES) EDL_POD_SEED=$(SEED) $(BIN)/python -m pytest tests/sdk/torch/test_pods.py -m soak
+	EDL_POD_CHANGES=$(CHANGES) EDL_POD_SEED=$(SEED) $(BIN)/python -m pytest tests/sdk/torch/test_pods.py -m soak -o faulthandler_timeout=0
+
+changes: install torch ## make random changes to eight trainers in torch, which sum gradients (CHANGES=200 SEED=5)
+	EDL_TORCH_CHANGES=$(CHANGES) EDL_TORCH_SEED=$(SEED) $(BIN)/python -m pytest tests/sdk/torch/test_changes.py -m soak -rP -o faulthandler_timeout=0
 
 torchft: torch ## install torchft into build/torchft, which `python -m bench torch` measures beside edl.torch
 	@$(BIN)/pip install --quiet --target build/torchft opentelemetry-exporter-otlp-proto-http opentelemetry-sdk
