@@ -44,8 +44,8 @@ _FIRES_S = 60.0
 _CALM_S = 180.0
 _HANG_S = 33.0
 """Longer than ReclaimSlow allows, shorter than ServiceStarved."""
-_FEW, _MANY = 6, 60
-"""Services that take two places of trainers, and nearly all."""
+_SOME, _MANY = 24, 60
+"""Services of which twelve find free room, and the others take places of trainers: some, and nearly all."""
 _MOST_BURSTS = 12
 
 
@@ -98,7 +98,7 @@ def alerts(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def new_alerts(environment: Environment, tmp_path: Path) -> Iterator[Alerts]:
-    """Prometheus that knows nothing of the minutes before, for alerts on rates."""
+    """Prometheus that knows nothing of what other tests did in the minutes before."""
     with _prometheus(environment, tmp_path) as prometheus:
         yield prometheus
 
@@ -256,25 +256,13 @@ def test_an_api_server_that_hangs_fires_its_alert(
     report(f"WatchStale after {seconds:.0f} s")
 
 
-def test_kubelets_that_hang_fire_the_alert_of_slow_reclaims(
-    namespace: IsolatedNamespace, new_alerts: Alerts, report: Callable[[str], None]
-) -> None:
-    """For more than the half minute that the alert has in mind: trainers leave late."""
-    fill(namespace, "one", "two")
-    begun_s = clock.monotonic_s()
-    with stopped(partial(os.kill, namespace.environment.cluster.pid(KWOK))):
-        namespace.services(_FEW)
-        time.sleep(_HANG_S)
-    left_s = _FIRES_S - (clock.monotonic_s() - begun_s)
-    new_alerts.wait_fires("ReclaimSlow", left_s)
-
-    report(f"ReclaimSlow after {clock.monotonic_s() - begun_s:.0f} s")
-
-
 def test_services_that_come_and_go_fire_the_alert_of_thrash(
-    namespace: IsolatedNamespace, new_alerts: Alerts, report: Callable[[str], None]
+    namespace: IsolatedNamespace, alerts: Alerts, report: Callable[[str], None]
 ) -> None:
-    """Again and again they take nearly the whole cluster, and end as soon as they run."""
+    """Again and again they take nearly the whole cluster, and end as soon as they run.
+
+    It fires for minutes, so no test after this one has the same Prometheus.
+    """
     fill(namespace, "one", "two")
     begun_s = clock.monotonic_s()
     for _ in range(_MOST_BURSTS):
@@ -283,12 +271,27 @@ def test_services_that_come_and_go_fire_the_alert_of_thrash(
         namespace.services(0)
         until(
             "trainers come back, or the alert fires",
-            lambda: (new_alerts.firing(), namespace.running("one") + namespace.running("two")),
+            lambda: (alerts.firing(), namespace.running("one") + namespace.running("two")),
             lambda state: bool(state[0]) or state[1] > SLOTS // 2,
             _CALM_S,
         )
-        if new_alerts.firing():
+        if alerts.firing():
             break
-    new_alerts.wait_fires("Thrash", _FIRES_S)
+    alerts.wait_fires("Thrash", _FIRES_S)
 
     report(f"Thrash after {clock.monotonic_s() - begun_s:.0f} s")
+
+
+def test_kubelets_that_hang_fire_the_alert_of_slow_reclaims(
+    namespace: IsolatedNamespace, new_alerts: Alerts, report: Callable[[str], None]
+) -> None:
+    """For more than the half minute that the alert has in mind: trainers leave late."""
+    fill(namespace, "one", "two")
+    begun_s = clock.monotonic_s()
+    with stopped(partial(os.kill, namespace.environment.cluster.pid(KWOK))):
+        namespace.services(_SOME)
+        time.sleep(_HANG_S)
+    left_s = _FIRES_S - (clock.monotonic_s() - begun_s)
+    new_alerts.wait_fires("ReclaimSlow", left_s)
+
+    report(f"ReclaimSlow after {clock.monotonic_s() - begun_s:.0f} s")
