@@ -145,9 +145,7 @@ class _World:
             self._create(JOBS, workload.TRAINING_NAMESPACE, job)
 
     def _reconciler(self) -> Reconciler:
-        policy = ActivePolicy()
-        if self._cache.config is not None:
-            policy.follow(self._cache.config)
+        policy = ActivePolicy.of(self._cache.config)
         return Reconciler(
             self._api,
             ReconcilerSettings(),

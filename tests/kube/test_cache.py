@@ -152,7 +152,12 @@ def test_changes_that_are_gathered_wake_nobody(monkeypatch: pytest.MonkeyPatch) 
     changes.bump()
     waits: list[float] = []
     wait = changes.condition.wait
-    monkeypatch.setattr(changes.condition, "wait", lambda limit_s: waits.append(limit_s) or wait(0))
+
+    def noted(limit_s: float) -> bool:
+        waits.append(limit_s)
+        return wait(0)
+
+    monkeypatch.setattr(changes.condition, "wait", noted)
 
     assert changes.wait(0, 9.0, gather_s=0.01) == 1
     assert waits == []

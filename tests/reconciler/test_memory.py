@@ -207,7 +207,7 @@ def test_pods_that_outlive_their_job_are_forgotten() -> None:
     tracker.observe_pods(_changed(trainer(job("gone"), 0, "n0"), None))
     tracker.update_accounting(0.0)
 
-    assert set(tracker._deleted_pods) == {JOB.uid}  # noqa: SLF001 - that nothing piles up inside is the fact
+    assert set(tracker._deleted_pods) == {(JOB.namespace, JOB.uid)}  # noqa: SLF001 - that nothing piles up inside is the fact
 
 
 def test_a_standby_keeps_only_what_the_leader_has_not_counted() -> None:
@@ -227,10 +227,11 @@ def test_a_standby_keeps_only_what_the_leader_has_not_counted() -> None:
     for number in range(3):
         tracker.observe_pods(_changed(trainer(JOB, number, "n0"), None))
     tracker.forget_counted()
-    before = {pod.trainer_id for pod in tracker._deleted_pods[JOB.uid].values()}  # noqa: SLF001 - what is kept is the fact
+    kept = tracker._deleted_pods[JOB.namespace, JOB.uid]  # noqa: SLF001 - what is kept is the fact
+    before = {pod.trainer_id for pod in kept.values()}
     cluster.put_job(standby[1])
     tracker.forget_counted()
-    after = {pod.trainer_id for pod in tracker._deleted_pods[JOB.uid].values()}  # noqa: SLF001 - what is kept is the fact
+    after = {pod.trainer_id for pod in kept.values()}
 
     assert (before, after) == ({0, 1, 2}, {1, 2})
 

@@ -28,23 +28,25 @@ def step_of(
 
 def a_step_that_cannot_count_is_left() -> None:
     """Once a member is lost there is no further micro-batch, and no backward of the one under way."""
-    model, seen = network(), []
-    step = step_of(4, lambda: len(seen) > 1)
+    model = network()
+    batches: list[torch.Tensor] = []
+    gradients: list[list[torch.Tensor]] = []
+    step = step_of(4, lambda: len(batches) > 1)
     for inputs in step:
-        seen.append(inputs)
+        batches.append(inputs)
         step.backward(model(inputs).square().mean())
-        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-        assert len(gradients) == 4
-        if len(seen) == 1:
-            first = gradients
-    assert (len(seen), step.is_cut_short) == (2, True)
-    assert all(torch.equal(one, other) for one, other in zip(first, gradients, strict=True))
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        assert len(gradients[-1]) == 4
+    assert step.is_cut_short
+    before, after = gradients
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
 def a_backward_whose_sums_cannot_begin_ends() -> None:
     """Where sums begin while it runs; the program sees a step without more micro-batches."""
     model = torch.nn.Sequential(*(torch.nn.Linear(600, 600) for _ in range(6)))
-    buckets, reached = GradientBuckets(model.named_parameters(), 4), []
+    buckets = GradientBuckets(model.named_parameters(), 4)
+    reached: list[torch.Tensor] = []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(reached.append)
 
