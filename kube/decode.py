@@ -23,6 +23,7 @@ from policy import (
     sidecar,
     trainer_accounting,
 )
+from policy.live_trainers import MAX_UNCOMMITTED_S
 from policy.membership import NO_CONTROLLER, Controller, Membership
 from policy.names import (
     ANNOTATION_BOOKS,
@@ -325,12 +326,12 @@ def _member(
 
 
 def _uncommitted_s(text: str | None) -> float:
-    """Parses a number of seconds; 0 if it is missing or not a finite number."""
+    """Parses a number of seconds up to a month; 0 if it is missing or not a finite number."""
     try:
         uncommitted_s = float(text or 0.0)
     except ValueError:
         return 0.0
-    return max(0.0, uncommitted_s) if isfinite(uncommitted_s) else 0.0
+    return min(max(0.0, uncommitted_s), MAX_UNCOMMITTED_S) if isfinite(uncommitted_s) else 0.0
 
 
 def _job_status(status: Object) -> JobStatus:

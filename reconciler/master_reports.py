@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from policy import unstructured
+from policy.live_trainers import MAX_UNCOMMITTED_S
 
 _MAX_REASON_CHARS = 500
 _MAX_TRAINERS = 10_000
@@ -87,7 +88,7 @@ def _trainers(trainers: Any) -> tuple[dict[int, float], int | None]:
             continue
         seconds = page.get("uncommitted_s")
         if isinstance(seconds, int | float) and isfinite(seconds):
-            uncommitted[trainer_id] = max(0.0, float(seconds))
+            uncommitted[trainer_id] = min(max(0.0, float(seconds)), MAX_UNCOMMITTED_S)
         if page.get("rank") is not False and page.get("rank") == 0:
             leader = trainer_id
     return uncommitted, leader

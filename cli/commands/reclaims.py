@@ -53,7 +53,7 @@ def print_bursts(frame: Frame, console: Console, bursts: list[Record]) -> None:
             _groups(record.figures.get("services")),
             _groups(record.figures.get("trainers")) or "nobody",
             *(_longest(record, stage) for stage in _STAGES),
-            terminal.short_seconds(float(record.figures.get("lostSeconds", 0.0))),
+            terminal.short_seconds(float(record.figures.get("lostSeconds") or 0.0)),
         ]
         for record in bursts
     ]

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,15 @@ def test_the_newest_record_of_a_burst_counts(edl: Cli) -> None:
 
     assert not burst["over"]
     assert burst["services"] == {"a": {"count": 9, "running": 9, "worstSeconds": 2.5}}
+
+
+def test_a_burst_without_a_value_is_shown_with_the_others(edl: Cli) -> None:
+    """Its sum was no number that JSON has: a job's master had reported seconds without end."""
+    burst = _burst({"shop/web-*": 8})
+    endless = replace(burst, figures={**burst.figures, "lostSeconds": None})
+    edl.cluster.add_records(CLUSTER, endless, log="history")
+
+    assert "8 shop/web-*" in edl("reclaims", "-A").out
 
 
 def test_no_reclaims_is_a_sentence(edl: Cli) -> None:

@@ -111,10 +111,10 @@ def test_a_bare_pod_has_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("12.5", 12.5), ("", 0), ("soon", 0), ("-3", 0), ("nan", 0), ("inf", 0)],
+    [("12.5", 12.5), ("", 0), ("soon", 0), ("-3", 0), ("nan", 0), ("inf", 0), ("1e308", 2_592_000)],
 )
 def test_uncommitted_work_is_a_number_of_seconds_or_none(text: str, seconds: float) -> None:
-    """An annotation is anybody's to write: nonsense counts as nothing."""
+    """An annotation is anybody's to write: nonsense counts as nothing, and as no more than a month."""
     obj = plain_pod()
     obj["metadata"]["annotations"] = {"edl.training/uncommitted-seconds": text}
 

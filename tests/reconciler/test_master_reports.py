@@ -112,6 +112,14 @@ def test_an_id_has_at_most_nine_digits(name: str, number: int | None) -> None:
     assert report.leader == number
 
 
+def test_more_than_a_month_of_work_is_no_trainers() -> None:
+    """Sums over all jobs would be without a value: metrics, and what a burst of services has cost."""
+    report = _page(state="work", trainers={"trainer-1": {"uncommitted_s": 1.7e308}})
+
+    assert report is not None
+    assert report.uncommitted == {1: 30 * 86_400.0}
+
+
 @pytest.mark.parametrize("seconds", [None, "7", [7], {}])
 def test_seconds_that_are_no_number_are_not_said(seconds: object) -> None:
     """The trainer may still lead."""
