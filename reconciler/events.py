@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 SPAN_S = 10.0
 _MAX_WAITING = 1000
+_MAX_OF_NAMESPACE = _MAX_WAITING // 2
+"""The API server takes some sixty a second; a thousand jobs of one tenant may make more."""
 _KINDS = {
     Job: request.JOBS,
     TrainingJob: request.TRAININGJOBS,
@@ -63,11 +65,14 @@ class EventRecorder:
         self._component = component
         self._wall = wall
         self._queue: queue.Queue[Event | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: Counter[str] = Counter()
+        """Namespace -> number of its events in the queue, under the lock."""
+        self._lock = threading.Lock()
         self._last: dict[str, dict[str, float]] = {}
         """uid -> reason -> when the last event was."""
         self._repeats: dict[str, Counter[str]] = {}
         self.dropped = 0
-        """Events that found the queue full."""
+        """Events that found the queue full, or their namespace's half of it."""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -95,10 +100,21 @@ class EventRecorder:
         if repeats:
             text = f"{event.message} (and {repeats} more times since the last such event)"
             event = Event(event.about, event.reason, text, event.warning)
-        try:
-            self._queue.put_nowait(event)
-        except queue.Full:
+        if not self._put(event):
             self.dropped += 1
+
+    def _put(self, event: Event) -> bool:
+        """Queues an event unless there is no room for one of its namespace."""
+        namespace = event.about.namespace
+        with self._lock:
+            if self._waiting[namespace] >= _MAX_OF_NAMESPACE:
+                return False
+            try:
+                self._queue.put_nowait(event)
+            except queue.Full:
+                return False
+            self._waiting[namespace] += 1
+            return True
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
@@ -111,7 +127,14 @@ class EventRecorder:
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:
+            self._note_taken(event.about.namespace)
             self._write(event)
+
+    def _note_taken(self, namespace: str) -> None:
+        with self._lock:
+            self._waiting[namespace] -= 1
+            if not self._waiting[namespace]:
+                del self._waiting[namespace]
 
     def _write(self, event: Event) -> None:
         try:

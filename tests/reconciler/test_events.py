@@ -12,13 +12,19 @@ from tests.support.builders import job
 JOB = job("net")
 
 
-def _event(message: str = "made 1", owner: str = "net") -> Event:
-    return Event(replace(JOB, name=owner, uid=f"uid-{owner}"), "TrainersMade", message)
+def _event(message: str = "made 1", owner: str = "net", namespace: str = "ml") -> Event:
+    about = replace(JOB, name=owner, uid=f"uid-{owner}", namespace=namespace)
+    return Event(about, "TrainersMade", message)
 
 
 def _written(recorder: EventRecorder, api: Instant) -> list[str]:
-    """Messages that arrive; ends the recorder."""
+    """Messages that arrive; begins and ends the recorder."""
     recorder.start()
+    return _stopped(recorder, api)
+
+
+def _stopped(recorder: EventRecorder, api: Instant) -> list[str]:
+    """Messages that have arrived at its end."""
     recorder.stop()
     until(lambda: not recorder._thread.is_alive())  # noqa: SLF001 - `stop` does not wait for ever
     return [event["message"] for event in api.all(EVENTS)]
@@ -86,10 +92,27 @@ def test_what_the_queue_cannot_take_is_counted() -> None:
     """A slow API server never delays a plan, and memory stays bounded; nor does the stop wait."""
     recorder, api = _recorder()
     for number in range(1003):
-        recorder.record(_event(owner=f"j{number}"), 0.0)
+        recorder.record(_event(owner=f"j{number}", namespace=f"n{number % 2}"), 0.0)
 
     assert recorder.dropped == 3
     assert len(_written(recorder, api)) <= 1000
+
+
+def test_events_of_one_namespace_leave_room_for_those_of_others() -> None:
+    """A namespace has a half of what waits, and that again once it is written."""
+    recorder, api = _recorder()
+    for number in range(1003):
+        recorder.record(_event(owner=f"j{number}", namespace="many"), 0.0)
+    recorder.record(_event("made 7", owner="other", namespace="few"), 0.0)
+    dropped = recorder.dropped
+    recorder.start()
+    until(lambda: len(api.all(EVENTS)) == 501)
+    recorder.record(_event("made 8", owner="new", namespace="many"), 0.0)
+    messages = _stopped(recorder, api)
+
+    assert dropped == 503
+    assert len(messages) == 502
+    assert {"made 7", "made 8"} <= set(messages)
 
 
 def test_an_event_that_cannot_be_written_is_let_go() -> None:
@@ -135,7 +158,7 @@ def test_a_full_queue_does_not_hold_up_the_stop() -> None:
     recorder.record(_event(), 0.0)
     until(api.asked.is_set)
     for number in range(1000):
-        recorder.record(_event(owner=f"j{number}"), 0.0)
+        recorder.record(_event(owner=f"j{number}", namespace=f"n{number % 2}"), 0.0)
     recorder.stop()
     still = [t for t in threading.enumerate() if t.name == "events"]
     api.answering.set()
