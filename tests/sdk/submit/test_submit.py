@@ -293,7 +293,7 @@ count=$(ls "$OUT" | wc -l)
 cat > "$OUT/$count"
 echo "$@" > "$OUT/$count.words"
 test "$count" = "$FAILS" && {{ echo "Error from server: denied" >&2; exit 1; }}
-echo '{{"metadata": {{"uid": "u-1"}}}}'
+printf '{{"metadata": {{"uid": "u-1"}}, "spec": %s}}' "$SPEC"
 """
 
 
@@ -309,6 +309,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{home}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("OUT", str(out))
     monkeypatch.setenv("FAILS", "never")
+    monkeypatch.setenv("SPEC", '{"managedBy": "edl.training/reconciler"}')
     return out
 
 
@@ -325,6 +326,20 @@ def test_apply_makes_the_config_map_the_jobs_own(
         {"apiVersion": "batch/v1", "kind": "Job", "name": "digits", "uid": "u-1"}
     ]
     assert "job digits is submitted, with 2 to 8 trainers" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("calls")
+def test_a_job_that_no_edl_has_taken_is_called_an_ordinary_one(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, but never gets more than its parallelism, and no master."""
+    monkeypatch.setenv("SPEC", "{}")
+
+    assert _submit(model, "--apply") == 0
+    out, err = capsys.readouterr()
+    assert "is submitted" not in out
+    assert "edl: job digits is created as an ordinary Job, because no EDL has taken it" in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.usefixtures("calls")

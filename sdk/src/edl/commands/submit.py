@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,7 +89,9 @@ def run(args: argparse.Namespace) -> int:
     spec = _job_spec(args)
     job, files = manifest.job(spec), manifest.config_map(spec)
     if args.apply:
-        kubectl.create(job, files)
+        if not kubectl.create(job, files):
+            _warn_of_ordinary_job(spec.name)
+            return DONE
         print(
             f"job {spec.name} is submitted, with {spec.min_trainers} to {spec.max_trainers} trainers"
         )
@@ -97,6 +100,16 @@ def run(args: argparse.Namespace) -> int:
         "# to submit the job: kubectl apply -f FILE; to remove all of it: kubectl delete -f FILE\n"
     )
     return print_documents(head + yaml_text.documents(files, job))
+
+
+def _warn_of_ordinary_job(name: str) -> None:
+    """Says what becomes of a Job that EDL has not seen; it is there, as with kubectl."""
+    print(
+        f"edl: job {name} is created as an ordinary Job, because no EDL has taken it: the cluster has "
+        "none, its webhook is away, or the policy leaves this namespace out; delete the Job, and ask "
+        "an admin for `python -m admin doctor`",
+        file=sys.stderr,
+    )
 
 
 def _job_spec(args: argparse.Namespace) -> manifest.JobSpec:

@@ -11,12 +11,17 @@ from typing import Any
 from edl.errors import EdlError
 
 _ANSWER_S = 60.0
+_MANAGER = "edl.training/reconciler"
+"""What EDL's webhook writes into `spec.managedBy` of a Job."""
 
 
-def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> bool:
     """Creates the Job, then its ConfigMap with the Job as owner, so that both are deleted together.
 
     Pods of the Job wait for the ConfigMap.
+
+    Returns:
+        Whether EDL manages the Job: its webhook says so in the Job that was created.
 
     Raises:
         EdlError: kubectl is missing, or the cluster refused an object; includes its message.
@@ -36,6 +41,8 @@ def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
         raise EdlError(
             f"the Job was created, but not its ConfigMap: {error}; delete the Job before you try again"
         ) from error
+    spec: Mapping[str, Any] = created_job.get("spec") or {}
+    return spec.get("managedBy") == _MANAGER
 
 
 def create_one(manifest: Mapping[str, Any]) -> None:
