@@ -9,6 +9,7 @@ import base64
 import hmac
 import logging
 import signal
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -182,7 +183,7 @@ async def serving(
         The actual address and port.
 
     Raises:
-        OSError: The address cannot be used.
+        OSError: The address cannot be used; the text names it and the flag.
     """
     runner = web.AppRunner(
         app,
@@ -199,7 +200,7 @@ async def serving(
     await runner.setup()
     listener = None
     try:
-        listening = bind(listen)
+        listening = _bound(listen)
         host, port = listening.getsockname()[:2]
         assert runner.server is not None  # noqa: S101 - for mypy: the set-up has made it
         listener = Listener(listening, runner.server, BOUNDS, app[_DROPS])
@@ -210,6 +211,14 @@ async def serving(
         if listener is not None:
             await listener.close()
         await runner.cleanup()
+
+
+def _bound(listen: str) -> socket.socket:
+    try:
+        return bind(listen)
+    except OSError as error:
+        text = f"cannot listen on {listen}: {error.strerror}; choose another --listen"
+        raise OSError(text) from error
 
 
 async def serve_until_stopped(
