@@ -11,7 +11,7 @@ import click
 
 from cli import completion
 from cli.errors import CODES, CliError, ExitCode
-from kube.errors import ConfigError, Forbidden, KubeError, Unauthorized
+from kube.errors import ConfigError, Forbidden, KubeError, Unauthorized, Unavailable
 from policy.nearest import advice
 from runtime.printable import printable
 
@@ -127,6 +127,8 @@ def _fail(error: Exception) -> ExitCode:
         code = error.code
     elif isinstance(error, Forbidden | Unauthorized):
         code = ExitCode.FORBIDDEN
+    elif isinstance(error, Unavailable) and error.status == 0:
+        text += "; --kubeconfig and --context name another cluster"
     print(f"edl: {printable(text)}", file=sys.stderr)
     return code
 

@@ -27,7 +27,7 @@ _WORDS = {
 _NO_RIGHT_OF_THEIR_OWN = {"jobs/finalizers", "trainingjobs/finalizers"}
 
 
-def _objects() -> Iterator[dict[str, Any]]:
+def _manifests() -> Iterator[dict[str, Any]]:
     paths = [*(ROOT / "deploy/base").glob("*.yaml"), *(ROOT / "deploy/components/page").glob("*")]
     for path in paths:
         yield from yaml.safe_load_all(path.read_text())
@@ -37,9 +37,9 @@ def _resources(account: str, kind: str) -> set[str]:
     """Kinds for which the roles of this kind and of the account's name have verbs."""
     return {
         resource
-        for found in _objects()
-        if found["kind"] == kind and found["metadata"]["name"] == account
-        for rule in found["rules"]
+        for manifest in _manifests()
+        if manifest["kind"] == kind and manifest["metadata"]["name"] == account
+        for rule in manifest["rules"]
         for resource in rule["resources"]
     } - _NO_RIGHT_OF_THEIR_OWN
 
@@ -73,7 +73,9 @@ def test_the_page_names_all_that_an_account_may_touch(start: str, role: str) -> 
 
 def test_a_drain_of_several_nodes_ends_one_replica_of_a_server_at_a_time() -> None:
     """Whatever an overlay or a value makes of their number: of three webhooks two stay."""
-    budgets = [found["spec"] for found in _objects() if found["kind"] == "PodDisruptionBudget"]
+    budgets = [
+        manifest["spec"] for manifest in _manifests() if manifest["kind"] == "PodDisruptionBudget"
+    ]
 
     assert len(budgets) == 2
     assert [{**budget, "selector": {}} for budget in budgets] == [

@@ -21,6 +21,7 @@ from cli.errors import ExitCode
 from kube import request
 from policy.records import Record
 from tests.cli.cluster import NOW_S, Cli, check_snapshot
+from tests.support.kubeconfigs import write_kubeconfig
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -215,6 +216,20 @@ def test_a_table_into_a_closed_pipe_ends_quietly_too(
         streams.setattr(sys, "stdout", Closed())
         code = cli_main.main(["jobs"])
     assert code == ExitCode.CLOSED_PIPE
+
+
+def test_a_cluster_that_does_not_answer_is_named_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, as `python -m admin` has it."""
+    path = write_kubeconfig(tmp_path / "k", "http://127.0.0.1:9")
+    code = cli_main.main(["jobs", "--kubeconfig", str(path)])
+
+    assert code == ExitCode.FAILED
+    err = capsys.readouterr().err
+    assert "no answer: " in err
+    assert err.endswith("; --kubeconfig and --context name another cluster\n")
+    assert err.count("\n") == 1
 
 
 def test_without_output_a_command_runs_all_the_same(
