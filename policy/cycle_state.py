@@ -93,6 +93,7 @@ class CycleState:
         stranding_nodes = StrandingNodes(
             self.cluster.restricted, self.now_s, self.history.tainted_since, missing
         )
+        self.gone_nodes = stranding_nodes.gone
         claimed = covered_minimums.claim(self.quotas, self.cluster, stranding_nodes.holds)
         priorities = {queue.name: queue.priority for queue in self.policy.queues}
         histories, now_s = self.history.demands, self.now_s

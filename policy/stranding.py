@@ -59,12 +59,13 @@ class StrandingNodes:
         since_s = {} if tainted_since is None else tainted_since
         unknown_s = 0.0 if tainted_since is None else now_s
         closed = (name for name, n in nodes.items() if n.unschedulable or n.is_lost(now_s))
-        gone = (
+        self.gone = frozenset(
             name
             for name in missing
             if now_s - since_s.get((name, _MISSING), unknown_s) >= _MISSING_S
         )
-        self._for_all = frozenset((*closed, *gone))
+        """The nodes with pods that have not been there for a while: they were deleted."""
+        self._for_all = self.gone.union(closed)
 
         def counts(name: str, taint: Taint) -> bool:
             age_s = now_s - since_s.get((name, taint.key), unknown_s)

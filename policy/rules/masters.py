@@ -28,15 +28,16 @@ def restore_masters(state: CycleState) -> None:
 
 
 def _maintain(state: CycleState, draft: JobDraft, host: Pod) -> None:
-    """Frees capacity for a waiting host; releases a host whose node is lost.
+    """Frees capacity for a waiting host; releases a host whose node is lost or deleted.
 
     Kubernetes itself would give up such a node only after minutes.
     """
     node = state.cluster.nodes.get(host.node)
+    is_lost = host.node in state.gone_nodes or (node is not None and node.is_lost(state.now_s))
     if host in state.unschedulable_pods:
         _make_room(state, draft, host)
-    elif node is not None and node.is_lost(state.now_s) and host in draft.live:
-        state.release(draft, host, Reason.MASTER_MOVES, {"lost_node": node.name})
+    elif is_lost and host in draft.live:
+        state.release(draft, host, Reason.MASTER_MOVES, {"lost_node": host.node})
 
 
 def _make_room(state: CycleState, draft: JobDraft, host: Pod) -> None:

@@ -106,15 +106,16 @@ def _release_lost(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
 
 
 def _is_node_lost(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
-    """Whether a pod's node is lost.
+    """Whether a pod's node is lost or deleted.
 
     Without a claim the parameters go with the pod: as long as the kubelet reports something, the
     server stays until Kubernetes itself would give it up.
     """
     node, spec = state.cluster.nodes.get(pod.node), draft.job.servers
     has_claim = spec is not None and bool(spec.claim)
-    restart_s = RESTART_S if has_claim else _WITHOUT_CLAIM_S
-    return node is not None and node.is_lost(state.now_s, restart_s)
+    if node is None:
+        return pod.node in state.gone_nodes
+    return node.is_lost(state.now_s, RESTART_S if has_claim else _WITHOUT_CLAIM_S)
 
 
 def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods: list[Pod]) -> None:

@@ -255,6 +255,13 @@ def test_a_host_on_a_lost_node_is_released() -> None:
     assert other.releases == ()
 
 
+def test_a_host_on_a_deleted_node_is_released() -> None:
+    """Kubernetes removes its pod within a minute; the job has no master until then."""
+    (release,) = _plan([node("n1")], [_JOB], _job_pods(_JOB, "gone", "n1", host=0)).releases
+
+    assert (release.reason, release.figures) == (Reason.MASTER_MOVES, {"lost_node": "gone"})
+
+
 def test_a_host_stays_while_its_kubelet_restarts() -> None:
     """For a minute it says itself that it is not ready."""
     unready = replace(node("n0"), ready=False, unready_s=NOW_S - 59)

@@ -4,7 +4,7 @@ import pytest
 
 from policy.model import Fairness, FairnessBy, Policy, Reserve
 from policy.names import Tier
-from policy.plan import Plan
+from policy.plan import History, Plan
 from policy.planner import plan
 from policy.queue_model import Quota
 from policy.reasons import Reason
@@ -197,6 +197,17 @@ def test_a_kubelet_that_says_it_is_not_ready_gets_time(owner: Job, restart_s: fl
     assert _moved(replace(unready, unready_s=NOW_S - restart_s + 1), owner) == []
     assert _moved(replace(unready, unready_s=NOW_S - restart_s), owner) == _MOVED
     assert _moved(unready, owner) == []
+
+
+def test_a_server_on_a_deleted_node_is_let_go() -> None:
+    """Kubernetes removes its pod within a minute; until then its name is taken."""
+    pods = [*trainers(_JOB, ["n1", "n1"]), server(_JOB, 0, "n1"), server(_JOB, 1, "gone")]
+    state = cluster_state([node("n1")], [_JOB], pods)
+    just_gone = plan(state, Policy(), NOW_S, History(tainted_since={}))
+
+    assert just_gone.server_releases == ()
+    releases = plan(state, Policy(), NOW_S).server_releases
+    assert [(release.pod, release.reason, release.node_lost) for release in releases] == _MOVED
 
 
 def test_servers_outlive_the_last_trainer() -> None:
