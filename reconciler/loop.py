@@ -94,8 +94,7 @@ class Reconciler:
         self._metrics = metrics
         self._clocks = clocks or Clocks()
         self._state_feed = ClusterStateFeed(cache, self._clocks.epoch_s)
-        self.watchdog = Watchdog(self._clocks.monotonic_s)
-        """Knows whether ticks fail or hang."""
+        self.watchdog = Watchdog(self._clocks.monotonic_s)  # knows whether ticks fail or hang
         self.wall_clock = WallClock(self._clocks.epoch_s, self._clocks.monotonic_s)
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()

@@ -4,76 +4,28 @@ import json
 from typing import Any
 
 import pytest
-from edl.convert.convert import convert
 from edl.errors import EdlError
 
-JobAndLines = tuple[dict[str, Any], list[str], list[str]]
-
-
-def _converted(body: dict[str, Any], **bounds: int) -> JobAndLines:
-    """The spec, notes and losses of a job."""
-    training_job, notes = convert(json.dumps(body), "file.yaml", **bounds)
-    return training_job, notes.hints, notes.losses
-
-
-def _template(*command: str, gpus: object = None, **metadata: Any) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": "pytorch", "image": "torch", "command": list(command)}
-    if gpus is not None:
-        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    return {"metadata": metadata, "spec": {"containers": [container]}}
-
-
-def _pytorch_job(
-    template: dict[str, Any], role: dict[str, Any] | None = None, **spec: Any
-) -> dict[str, Any]:
-    worker = {"replicas": 2, "template": template, **(role or {})}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "mnist"},
-        "spec": {"pytorchReplicaSpecs": {"Worker": worker}, **spec},
-    }
-
-
-def _train_job(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "mnist"},
-        "spec": {"runtimeRef": {"name": "torch-distributed"}, **spec},
-    }
-
-
-def _hyperpod(template: dict[str, Any], **role: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "sagemaker.amazonaws.com/v1",
-        "kind": "HyperPodPyTorchJob",
-        "metadata": {"name": "mnist"},
-        "spec": {"replicaSpecs": [{"name": "pod", "replicas": 2, "template": template, **role}]},
-    }
-
-
-def _volcano(*tasks: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "mnist"},
-        "spec": {"tasks": list(tasks), **spec},
-    }
-
-
-TORCHRUN = ("torchrun", "train.py")
+from tests.sdk.convert.torch_jobs import (
+    TORCHRUN,
+    converted,
+    hyperpod,
+    pod_template,
+    pytorch_job,
+    train_job,
+    volcano,
+)
 
 
 @pytest.mark.parametrize(
     ("body", "at"),
     [
-        (_pytorch_job(_template(*TORCHRUN, gpus=8)), "spec.nprocPerNode"),
-        (_pytorch_job(_template(*TORCHRUN, gpus="8"), nprocPerNode="auto"), "spec.nprocPerNode"),
-        (_pytorch_job(_template(*TORCHRUN, gpus=8), nprocPerNode="gpu"), "spec.nprocPerNode"),
-        (_hyperpod(_template(*TORCHRUN, gpus=8)), "spec.nprocPerNode"),
+        (pytorch_job(pod_template(*TORCHRUN, gpus=8)), "spec.nprocPerNode"),
+        (pytorch_job(pod_template(*TORCHRUN, gpus="8"), nprocPerNode="auto"), "spec.nprocPerNode"),
+        (pytorch_job(pod_template(*TORCHRUN, gpus=8), nprocPerNode="gpu"), "spec.nprocPerNode"),
+        (hyperpod(pod_template(*TORCHRUN, gpus=8)), "spec.nprocPerNode"),
         (
-            _train_job(
+            train_job(
                 trainer={
                     "image": "torch",
                     "command": ["torchrun", "train.py"],
@@ -86,7 +38,7 @@ TORCHRUN = ("torchrun", "train.py")
 )
 def test_automatic_processes_are_one_for_each_gpu(body: dict[str, Any], at: str) -> None:
     """As torchrun counts them, and as the operators write where the file says nothing."""
-    training_job, hints, _ = _converted(body)
+    training_job, hints, _ = converted(body)
 
     assert training_job["spec"]["trainer"]["processes"] == 8
     assert any(f"{at}: auto is 8 here" in line for line in hints)
@@ -95,7 +47,7 @@ def test_automatic_processes_are_one_for_each_gpu(body: dict[str, Any], at: str)
 @pytest.mark.parametrize("gpus", [None, 0, 1, "x", "1000"])
 def test_a_machine_of_unknown_size_gets_no_number_of_processes(gpus: object) -> None:
     """Without GPUs torchrun would count CPUs, and says so; one GPU is one process."""
-    training_job, hints, _ = _converted(_pytorch_job(_template(*TORCHRUN, gpus=gpus)))
+    training_job, hints, _ = converted(pytorch_job(pod_template(*TORCHRUN, gpus=gpus)))
 
     assert "processes" not in training_job["spec"]["trainer"]
     is_named = any("auto depends on the machine" in line for line in hints)
@@ -106,13 +58,13 @@ def test_programs_without_torchrun_lose_their_ranks() -> None:
     """The operator sets RANK and WORLD_SIZE where there is no elasticPolicy."""
     words = "RANK and WORLD_SIZE are not set, which"
     for body, is_lost in (
-        (_pytorch_job(_template("python", "train.py")), True),
-        (_pytorch_job(_template()), True),
-        (_pytorch_job(_template("python", "-m", "torch.distributed.run", "train.py")), False),
-        (_pytorch_job(_template("sh", "-c", "exec torchrun train.py")), False),
-        (_pytorch_job(_template(), elasticPolicy={"minReplicas": 1, "maxReplicas": 2}), False),
+        (pytorch_job(pod_template("python", "train.py")), True),
+        (pytorch_job(pod_template()), True),
+        (pytorch_job(pod_template("python", "-m", "torch.distributed.run", "train.py")), False),
+        (pytorch_job(pod_template("sh", "-c", "exec torchrun train.py")), False),
+        (pytorch_job(pod_template(), elasticPolicy={"minReplicas": 1, "maxReplicas": 2}), False),
     ):
-        _, _, losses = _converted(body)
+        _, _, losses = converted(body)
         assert any(words in line for line in losses) is is_lost
 
 
@@ -138,27 +90,27 @@ def test_flags_that_torchrun_takes_in_place_of_its_variables_are_named(
     flag: str, lost: bool
 ) -> None:
     """In a list of words and in a script; those that say the same are right."""
-    script = _template("sh", "-c", f"torchrun {flag} train.py")
-    words = _template("torchrun", *flag.split(), "train.py")
+    script = pod_template("sh", "-c", f"torchrun {flag} train.py")
+    words = pod_template("torchrun", *flag.split(), "train.py")
     for template in (script, words):
-        _, _, losses = _converted(_pytorch_job(template))
+        _, _, losses = converted(pytorch_job(template))
         named = [line for line in losses if flag.replace("=", " ").split()[0] in line]
         assert bool(named) is lost
 
 
 def test_a_number_of_nodes_in_the_command_is_lost_where_the_job_becomes_elastic() -> None:
     """It is right for the file's own fixed number, and not for other bounds."""
-    body = _pytorch_job(_template("torchrun", "--nnodes=2", "train.py"))
+    body = pytorch_job(pod_template("torchrun", "--nnodes=2", "train.py"))
 
-    assert _converted(body)[2] == []
-    (line,) = _converted(body, most=8)[2]
+    assert converted(body)[2] == []
+    (line,) = converted(body, most=8)[2]
     assert "--nnodes=2" in line
     assert line.startswith("line 1: spec.pytorchReplicaSpecs.Worker.template: ")
 
 
 def test_hyperpods_launcher_and_spare_pods_are_lost() -> None:
     """The launcher waits for the agent of its operator."""
-    _, _, losses = _converted(_hyperpod(_template("hyperpodrun", "train.py"), spares=1))
+    _, _, losses = converted(hyperpod(pod_template("hyperpodrun", "train.py"), spares=1))
 
     assert any("hyperpodrun" in line for line in losses)
     assert any("spec.replicaSpecs.0.spares: " in line for line in losses)
@@ -188,10 +140,10 @@ def test_hyperpods_launcher_and_spare_pods_are_lost() -> None:
 )
 def test_what_a_failed_pod_means_is_kept(policy: str, expected: dict[str, Any]) -> None:
     """Never: it ends the job. ExitCode: codes below 128 do, and pods are not restarted in place."""
-    template = _template(*TORCHRUN)
+    template = pod_template(*TORCHRUN)
     template["spec"]["restartPolicy"] = "OnFailure"
     role = {"restartPolicy": policy}
-    training_job, hints, _ = _converted(_pytorch_job(template, role, runPolicy={"backoffLimit": 9}))
+    training_job, hints, _ = converted(pytorch_job(template, role, runPolicy={"backoffLimit": 9}))
     spec = training_job["spec"]
 
     assert {name: spec[name] for name in ("backoffLimit", "podFailurePolicy") if name in spec} == (
@@ -213,7 +165,7 @@ def test_what_a_failed_pod_means_is_kept(policy: str, expected: dict[str, Any]) 
 )
 def test_clean_up_of_pods_is_named(policy: dict[str, Any], is_lost: bool) -> None:
     """Pods that have ended stay with their job; without a time to live, All means something else."""
-    _, hints, losses = _converted(_pytorch_job(_template(*TORCHRUN), runPolicy=policy))
+    _, hints, losses = converted(pytorch_job(pod_template(*TORCHRUN), runPolicy=policy))
     named = {
         kind: any("spec.runPolicy.cleanPodPolicy: " in line for line in lines)
         for kind, lines in (("note", hints), ("lost", losses))
@@ -225,15 +177,15 @@ def test_clean_up_of_pods_is_named(policy: dict[str, Any], is_lost: bool) -> Non
 def test_an_unknown_clean_up_is_refused() -> None:
     """With the values that exist."""
     with pytest.raises(EdlError, match=r"cleanPodPolicy is 'none': write None, Running or All"):
-        _converted(_pytorch_job(_template(*TORCHRUN), runPolicy={"cleanPodPolicy": "none"}))
+        converted(pytorch_job(pod_template(*TORCHRUN), runPolicy={"cleanPodPolicy": "none"}))
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        _pytorch_job(_template(*TORCHRUN)),
-        _hyperpod(_template(*TORCHRUN)),
-        _train_job(trainer={"image": "torch", "numNodes": 2}),
+        pytorch_job(pod_template(*TORCHRUN)),
+        hyperpod(pod_template(*TORCHRUN)),
+        train_job(trainer={"image": "torch", "numNodes": 2}),
     ],
 )
 def test_a_queue_of_kueue_is_the_queue(body: dict[str, Any]) -> None:
@@ -245,7 +197,7 @@ def test_a_queue_of_kueue_is_the_queue(body: dict[str, Any]) -> None:
     roles += body["spec"].get("pytorchReplicaSpecs", {}).values()
     for role in roles:
         role["template"]["metadata"] = {"labels": {**labels, "app": "b"}}
-    training_job, hints, losses = _converted(body)
+    training_job, hints, losses = converted(body)
 
     assert training_job["spec"]["trainer"]["queue"] == "team-a"
     assert training_job["metadata"]["labels"] == {"team": "a"}
@@ -258,7 +210,7 @@ def test_a_queue_of_kueue_is_the_queue(body: dict[str, Any]) -> None:
 
 def test_what_only_a_runtime_knows_is_lost() -> None:
     """The number of nodes too."""
-    training_job, _, losses = _converted(_train_job(trainer={"image": "torch"}))
+    training_job, _, losses = converted(train_job(trainer={"image": "torch"}))
 
     assert training_job["spec"]["trainer"]["max"] == 1
     assert any("spec.trainer.numNodes is missing" in line for line in losses)
@@ -267,21 +219,21 @@ def test_what_only_a_runtime_knows_is_lost() -> None:
 def test_a_bound_that_is_missing_is_the_other_one() -> None:
     """As the operator completes an elasticPolicy."""
     for policy in ({"minReplicas": 3}, {"maxReplicas": 3}):
-        body = _pytorch_job(_template(*TORCHRUN), elasticPolicy=policy)
-        trainer = _converted(body)[0]["spec"]["trainer"]
+        body = pytorch_job(pod_template(*TORCHRUN), elasticPolicy=policy)
+        trainer = converted(body)[0]["spec"]["trainer"]
         assert (trainer["min"], trainer["max"]) == (3, 3)
 
 
 def test_an_exported_job_is_read() -> None:
     """What the API server and kubectl have added is no part of it."""
-    body = _pytorch_job(_template(*TORCHRUN))
+    body = pytorch_job(pod_template(*TORCHRUN))
     body["metadata"] |= {
         "uid": "1",
         "clusterName": "",
         "deletionTimestamp": "2026-01-01T00:00:00Z",
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
     }
-    training_job, _, losses = _converted({**body, "status": {"conditions": []}})
+    training_job, _, losses = converted({**body, "status": {"conditions": []}})
 
     assert training_job["metadata"] == {"name": "mnist"}
     assert losses == []
@@ -290,14 +242,14 @@ def test_an_exported_job_is_read() -> None:
 def test_volcanos_plugin_for_torch_makes_master_and_workers_trainers() -> None:
     """With torchrun's variables and store; the name of the master's task is in the plugin's words."""
     for words, name in ([], "master"), (["--master=chief", "--port=1"], "chief"):
-        body = _volcano(
-            {"name": name, "replicas": 1, "template": _template(*TORCHRUN)},
-            {"name": "worker", "replicas": 3, "template": _template(*TORCHRUN)},
-            {"name": "ps", "replicas": 1, "template": _template("ps")},
+        body = volcano(
+            {"name": name, "replicas": 1, "template": pod_template(*TORCHRUN)},
+            {"name": "worker", "replicas": 3, "template": pod_template(*TORCHRUN)},
+            {"name": "ps", "replicas": 1, "template": pod_template("ps")},
             plugins={"pytorch": words, "svc": []},
             minAvailable=3,
         )
-        training_job, hints, losses = _converted(body)
+        training_job, hints, losses = converted(body)
         spec = training_job["spec"]
 
         assert (spec["trainer"]["min"], spec["trainer"]["max"]) == (2, 4)
@@ -312,15 +264,15 @@ def test_volcanos_plugin_for_torch_makes_master_and_workers_trainers() -> None:
 def test_a_master_of_volcano_with_another_template_is_lost() -> None:
     """All trainers have the workers' one; a task of that name is no trainer without the plugin."""
     tasks = (
-        {"name": "master", "replicas": 1, "template": _template("torchrun", "master.py")},
-        {"name": "worker", "replicas": 3, "minAvailable": 2, "template": _template(*TORCHRUN)},
+        {"name": "master", "replicas": 1, "template": pod_template("torchrun", "master.py")},
+        {"name": "worker", "replicas": 3, "minAvailable": 2, "template": pod_template(*TORCHRUN)},
     )
-    spec = _converted(_volcano(*tasks, plugins={"pytorch": None}))[0]["spec"]
+    spec = converted(volcano(*tasks, plugins={"pytorch": None}))[0]["spec"]
     assert (spec["trainer"]["min"], spec["trainer"]["max"]) == (3, 4)
-    losses = _converted(_volcano(*tasks, plugins={"pytorch": []}))[2]
+    losses = converted(volcano(*tasks, plugins={"pytorch": []}))[2]
     assert any("spec.tasks.0.template: left out" in line for line in losses)
 
-    other = _converted(_volcano(*tasks))[0]["spec"]
+    other = converted(volcano(*tasks))[0]["spec"]
     assert (other["trainer"]["max"], other.get("environment")) == (3, None)
 
 
@@ -333,8 +285,8 @@ def test_a_master_of_volcano_with_another_template_is_lost() -> None:
 )
 def test_what_is_volcanos_own_is_named(spec: dict[str, Any], text: str) -> None:
     """Its queue `default` may be none of EDL's."""
-    body = _volcano({"replicas": 2, "template": _template("a")}, **spec)
-    training_job, hints, losses = _converted(body)
+    body = volcano({"replicas": 2, "template": pod_template("a")}, **spec)
+    training_job, hints, losses = converted(body)
 
     assert any(text in line for line in (*hints, *losses))
     assert "queue" not in training_job["spec"]["trainer"]
@@ -342,18 +294,18 @@ def test_what_is_volcanos_own_is_named(spec: dict[str, Any], text: str) -> None:
 
 def test_groups_of_a_task_are_lost() -> None:
     """EDL has none."""
-    body = _volcano({"replicas": 2, "template": _template("a"), "partitionPolicy": {"a": 1}})
+    body = volcano({"replicas": 2, "template": pod_template("a"), "partitionPolicy": {"a": 1}})
 
-    assert any("spec.tasks.0.partitionPolicy: " in line for line in _converted(body)[2])
+    assert any("spec.tasks.0.partitionPolicy: " in line for line in converted(body)[2])
 
 
 def test_a_task_of_servers_without_pods_makes_none() -> None:
     """It was one server."""
-    body = _volcano(
-        {"replicas": 2, "template": _template("a")},
-        {"name": "ps", "replicas": 0, "minAvailable": 0, "template": _template("b")},
+    body = volcano(
+        {"replicas": 2, "template": pod_template("a")},
+        {"name": "ps", "replicas": 0, "minAvailable": 0, "template": pod_template("b")},
     )
-    training_job, _, losses = _converted(body)
+    training_job, _, losses = converted(body)
 
     assert "parameterServers" not in training_job["spec"]
     assert any("spec.tasks.1: left out" in line for line in losses)
@@ -371,103 +323,14 @@ def test_a_task_of_servers_without_pods_makes_none() -> None:
 def test_what_volcano_refuses_is_refused(spec: dict[str, Any], text: str) -> None:
     """A volume without a claim, or without a path, was left out in silence."""
     with pytest.raises(EdlError) as refused:
-        _converted(_volcano({"replicas": 2, "template": _template("a")}, **spec))
+        converted(volcano({"replicas": 2, "template": pod_template("a")}, **spec))
 
     assert text in str(refused.value)
 
 
 def test_tasks_of_one_name_are_refused() -> None:
     """The first one was left out in silence."""
-    task = {"name": "a", "replicas": 2, "template": _template("a")}
+    task = {"name": "a", "replicas": 2, "template": pod_template("a")}
 
     with pytest.raises(EdlError, match=r"spec\.tasks\.1\.name is 'a', as of another task"):
-        _converted(_volcano(task, task))
-
-
-_AS_KUBECTL_READS_IT = """---
-apiVersion: kubeflow.org/v1
-kind: PyTorchJob
-metadata: {name: mnist}
-spec:
-  elasticPolicy: {minReplicas: 1, maxReplicas: 4}
-  pytorchReplicaSpecs:
-    Worker:
-      template:
-        spec:
-          containers:
-          - name: pytorch
-            image: torch
-            command: [torchrun, --nnodes, 1:4, train.py, --until, 12:30, --steps, 0x10, "0o17"]
-          volumes:
-          - {name: data, configMap: {name: data, defaultMode: 0o644}}
----
-# the end
-"""
-
-
-def test_a_file_says_what_it_says_to_kubectl() -> None:
-    """1:4 is a text there, no number in base 60, and 0o644 a number; nothing after a last `---` is no document."""
-    training_job, notes = convert(_AS_KUBECTL_READS_IT, "file.yaml")
-
-    pod = training_job["spec"]["trainer"]["template"]["spec"]
-    assert pod["volumes"][0]["configMap"]["defaultMode"] == 0o644
-    (container,) = pod["containers"]
-    assert container["command"] == [
-        "torchrun",
-        "--nnodes",
-        "1:4",
-        "train.py",
-        "--until",
-        "12:30",
-        "--steps",
-        16,
-        "0o17",
-    ]
-    assert notes.losses == []
-
-
-def test_one_worker_beside_the_master_is_a_trainer_too() -> None:
-    """Of two tasks of Volcano with one pod each; the template is the workers', as with more of them."""
-    tasks = [
-        {"name": name, "replicas": 1, "template": _template("torchrun", f"{name}.py")}
-        for name in ("master", "worker")
-    ]
-    training_job, _, losses = _converted(_volcano(*tasks, plugins={"pytorch": []}))
-    trainer = training_job["spec"]["trainer"]
-
-    assert (trainer["min"], trainer["max"]) == (2, 2)
-    assert trainer["template"]["spec"]["containers"][0]["command"] == ["torchrun", "worker.py"]
-    assert losses == [
-        "line 1: spec.tasks.0.template: left out: its pods are trainers, and all have one template"
-    ]
-
-
-def test_a_role_without_pods_gives_trainers_no_template() -> None:
-    """A PyTorchJob of a master alone often keeps its workers with 0 replicas."""
-    body = _pytorch_job(_template("torchrun", "worker.py"), {"replicas": 0})
-    master = {"replicas": 1, "template": _template("torchrun", "master.py")}
-    body["spec"]["pytorchReplicaSpecs"]["Master"] = master
-    training_job, hints, losses = _converted(body)
-    trainer = training_job["spec"]["trainer"]
-
-    assert (trainer["min"], trainer["max"]) == (1, 1)
-    assert trainer["template"]["spec"]["containers"][0]["command"] == ["torchrun", "master.py"]
-    assert any("Worker.template: left out: the file has no pods of it" in hint for hint in hints)
-    assert losses == []
-
-
-def test_the_store_is_admitted_where_the_trainers_are() -> None:
-    """It has their security context, limits where they have some, and their way to the image."""
-    strict = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    template = _template(*TORCHRUN, gpus=1)
-    (container,) = template["spec"]["containers"]
-    container |= {"securityContext": strict, "imagePullPolicy": "IfNotPresent"}
-    plain, _, _ = _converted(_pytorch_job(template))
-    container["resources"]["limits"] |= {"memory": "64Gi", "cpu": "8"}
-    limited, _, _ = _converted(_pytorch_job(template))
-    (store,) = plain["spec"]["master"]["template"]["spec"]["containers"]
-    (limited_store,) = limited["spec"]["master"]["template"]["spec"]["containers"]
-
-    assert (store["securityContext"], store["imagePullPolicy"]) == (strict, "IfNotPresent")
-    assert store["resources"] == {"requests": {"cpu": "100m", "memory": "256Mi"}}
-    assert limited_store["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}
+        converted(volcano(task, task))
