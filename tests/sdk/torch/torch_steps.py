@@ -1,29 +1,31 @@
 """Facts about single steps of a loop in torch, without a job; run by `test_torch.py`."""
 
+import re
 from typing import Any
 
+import pytest
 import torch
-from edl.errors import RoundOver
+from edl.errors import DataError, RoundOver
 from edl.master.protocol import Lease
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.torch.buckets import GradientBuckets
+from edl.torch.local_steps import LocalReplica
+from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.crew import FEATURES, network
 
 
-def step_of(
-    micro_batches: int, is_over: Any = lambda: False, before_last: Any = lambda: None
-) -> MemberStep:
+def step_of(micro_batches: int, *, before_last: Any = lambda: None, **calls: Any) -> MemberStep:
     """A step of which one member has so many micro-batches of eight records."""
     lease = Lease("t", 1, "training", "train", 0, 0, 8 * micro_batches, None, 60.0)
     assignment: Assignment = [(i, (Span(lease, 8 * i, 8),)) for i in range(micro_batches)]
     plan = Plan("plan", tuple(span for _, spans in assignment for span in spans))
     batches = (torch.ones(8, FEATURES) for _ in range(micro_batches))
     about = batches.__next__, lambda index: Micro(0, index, index), before_last
-    return MemberStep(plan, assignment, *about, is_over=is_over)
+    return MemberStep(plan, assignment, *about, **calls)
 
 
 def a_step_that_cannot_count_is_left() -> None:
@@ -31,7 +33,7 @@ def a_step_that_cannot_count_is_left() -> None:
     model = network()
     batches: list[torch.Tensor] = []
     gradients: list[list[torch.Tensor]] = []
-    step = step_of(4, lambda: len(batches) > 1)
+    step = step_of(4, is_over=lambda: len(batches) > 1)
     for inputs in step:
         batches.append(inputs)
         step.backward(model(inputs).square().mean())
@@ -64,7 +66,131 @@ def a_backward_whose_sums_cannot_begin_ends() -> None:
     buckets.close()
 
 
-FACTS = (a_step_that_cannot_count_is_left, a_backward_whose_sums_cannot_begin_ends)
+def losses_without_a_gradient_are_refused() -> None:
+    """A vector, a number, and what does not depend on the model."""
+    model = network()
+    losses = {
+        "a tensor of shape [8, 1]": model,
+        "a float": lambda inputs: model(inputs).mean().item(),
+        "does not depend on": lambda inputs: model(inputs).mean().detach(),
+    }
+    for text, loss_of in losses.items():
+        step = step_of(1)
+        inputs = next(iter(step))
+        with pytest.raises(DataError, match=re.escape(text)):
+            step.backward(loss_of(inputs))
+
+
+def changed_gradients_are_refused() -> None:
+    """Of a member's part of a step: clipping in the loop. Dropping them changes nothing."""
+    model = network()
+    buckets = GradientBuckets(model.named_parameters(), 4)
+    for act in (
+        lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+        lambda: model.zero_grad(set_to_none=False),
+    ):
+        buckets.clear()
+        step = step_of(2, versions=buckets.versions)
+        model.zero_grad(set_to_none=False)  # before the first part they are zeros anyway
+        parts = iter(step)
+        step.backward(model(next(parts)).square().mean())
+        act()
+        loss = model(next(parts)).square().mean()
+        with pytest.raises(DataError, match="clip in before_step="):
+            step.backward(loss)
+        with pytest.raises(DataError, match="clip in before_step="):
+            step.end()
+    gradients = []
+    for drops in (False, True):
+        buckets.clear()
+        step = step_of(2, versions=buckets.versions)
+        for inputs in step:
+            step.backward(model(inputs).square().mean())
+            if drops:
+                model.zero_grad()
+        assert step.end() is None
+        gradients.append([view.clone() for _, view in buckets.views()])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+    buckets.close()
+
+
+def steps_of_the_program_s_own_are_refused() -> None:
+    """While it computes its part of a step; before and after it may do what it likes."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for replica in (
+        TorchReplica(model, optimizer, None, None, 4),
+        LocalReplica(model, optimizer, None, None, 4, outer=None),
+    ):
+        optimizer.step()
+        replica.begin_step()
+        with pytest.raises(DataError, match=r"the loop calls optimizer\.step\(\)"):
+            optimizer.step()
+        if isinstance(replica, LocalReplica):
+            assert replica.local_step()
+            with pytest.raises(DataError, match=r"the loop calls optimizer\.step\(\)"):
+                optimizer.step()
+        replica.step(1.0)
+        optimizer.step()
+        replica.begin_step()
+        replica.clear()
+        optimizer.step()
+        replica.begin_step()
+        replica.close()
+        optimizer.step()
+
+
+def models_that_change_are_refused() -> None:
+    """Parameters that are trained only later, and another type."""
+    model = network()
+    model[0].bias.requires_grad_(False)
+    replica = TorchReplica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
+    replica.begin_step()
+    model[0].bias.requires_grad_(True)
+    with pytest.raises(DataError, match=r"0\.bias was frozen"):
+        replica.begin_step()
+    model[0].bias.requires_grad_(False)
+    replica.begin_step()
+    model.double().float()
+    with pytest.raises(DataError, match="converted to another type"):
+        replica.begin_step()
+
+
+def what_is_frozen_is_in_the_signature() -> None:
+    """Members that train others of the same size would sum what does not belong together."""
+    signatures = set()
+    for frozen in (None, 0, 1):
+        model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
+        if frozen is not None:
+            model[frozen].requires_grad_(False)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        signatures.add(TorchReplica(model, optimizer, None, None, 4).signature())
+    assert len(signatures) == 3
+
+
+def other_kinds_of_arguments_are_refused() -> None:
+    """A function as the model, several optimizers, and one that needs sparse gradients."""
+    model = network()
+    several = [torch.optim.SGD(layer.parameters(), 0.1) for layer in (model[0], model[2])]
+    for arguments, text in (
+        ((model.forward, several[0]), "give a torch.nn.Module"),
+        ((model, several), "the optimizer is a list: give one"),
+        ((model, torch.optim.SparseAdam(model.parameters())), "takes sparse gradients alone"),
+    ):
+        with pytest.raises(DataError, match=text):
+            TorchReplica(*arguments, None, None, 4)
+
+
+FACTS = (
+    a_step_that_cannot_count_is_left,
+    a_backward_whose_sums_cannot_begin_ends,
+    losses_without_a_gradient_are_refused,
+    changed_gradients_are_refused,
+    steps_of_the_program_s_own_are_refused,
+    models_that_change_are_refused,
+    what_is_frozen_is_in_the_signature,
+    other_kinds_of_arguments_are_refused,
+)
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from edl.errors import RoundOver, TrainingError
+from edl.errors import DataError, RoundOver, TrainingError
 from edl.torch.shards import as_shard, local
 
 _FIRST_BYTES, _BUCKET_BYTES = 1 << 20, 25 << 20
@@ -136,6 +136,24 @@ class GradientBuckets:
         if self._tail_apart.numel():
             self._works.append(add(self.tail))
         return self._works
+
+    def check(self) -> None:
+        """Checks that gradients are still views of the buckets.
+
+        Raises:
+            DataError: The program has converted the model, and its gradients with it.
+        """
+        for bucket in self._buckets:
+            first = next(iter(bucket.views.values()))
+            if bucket.flat.numel() and local(first).data_ptr() != bucket.flat.data_ptr():
+                raise DataError(
+                    "the model was converted to another type or device after Training was made: convert it "
+                    "before"
+                )
+
+    def versions(self) -> list[int]:
+        """What changes with every change of the gradient."""
+        return [bucket.flat._version for bucket in self._buckets]  # noqa: SLF001 - torch has no other
 
     def views(self) -> Iterator[tuple[Any, Any]]:
         """Yields each parameter with the part of a bucket that is its gradient."""

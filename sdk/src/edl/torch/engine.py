@@ -78,7 +78,7 @@ class TorchEngine(MemberLoop):
     def close(self) -> None:
         """As in `MemberLoop`."""
         super().close()
-        self._replica.buckets.close()
+        self._replica.close()
 
     def _end_connections(self) -> None:
         """As in `MemberLoop`."""

@@ -171,7 +171,7 @@ class Follower:
             self._writer.close()
         self._leave_round()
         self._groups.close()
-        self._replica.buckets.close()
+        self._replica.close()
 
     # -- rounds ------------------------------------------------------------------------------
 

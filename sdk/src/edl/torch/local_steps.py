@@ -131,6 +131,7 @@ class LocalReplica(TorchReplica):
     def step(self, scale: float) -> None:
         """Makes an outer step of the mean of all members' changes."""
         del scale
+        self._guard.allow()
         self._restore_parameters()
         self._outer.step()
         self.statistics.forget()

@@ -16,6 +16,7 @@ from edl.sync.replica import State
 from edl.torch.arrays import MODEL, OPTIMIZER, as_state, unflatten
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
+from edl.torch.program_checks import OptimizerGuard, check_types
 from edl.torch.shards import local
 from edl.torch.state_parts import StateParts
 
@@ -40,6 +41,7 @@ class TorchReplica:
             before_step: Called before the optimizer, for example to clip the gradient.
             tail: As in `GradientBuckets`.
         """
+        check_types(model, optimizer)
         self.model, self._optimizer, self._scheduler = model, optimizer, scheduler
         self._shared = {OPTIMIZER: optimizer}
         """The optimizers whose state all members have alike, by kind."""
@@ -47,12 +49,16 @@ class TorchReplica:
         self._check_optimizer()
         self.buckets = GradientBuckets(model.named_parameters(), tail)
         self.size = self.buckets.size
+        self._frozen = {n: p for n, p in model.named_parameters() if not p.requires_grad}
+        self._guard = OptimizerGuard(optimizer)
         self.statistics = NormStatistics(model)
         self._parts = StateParts(model, optimizer, self.statistics)
 
     def signature(self) -> str:
         """Digest of names, types and shapes: models with another one cannot train together."""
-        rows = [[n, str(t.dtype), list(t.shape)] for n, t in self.model.state_dict().items()]
+        state = self.model.state_dict()
+        rows: list[Any] = [[n, str(t.dtype), list(t.shape)] for n, t in state.items()]
+        rows += sorted(self._frozen)  # another member may train others, of the same size
         text = json.dumps([rows, type(self._optimizer).__name__])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -64,11 +70,24 @@ class TorchReplica:
             offset += gradient.numel()
 
     def begin_step(self) -> None:
-        """Keeps what `clear` restores."""
+        """Keeps what `clear` restores; the program computes its part from now on.
+
+        Raises:
+            DataError: The program has changed the model in a way that the gradient does not follow.
+        """
+        self.buckets.check()
+        for name, parameter in self._frozen.items():
+            if parameter.requires_grad:
+                raise DataError(
+                    f"{name} was frozen when Training was made, and is not now: its gradient would be of this "
+                    "trainer alone. Leave it trainable from the beginning, with a learning rate of 0 until then"
+                )
+        self._guard.forbid()
         self.statistics.save()
 
     def step(self, scale: float) -> None:
         """As in `GroupModel`."""
+        self._guard.allow()
         self._advance(scale)
         self.statistics.forget()
         self.buckets.clear()
@@ -80,7 +99,8 @@ class TorchReplica:
             self._before_step()
         for group, rate in zip(self._optimizer.param_groups, rates):
             group["lr"] = rate * scale
-        self._optimizer.step()
+        with self._guard.allowing():
+            self._optimizer.step()
         for group, rate in zip(self._optimizer.param_groups, rates):
             group["lr"] = rate
         if self._scheduler is not None:
@@ -99,6 +119,7 @@ class TorchReplica:
 
     def _undo_step(self) -> None:
         """Undoes what the step under way has changed beside the gradient."""
+        self._guard.allow()
         self.statistics.restore()
 
     def tensors(self) -> dict[str, Any]:
@@ -196,8 +217,18 @@ class TorchReplica:
         if self._scheduler is not None and "scheduler" in tree:
             self._scheduler.load_state_dict(tree["scheduler"])
 
+    def close(self) -> None:
+        """Leaves the model and its optimizer to the program."""
+        self._guard.close()
+        self.buckets.close()
+
     def _check_optimizer(self) -> None:
         name = type(self._optimizer).__name__
+        if isinstance(self._optimizer, torch.optim.SparseAdam):
+            raise DataError(
+                f"{name} takes sparse gradients alone, and sums of gradients are dense: use another "
+                "optimizer, such as Adam"
+            )
         if isinstance(self._optimizer, torch.optim.LBFGS):
             raise DataError(
                 f"{name} computes losses itself and cannot use gradients that were summed: use another "

@@ -13,6 +13,7 @@ from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.sync.step_flags import StepFlags
 from edl.sync.step_reader import UnreadableTask
+from edl.torch.program_checks import check_loss
 from edl.torch.records import UnreadableError
 
 
@@ -32,6 +33,7 @@ class MemberStep:
         before_last: Callable[[], None],
         *,
         is_over: Callable[[], bool] = lambda: False,
+        versions: Callable[[], object] = lambda: None,
     ) -> None:
         """Reads nothing yet.
 
@@ -42,10 +44,12 @@ class MemberStep:
             micro: Returns the identity of the one of an index.
             before_last: Called before the last backward.
             is_over: Whether a member is lost, so that the step comes a second time: the rest of it is left out.
+            versions: What differs once the program has changed a gradient.
         """
         self._plan, self._assignment = plan, assignment
         self._next_batch, self._micro, self._before_last = next_batch, micro, before_last
         self._is_over, self.is_cut_short = is_over, False
+        self._versions, self._last_versions = versions, versions()
         self._current: tuple[int, int] | None = None
         self._trained = 0
         self.micro: Micro | None = None
@@ -86,7 +90,7 @@ class MemberStep:
             metrics: Other means over it, for the job's status.
 
         Raises:
-            DataError: There is no micro-batch that awaits it.
+            DataError: There is no micro-batch that awaits it, or the loss or the gradient is not what it must be.
         """
         if self._current is None:
             raise DataError("step.backward was called twice for a batch, or before the first one")
@@ -94,6 +98,8 @@ class MemberStep:
         if self._is_over():
             self.is_cut_short = True
             return
+        check_loss(loss)
+        self._check_unchanged()
         weight = size / self._plan.size
         value = float(loss.detach())
         self.flags.add({**metrics, "loss": value}, weight)
@@ -104,6 +110,7 @@ class MemberStep:
             self._add_gradient(loss, weight)
         except RoundOver:
             self.is_cut_short = True
+        self._last_versions = self._versions()
 
     def end(self) -> UnreadableTask | None:
         """Checks that the program has trained all; returns what could not be read.
@@ -112,6 +119,7 @@ class MemberStep:
             DataError: The program has left out a micro-batch.
         """
         self._check_trained()
+        self._check_unchanged()
         if self.unreadable is None and self._trained < len(self._assignment):
             raise DataError(
                 f"the program has trained {self._trained} of {len(self._assignment)} micro-batches of a "
@@ -142,6 +150,13 @@ class MemberStep:
         if self._trained == len(self._assignment):
             self._before_last()
         (loss * weight).backward()
+
+    def _check_unchanged(self) -> None:
+        if self._trained and self._versions() != self._last_versions:
+            raise DataError(
+                "the loop has changed gradients of a step, of which this trainer has a part (as clipping and "
+                "zero_grad(set_to_none=False) do): leave zero_grad out, and clip in before_step="
+            )
 
     def _check_trained(self) -> None:
         if self._current is not None:

@@ -129,7 +129,8 @@ class TorchRound(GroupRound):
     def _new_step(self, plan: Plan, assignment: Assignment) -> MemberStep:
         """Returns this member's part of a step."""
         about = plan, assignment, self._batches.next, self._micro, self._begin_sums
-        return MemberStep(*about, is_over=lambda: self._sums.is_over)
+        versions = self._model.buckets.versions
+        return MemberStep(*about, is_over=lambda: self._sums.is_over, versions=versions)
 
     def _begin_sums(self) -> None:
         """Lets the last backward of a step begin sums as soon as their gradients are complete."""
