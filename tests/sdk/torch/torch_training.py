@@ -1,5 +1,7 @@
 """Facts about `edl.torch.Training`; run by `test_torch.py`."""
 
+import os
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -244,6 +246,28 @@ def a_lost_member_is_gone_without() -> None:
         assert crew.done() == 2 * RECORDS
 
 
+def forked_children_end_without_a_word() -> None:
+    """One that leaves the loop as its parent would: it has neither threads nor connections of its own."""
+    with job() as crew:
+        act, reached = gate(2, 3)
+        ended: list[int] = []
+
+        def fork(model: Any, step: MemberStep) -> None:
+            if reached.is_set() and not ended:
+                pid = os.fork()
+                if not pid:
+                    signal.alarm(20)
+                    crew.trainers[0].training.close()  # type: ignore[union-attr]
+                    os._exit(0)
+                ended.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            train(model, step)
+
+        trainers = [crew.add(act, body=fork), crew.add(act)]
+        assert [trainer.end().redone for trainer in trainers] == [0, 0]
+        assert ended == [0]
+        assert is_near(crew.losses(), alone())
+
+
 def running_statistics_are_shared() -> None:
     """Members have the same ones, those of forward passes of steps that were made."""
     with job() as crew:
@@ -351,6 +375,7 @@ FACTS = (
     what_an_optimizer_adds_later_is_sent_whole,
     parameters_without_an_optimizer_and_those_with_two_names_come_in_parts,
     a_lost_member_is_gone_without,
+    forked_children_end_without_a_word,
     running_statistics_are_shared,
     unreadable_records_are_left_out,
     losses_that_are_no_number_end_the_job,

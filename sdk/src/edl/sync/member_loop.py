@@ -7,6 +7,7 @@ all members agree after a step to change to a later round; the process continues
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -59,7 +60,7 @@ class MemberLoop(Loop):
             code: Entries that must be the same in all trainers, beside those of the options.
             files: As in `GroupMember`.
         """
-        self._session = session
+        self._session, self._pid = session, os.getpid()
         self.interrupt, self._stream_interrupt = Interrupt(), Interrupt()
         self._is_training = False
         self._steps: Generator[Any, None, None] | None = None
@@ -103,7 +104,12 @@ class MemberLoop(Loop):
             self._interrupt_calls()
 
     def close(self) -> None:
-        """Ends this trainer's part; reports to the master what only this trainer can report."""
+        """Ends this trainer's part; reports to the master what only this trainer can report.
+
+        A child that the program has forked ends nothing of its parent's.
+        """
+        if self._is_forked:
+            return
         if self._steps is not None:
             self._steps.close()  # after an error in the program: the others wait for this member
         self._end_connections()
@@ -188,7 +194,13 @@ class MemberLoop(Loop):
                 raise
             finally:
                 self._is_training = False
-                part.close()
+                if not self._is_forked:
+                    part.close()
+
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this process is a child of the program: threads and connections are its parent's."""
+        return os.getpid() != self._pid
 
     def _end_connections(self) -> None:
         """Ends connections that outlast rounds: others may still wait for this member in a broken one."""

@@ -77,6 +77,9 @@ class TorchEngine(MemberLoop):
 
     def close(self) -> None:
         """As in `MemberLoop`."""
+        if self._is_forked:
+            self._groups.keep()
+            return
         super().close()
         self._replica.close()
 
@@ -102,11 +105,12 @@ class TorchEngine(MemberLoop):
             link.streams = self._streams(round_)
             yield self._new_round(self.member, link, round_, self._replica, batches)
         finally:
-            if link is not None:
-                self.exchanged_bytes += link.exchanged_bytes
-                link.close()
-            self._groups.abandon([] if link is None else link.works)
-            client.close()
+            if not self._is_forked:
+                if link is not None:
+                    self.exchanged_bytes += link.exchanged_bytes
+                    link.close()
+                self._groups.abandon([] if link is None else link.works)
+                client.close()
 
     def _connect(self, round_: Round, keys: RoundStore, waiting: Waiting) -> GroupLink:
         """Connects the members of a round."""

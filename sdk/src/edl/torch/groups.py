@@ -45,6 +45,10 @@ class Groups(Protocol):
         """Ends all connections whose operations have ended: the others must not wait for them."""
         ...
 
+    def keep(self) -> None:
+        """Lets the newest group never end: in a forked child its destructor waits for threads of the parent."""
+        ...
+
 
 class FreshGroups:
     """Makes a new gloo group for each round, as torchft does; torch 2.7 and newer."""
@@ -86,6 +90,10 @@ class FreshGroups:
         self._group = None
         self._abandoned.release_ended()
 
+    def keep(self) -> None:
+        """As in `Groups`."""
+        _keep(self._group)
+
 
 class ReconfiguredGroups:
     """Keeps one gloo group, which torch reconnects for each round; torch 2.15 and newer.
@@ -119,6 +127,11 @@ class ReconfiguredGroups:
         """As in `Groups`."""
         self._serving = None
         self._abandoned.release_ended()
+
+    def keep(self) -> None:
+        """As in `Groups`."""
+        if self._serving is not None:
+            _keep(self._serving.group)
 
 
 class _Reconfigurable:
@@ -154,8 +167,7 @@ class _AbandonedGroups:
         """Keeps a group as long as any of these works is under way; returns whether one is."""
         pending = [work for work in works if not work.is_completed()]
         if group is not None and pending:
-            # its destructor waits for its operations, even at the end of the process
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+            _keep(group)  # its destructor waits for its operations, even at the end of the process
             self._groups.append((group, pending))
         return bool(pending)
 
@@ -168,6 +180,11 @@ class _AbandonedGroups:
             else:
                 waiting.append((group, works))
         self._groups = waiting
+
+
+def _keep(group: Any) -> None:
+    """Adds a reference that nothing drops by itself."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def form_group(groups: Groups, round_: Round, keys: RoundStore, waiting: Waiting) -> Any:
