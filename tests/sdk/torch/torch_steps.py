@@ -1,6 +1,7 @@
 """Facts about single steps of a loop in torch, without a job; run by `test_torch.py`."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -85,10 +86,11 @@ def changed_gradients_are_refused() -> None:
     """Of a member's part of a step: clipping in the loop. Dropping them changes nothing."""
     model = network()
     buckets = GradientBuckets(model.named_parameters(), 4)
-    for act in (
+    acts: tuple[Callable[[], object], ...] = (
         lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0),
         lambda: model.zero_grad(set_to_none=False),
-    ):
+    )
+    for act in acts:
         buckets.clear()
         step = step_of(2, versions=buckets.versions)
         model.zero_grad(set_to_none=False)  # before the first part they are zeros anyway
@@ -172,13 +174,13 @@ def other_kinds_of_arguments_are_refused() -> None:
     """A function as the model, several optimizers, and one that needs sparse gradients."""
     model = network()
     several = [torch.optim.SGD(layer.parameters(), 0.1) for layer in (model[0], model[2])]
-    for arguments, text in (
-        ((model.forward, several[0]), "give a torch.nn.Module"),
-        ((model, several), "the optimizer is a list: give one"),
-        ((model, torch.optim.SparseAdam(model.parameters())), "takes sparse gradients alone"),
+    for trained, optimizer, text in (
+        (model.forward, several[0], "give a torch.nn.Module"),
+        (model, several, "the optimizer is a list: give one"),
+        (model, torch.optim.SparseAdam(model.parameters()), "takes sparse gradients alone"),
     ):
         with pytest.raises(DataError, match=text):
-            TorchReplica(*arguments, None, None, 4)
+            TorchReplica(trained, optimizer, None, None, 4)
 
 
 FACTS = (
