@@ -144,8 +144,9 @@ class GradientBuckets:
             DataError: The program has converted the model, and its gradients with it.
         """
         for bucket in self._buckets:
-            first = next(iter(bucket.views.values()))
-            if bucket.flat.numel() and local(first).data_ptr() != bucket.flat.data_ptr():
+            views = (local(view) for view in bucket.views.values())
+            first = next((view for view in views if view.numel()), None)  # a shard may be empty
+            if first is not None and first.data_ptr() != bucket.flat.data_ptr():
                 raise DataError(
                     "the model was converted to another type or device after Training was made: convert it "
                     "before"
