@@ -6,6 +6,7 @@ error is JSON of one shape, and details of bugs are only logged.
 
 import asyncio
 import base64
+import gc
 import hmac
 import logging
 import signal
@@ -237,6 +238,7 @@ async def serve_until_stopped(
         ends: What also ends the server.
         who: What serves, for the log.
     """
+    gc.freeze()  # what is imported stays: no look at it later, nor as the process ends
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

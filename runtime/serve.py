@@ -6,6 +6,7 @@ that ends or hangs is replaced (`runtime.worker`); callers that connect meanwhil
 queues. Who calls: `__main__.py` of extender, webhook and reconciler.
 """
 
+import gc
 import logging
 import math
 import os
@@ -104,6 +105,7 @@ def run(settings: ServeSettings, build: Callable[[], WebService]) -> None:
         SystemExit: always else.
     """
     certificates = _certificates(settings)
+    gc.freeze()  # what is imported stays: no look at it later, nor as arbiter and worker end
     _Application(settings, build, certificates, _bind(settings)).run()
 
 
