@@ -121,6 +121,21 @@ def test_a_master_that_stays_away_ends_it(join: Join, master: Served) -> None:
         evaluator.run(1, _accuracy, asks=True)
 
 
+def test_sigterm_while_the_master_is_away_is_no_failure_of_an_evaluation(
+    join: Join, master: Served
+) -> None:
+    """The trainer leaves as after any other SIGTERM, and its pod does not count as failed."""
+    member = join()
+    evaluator = Evaluator(DATA, 4, member)
+    master.kill()
+    member.exits = True
+    member.stop("SIGTERM")
+
+    with pytest.raises(SystemExit) as left:
+        evaluator.run(1, _accuracy, asks=True)
+    assert left.value.code == 143
+
+
 def test_lines_become_rarer_as_a_job_grows_old() -> None:
     """One a second at first, and every twentieth part of the time later."""
     now_s = 0.0

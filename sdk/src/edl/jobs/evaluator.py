@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 from edl import clock
 from edl.backoff import Backoff
 from edl.data.batches import batches
-from edl.errors import Refused, Unavailable
+from edl.errors import Refused
 from edl.master import protocol
 from edl.master.session import Session
 from edl.sources.base import Dataset
-
-T = TypeVar("T")
 
 NAME = "evaluation"
 MODEL_GONE = "left"
@@ -72,7 +70,7 @@ class Evaluator:
         """Returns the newest valid evaluation of a version."""
         control = self._member.control()
         try:
-            evaluation = self._with_retries(lambda: control.evaluation(version))
+            evaluation = self._member.retry_while_away(lambda: control.evaluation(version))
         except Refused as error:
             if error.status != _UNKNOWN:
                 raise
@@ -93,7 +91,7 @@ class Evaluator:
         pause = Backoff(_POLL_S, _REQUEST_S / 10)
         while self.counted_round(version) is None and not self._member.stopping:
             if clock.monotonic_s() >= until_s:
-                self._with_retries(lambda: self._start_evaluation(version))
+                self._member.retry_while_away(lambda: self._start_evaluation(version))
                 return
             threading.Event().wait(pause.next_s())
 
@@ -101,14 +99,3 @@ class Evaluator:
         name = self._dataset.name
         self._member.describe(name, self._loop().description)
         self._member.control().evaluate(version, name)
-
-    def _with_retries(self, act: Callable[[], T]) -> T:
-        """Calls the master, and retries while it is unreachable."""
-        pause, until_s = Backoff(), clock.monotonic_s() + self._member.settings.patience_s
-        while True:
-            try:
-                return act()
-            except Unavailable:  # noqa: PERF203 - it waits much longer than this costs
-                if clock.monotonic_s() > until_s or self._member.stopping:
-                    raise
-                threading.Event().wait(pause.next_s())

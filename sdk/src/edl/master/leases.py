@@ -215,7 +215,7 @@ class LeaseTable:
                         self._count_acknowledged(held_lease, held_lease.trained)
                     else:
                         self._count_acknowledged(held_lease, entry.get("counted", 0))
-                elif result != _ACCEPTED:
+                else:
                     refused.append(held_lease.lease.task)
                 self._remove(held_lease.lease.task)
         return refused
