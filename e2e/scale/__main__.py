@@ -78,6 +78,7 @@ def _report(arguments: argparse.Namespace, console: Console) -> int:
         report.write(output / "report.json", document | raw)
         console.print(tables.costs(runs))
     console.print(tables.writes(runs))
+    console.print(tables.ended_watches(runs), soft_wrap=True)
     console.print(f"report {output / 'report.json'}")
     return 0
 

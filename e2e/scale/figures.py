@@ -10,6 +10,10 @@ from e2e.control_plane import EDL_COMPONENTS
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 _REQUESTS = re.compile(r"^apiserver_request_total\{(?P<labels>.*)\} (?P<count>\S+)$")
+_ENDED_WATCHES = re.compile(
+    r'^apiserver_terminated_watchers_total\{group="",resource="pods"\} (?P<count>\S+)$',
+    re.MULTILINE,
+)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -25,6 +29,8 @@ class PhaseFigures:
     """Process -> CPU seconds."""
     writes: Mapping[str, int]
     """Kind of write, such as "PATCH jobs/status" -> how many succeeded, of all clients."""
+    ended_watches: int = 0
+    """Watches of pods that the API server ended because their client was too slow; it then lists all pods again."""
 
     @property
     def pods_per_s(self) -> float:
@@ -84,3 +90,8 @@ def requests(metrics: str) -> Counter[str]:
         path = "/".join(filter(None, (labels["resource"], labels["subresource"])))
         counts[f"{labels['verb']} {path}"] += int(float(match["count"]))
     return counts
+
+
+def ended_watches(metrics: str) -> int:
+    """Watches of pods that the API server has ended so far, from the text of its metrics."""
+    return sum(int(float(match["count"])) for match in _ENDED_WATCHES.finditer(metrics))

@@ -21,7 +21,7 @@ from e2e.cluster.local import Cluster, running
 from e2e.cluster.nodes import count_ready, node
 from e2e.control_plane import EdlControlPlane
 from e2e.measure.processes import busy_seconds, cpu_seconds, others_percent
-from e2e.scale.figures import PhaseFigures, ScaleFigures, requests
+from e2e.scale.figures import PhaseFigures, ScaleFigures, ended_watches, requests
 from e2e.scheduling import SchedulingMode
 from e2e.workload import QUICK, SERVICES_NAMESPACE, TRAINING_NAMESPACE, Manifest, Scenario
 from kube import request
@@ -112,6 +112,7 @@ def play(binaries: Binaries, directory: Path, scale: Scale, variant: Variant) ->
             control_plane.kill("extender")  # nobody would ask it
         bench = stack.enter_context(_bench(cluster, directory, control_plane))
         bench.prepare(scale, plain=plain)
+        bench.warm_up(scale)
         begun_s, busy_s = clock.monotonic_s(), busy_seconds()
         trainers = bench.start_trainers(scale, plain=plain)
         burst = bench.burst(scale)
@@ -170,6 +171,24 @@ class _Bench:
             self._wait(f"extender {state}", lambda: self._registration() == state, 1, _READY_S)
         time.sleep(_REST_S)
 
+    def warm_up(self, scale: Scale) -> None:
+        """Plays as many pods as there will be trainers, and removes them.
+
+        The API server gives a watch a buffer for one second of what changed before it began, and ten events at
+        least. So the first pods after a quiet time end nearly all watches, and their clients list all pods again. Which
+        phase of which variant would pay for that is chance.
+        """
+        manifest = workload.services(replace(scale.scenario, services=(scale.trainers,)))
+        self._create(manifest)
+        pods, poll_s = scale.trainers, _POLL_S
+        self._wait(
+            "pods running", lambda: self._running(SERVICES_NAMESPACE), pods, _PHASE_S, poll_s
+        )
+        name = manifest["metadata"]["name"]
+        self._api.send(request.delete(request.DEPLOYMENTS, SERVICES_NAMESPACE, name))
+        self._wait("pods gone", lambda: not self._pods(SERVICES_NAMESPACE), 1, _PHASE_S, poll_s)
+        time.sleep(_REST_S)
+
     def start_trainers(self, scale: Scale, *, plain: bool) -> PhaseFigures:
         """Submits all jobs at once; returns when all their trainers run."""
         scenario, make = scale.scenario, workload.plain_trainers if plain else workload.elastic_job
@@ -184,18 +203,20 @@ class _Bench:
     def _phase(
         self, manifests: list[Manifest], namespace: str, pods: int, poll_s: float
     ) -> PhaseFigures:
-        cpu_s, writes = self._cpu_seconds(), self._writes()
+        cpu_s, metrics = self._cpu_seconds(), self._metrics()
         begun_s = clock.monotonic_s()
         for manifest in manifests:
             self._create(manifest)
         self._wait("pods running", lambda: self._running(namespace), pods, _PHASE_S, poll_s)
         seconds = clock.monotonic_s() - begun_s
         time.sleep(_REST_S)
+        after = self._metrics()
         return PhaseFigures(
             pods,
             seconds,
             {name: used - cpu_s[name] for name, used in self._cpu_seconds().items()},
-            dict(self._writes() - writes),
+            dict(requests(after) - requests(metrics)),
+            ended_watches(after) - ended_watches(metrics),
         )
 
     def _create(self, manifest: Manifest) -> None:
@@ -212,13 +233,16 @@ class _Bench:
 
     def _running(self, namespace: str) -> int:
         """Pods of a namespace in phase Running."""
-        query = "fieldSelector=status.phase%3DRunning&resourceVersion=0&includeObject=None"
+        return self._pods(namespace, "fieldSelector=status.phase%3DRunning&")
+
+    def _pods(self, namespace: str, selector: str = "") -> int:
+        query = f"{selector}resourceVersion=0&includeObject=None"
         path = request.path_of(request.PODS, namespace)
         table = orjson.loads(self._get(f"{path}?{query}", _TABLE))
         return len(table.get("rows") or ())
 
-    def _writes(self) -> Any:
-        return requests(self._get("/metrics", "text/plain").decode())
+    def _metrics(self) -> str:
+        return self._get("/metrics", "text/plain").decode()
 
     def _get(self, target: str, accept: str) -> bytes:
         response = self._pool.request(

@@ -50,5 +50,14 @@ def writes(runs: Mapping[str, ScaleFigures]) -> Table:
     return table
 
 
+def ended_watches(runs: Mapping[str, ScaleFigures]) -> str:
+    """How many watches of pods the API server ended in both phases, in one line."""
+    counts = (
+        f"{name} {run.trainers.ended_watches} / {run.burst.ended_watches}"
+        for name, run in runs.items()
+    )
+    return f"watches of pods that the API server ended, trainers / burst: {', '.join(counts)}"
+
+
 def _ratio(figure: float, first: float) -> str:
     return f"{figure:.1f} ({figure / first:.2f})" if first else f"{figure:.1f}"

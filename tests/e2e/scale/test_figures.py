@@ -1,8 +1,10 @@
 """What the measurement on many nodes counts."""
 
+from dataclasses import replace
+
 from e2e.cluster.components import APISERVER, ETCD, SCHEDULER
 from e2e.scale import tables
-from e2e.scale.figures import PhaseFigures, ScaleFigures, requests
+from e2e.scale.figures import PhaseFigures, ScaleFigures, ended_watches, requests
 from e2e.scale.run import Scale
 
 METRICS = """
@@ -14,6 +16,8 @@ apiserver_request_total{code="201",dry_run="All",resource="pods",scope="resource
 apiserver_request_total{code="200",dry_run="",resource="leases",scope="resource",subresource="",verb="PUT"} 9
 apiserver_request_total{code="200",dry_run="",resource="pods",scope="cluster",subresource="",verb="WATCH"} 4
 apiserver_request_duration_seconds_count{resource="pods",verb="POST"} 8
+apiserver_terminated_watchers_total{group="",resource="pods"} 26
+apiserver_terminated_watchers_total{group="apps",resource="replicasets"} 1
 """
 
 
@@ -25,6 +29,12 @@ def _phase(pods: int, seconds: float, **cpu_s: float) -> PhaseFigures:
 def test_only_writes_that_changed_something_count() -> None:
     """Not refused ones, dry runs, reads, or heartbeats, which grow with time alone."""
     assert requests(METRICS) == {"POST pods": 7, "PATCH jobs/status": 3}
+
+
+def test_watches_of_pods_that_the_server_has_ended_count() -> None:
+    """Each makes its client list all pods again; before the first, the metric does not exist."""
+    assert ended_watches(METRICS) == 26
+    assert ended_watches("") == 0
 
 
 def test_all_processes_are_in_the_sum_of_both_phases() -> None:
@@ -59,3 +69,11 @@ def test_the_size_of_a_run() -> None:
         (2900, 500),
         (2900, 500),
     ]
+
+
+def test_ended_watches_are_said_of_each_phase() -> None:
+    """A run in which one phase pays for more of them than that of another variant says so."""
+    trainers = replace(_phase(100, 2.0), ended_watches=26)
+    run = ScaleFigures(trainers, _phase(10, 1.0), others_percent=0.0)
+
+    assert tables.ended_watches({"plain": run}).endswith("trainers / burst: plain 26 / 0")
