@@ -134,7 +134,7 @@ class Window(PolicyPart):
 
     name: Name
     """Your name for it."""
-    days: tuple[Weekday, ...] = WEEKDAYS
+    days: Annotated[tuple[Weekday, ...], Field(min_length=1)] = WEEKDAYS
     """On which it starts."""
     start: time
     """Time of day, in quotes: "22:00"."""

@@ -81,3 +81,21 @@ def test_a_drain_of_several_nodes_ends_one_replica_of_a_server_at_a_time() -> No
     assert [{**budget, "selector": {}} for budget in budgets] == [
         {"maxUnavailable": 1, "selector": {}}
     ] * 2
+
+
+def test_what_trainers_wait_for_comes_back_on_a_full_cluster() -> None:
+    """EDL's servers, and the scheduler of deploy/own-scheduler, have a priority above that of services."""
+    paths = [
+        *(ROOT / "deploy/base").glob("*.yaml"),
+        *(ROOT / "deploy/own-scheduler").glob("*.yaml"),
+    ]
+    manifests = [m for path in paths for m in yaml.safe_load_all(path.read_text())]
+    classes = {
+        manifest["metadata"]["name"]: manifest["spec"]["template"]["spec"].get("priorityClassName")
+        for manifest in manifests
+        if manifest.get("kind") == "Deployment"
+    }
+
+    assert classes == dict.fromkeys(
+        ("edl-webhook", "edl-extender", "edl-reconciler", "edl-scheduler"), "edl-servers"
+    )

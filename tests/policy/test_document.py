@@ -91,6 +91,10 @@ def test_every_section_can_be_written() -> None:
             "windows.0.end: .* is not a time of day",
         ),
         (
+            'windows: [{name: d, days: [], start: "22:00", end: "23:00", maxLoad: {}}]',
+            "windows.0.days: Tuple should have at least 1 item",
+        ),
+        (
             'windows: [{name: d, start: "22:00", end: "24:00", maxLoad: {}}]',
             "windows.0.end: '24:00' is not a time of day; .*\"00:00\" for midnight",
         ),
