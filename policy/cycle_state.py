@@ -9,7 +9,7 @@ from policy.cluster_state import ClusterState, job_key
 from policy.decisions import Figures
 from policy.free_capacity import FreeCapacity, When
 from policy.job_draft import JobDraft
-from policy.live_trainers import LiveTrainers, with_excess, with_minimum
+from policy.live_trainers import LiveTrainers, not_to_replace, with_excess, with_minimum
 from policy.model import FairnessBy, Policy
 from policy.names import Tier
 from policy.node_failures import AvoidedNodes
@@ -103,7 +103,7 @@ class CycleState:
             if protected[submitted.namespace]:
                 continue
             live_trainers = self.cluster.live_trainers(submitted)
-            lasting = [p for p in live_trainers.guaranteed if not stranding_nodes.holds(p)]
+            lasting = not_to_replace(submitted, live_trainers, stranding_nodes.holds)
             if missing:  # a replacement stays, not the pod of a deleted node
                 lasting.sort(key=lambda pod: pod.node not in missing)
             covered_min = self._covered_min(submitted, live_trainers, claimed)

@@ -4,7 +4,7 @@ A plan looks at every job many times; between two plans few trainers change.
 `policy.cluster_state` caches one `LiveTrainers` for each job.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -140,6 +140,25 @@ def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> Liv
         return trainers
     excess = frozenset(pod.uid for pod in lasting[:count])
     return replace(_with_surplus(trainers, excess), excess=excess)
+
+
+def not_to_replace(
+    job: Job, trainers: LiveTrainers, is_stranded: Callable[[Pod], bool]
+) -> list[Pod]:
+    """The guaranteed trainers that need no replacement, in the order in which they may be lost.
+
+    Those on nodes that are drained or lost need one, until the job has its minimum without them:
+    then they are the first that it can do without (docs/decisions/0073).
+
+    Args:
+        job: The job.
+        trainers: Its live trainers.
+        is_stranded: Whether a trainer is on a node that is drained or lost.
+    """
+    stranded = [pod for pod in trainers.guaranteed if is_stranded(pod)]
+    others = [pod for pod in trainers.guaranteed if not is_stranded(pod)]
+    running = sum(pod.phase is Phase.RUNNING for pod in others)
+    return [*stranded, *others] if running >= job.min_trainers else others
 
 
 def with_minimum(job: Job, trainers: LiveTrainers, covered_min: int) -> LiveTrainers:

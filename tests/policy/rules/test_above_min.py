@@ -97,12 +97,17 @@ def test_a_cordon_that_ended_leaves_no_guaranteed_trainers_above_min() -> None:
     assert unbound.detail == "it waits for a node, and its job has its minimum of 4 without it"
 
 
-def test_stranded_trainers_are_no_excess() -> None:
-    """While the nodes are closed, the old ones work on until the drain takes them."""
-    owner = job("a", 2, 2)
+def test_stranded_trainers_are_excess_once_their_replacements_run() -> None:
+    """Below the maximum the old ones work on until the drain takes them, above it they go."""
     nodes = [node("n0", 10, unschedulable=True), node("n1", 10)]
+    plans = {}
+    for most in (2, 3, 4):
+        owner = job("a", 2, most)
+        pods = _guaranteed(owner, ["n0", "n0", "n1", "n1"])
+        plans[most] = _plan(nodes, [owner, _OTHER], pods)
 
-    assert _plan(nodes, [owner, _OTHER], _guaranteed(owner, ["n0", "n0", "n1", "n1"])).empty
+    released = {most: [r.node for r in new_plan.releases] for most, new_plan in plans.items()}
+    assert released == {2: ["n0", "n0"], 3: ["n0"], 4: []}
 
 
 def test_fairness_and_quotas_take_them_as_surplus() -> None:

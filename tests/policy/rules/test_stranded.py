@@ -91,12 +91,39 @@ def test_a_node_that_is_drained_or_lost_makes_replacements_first(fields: dict[st
     assert new_plan.releases == ()
 
 
+def _replaced(phases: tuple[Phase, Phase], max_trainers: int = 2, **fields: Any) -> ClusterState:
+    """The cluster with two replacements on the second node."""
+    state = cluster(**fields)
+    state.put_job(replace(state.jobs["ns/a"], max_trainers=max_trainers))
+    for i, phase in zip((2, 3), phases, strict=True):
+        pod = replace(state.pods["uid-0"], uid=f"uid-{i}", name=f"a-trainer-{i}", node="n1")
+        state.put_pod(replace(pod, trainer_id=i, phase=phase))
+    return state
+
+
 def test_the_replacements_stay_while_the_cordon_lasts() -> None:
-    """A job at its max keeps both the stranded trainers and their replacements: no flapping."""
-    state = cluster(unschedulable=True)
-    for i in (2, 3):
-        old = state.pods["uid-0"]
-        state.put_pod(replace(old, uid=f"uid-{i}", name=f"a-trainer-{i}", trainer_id=i, node="n1"))
+    """Where they run, the stranded trainers above the job's maximum go; the replacements never do."""
+    state = _replaced((Phase.RUNNING, Phase.RUNNING), unschedulable=True)
+    releases = plan(state, Policy(), NOW_S).releases
+    for release in releases:
+        state.drop_pod(release.uid)
+
+    assert {release.uid for release in releases} == {"uid-0", "uid-1"}
+    assert plan(state, Policy(), NOW_S).empty
+    state.put_node(Node("n0", {"cpu": 10_500, "pods": 110}))
+    assert plan(state, Policy(), NOW_S).empty
+
+
+def test_stranded_trainers_stay_until_all_of_their_replacements_run() -> None:
+    """The job would have less than its minimum."""
+    state = _replaced((Phase.RUNNING, Phase.PENDING), unschedulable=True)
+
+    assert plan(state, Policy(), NOW_S).releases == ()
+
+
+def test_stranded_trainers_below_the_maximum_stay_where_nobody_else_wants_their_room() -> None:
+    """They are surplus then, as others on a cordoned node: whoever drains it ends them."""
+    state = _replaced((Phase.RUNNING, Phase.RUNNING), max_trainers=4, unschedulable=True)
 
     assert plan(state, Policy(), NOW_S).empty
 
@@ -201,5 +228,6 @@ def test_replacements_outlast_the_pods_of_a_node_that_was_lost_and_is_deleted() 
         state.put_pod(replace(old, uid=f"uid-{i}", name=f"a-trainer-{i}", trainer_id=i, node="n1"))
     state.drop_node("n0")
 
-    assert [release.uid for release in _plan_after(state, 1.0).releases] == ["uid-1", "uid-0"]
-    assert _plan_after(state, 10.0).empty
+    for seconds in (1.0, 10.0):
+        releases = _plan_after(state, seconds).releases
+        assert {release.uid for release in releases} == {"uid-0", "uid-1"}
