@@ -1,5 +1,7 @@
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -153,6 +155,25 @@ def test_a_write_to_a_job_costs_no_recount_of_its_trainers() -> None:
     cluster.put_job(written)
 
     assert cluster.live_trainers(written) is before
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"uid": "uid-later"},
+        {"managed": False},
+        {"managed": False, "min_trainers": 2},
+        {"accounting": TrainerAccounting(succeeded=1)},
+    ],
+)
+def test_another_job_of_the_name_has_its_trainers_counted_again(fields: dict[str, Any]) -> None:
+    """And so has one that is no longer EDL's, or of which a trainer has succeeded."""
+    cluster = cluster_state([node("n0")], [_JOB], [trainer(_JOB, 1, "n0")])
+    before = cluster.live_trainers(_JOB)
+    written = replace(_JOB, **fields)
+    cluster.put_job(written)
+
+    assert cluster.live_trainers(written) is not before
 
 
 def test_leaving_pods_hold_their_room() -> None:
