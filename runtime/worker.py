@@ -91,6 +91,7 @@ class ServingWorker(Worker):  # type: ignore[misc]  # gunicorn ships no types
 
     def run(self) -> None:
         """Sends heartbeats until a signal; after SIGTERM, serves on for the drain."""
+        self.notify()  # one in any case: the arbiter misses no heartbeat of a worker before its first
         while self._serves() and not self._terminated:
             self._beat()
         if self._serves():

@@ -40,7 +40,7 @@ class EchoSettings(serve.ServeSettings):
     later: Path | None = None
     """If this file exists, the worker's drain began an hour ago."""
     stuck: Path | None = None
-    """If this file names the worker's process id, its event loops have not run for an hour."""
+    """If this file names the worker's process id or "any", its event loops have not run for an hour."""
     heartbeat_seconds: int = 0
     """After a pause of heartbeats of this length the worker is replaced; 0 leaves it as it is."""
 
@@ -219,7 +219,7 @@ def _patch(settings: EchoSettings) -> None:
 
     def beat_clock_s() -> float:
         file = settings.stuck
-        stuck = file is not None and file.exists() and file.read_text() == str(os.getpid())
+        stuck = file is not None and file.exists() and file.read_text() in (str(os.getpid()), "any")
         return clock.monotonic_s() + 3600 * stuck
 
     vars(worker)["monotonic_s"] = drain_clock_s

@@ -56,6 +56,17 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
 
 
 @LINUX
+def test_a_worker_that_hangs_from_its_start_on_is_replaced(tmp_path: Path) -> None:
+    """It is stuck before it could send a heartbeat of its own accord."""
+    stuck = tmp_path / "stuck"
+    stuck.write_text("any")
+    with running(tmp_path, "--heartbeat-seconds=1", f"--stuck={stuck}") as server:
+        wait_until(lambda: server.log_file.read_text().count('"listening"') > 1)
+
+        assert '"WORKER TIMEOUT' in server.log_file.read_text()
+
+
+@LINUX
 def test_workers_that_end_again_and_again_end_the_server(tmp_path: Path) -> None:
     """After three replacements, so that the kubelet's back-off applies."""
     with running(tmp_path) as server:
