@@ -173,7 +173,7 @@ def test_a_member_whose_connections_are_all_cut_is_out_sooner(
     until(lambda: rendezvous._live["a"].has_ended)  # noqa: SLF001 - see above
     served.pass_s(ENDED_S)
     until(lambda: "a" not in rendezvous._live)  # noqa: SLF001 - see above
-    assert other.poll(wait_s=20.0)["void"] == number
+    assert other.poll()["void"] == number
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
