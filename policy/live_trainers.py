@@ -155,10 +155,12 @@ def not_to_replace(
         trainers: Its live trainers.
         is_stranded: Whether a trainer is on a node that is drained or lost.
     """
-    stranded = [pod for pod in trainers.guaranteed if is_stranded(pod)]
     others = [pod for pod in trainers.guaranteed if not is_stranded(pod)]
-    running = sum(pod.phase is Phase.RUNNING for pod in others)
-    return [*stranded, *others] if running >= job.min_trainers else others
+    if len(others) == len(trainers.guaranteed):  # as in nearly every plan
+        return others
+    if sum(pod.phase is Phase.RUNNING for pod in others) < job.min_trainers:
+        return others
+    return [*filter(is_stranded, trainers.guaranteed), *others]
 
 
 def with_minimum(job: Job, trainers: LiveTrainers, covered_min: int) -> LiveTrainers:
