@@ -26,7 +26,7 @@ Variable = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class RoleMember:
+class RolePod:
     """A pod of a job, or the container of its master, and whom it reaches."""
 
     role: Role
@@ -45,8 +45,8 @@ def has_variables(job: Job) -> bool:
     return bool(job.environment or job.master_template_json) or own_servers
 
 
-def variables(job: Job, member: RoleMember) -> list[Variable]:
-    """The variables of a member: EDL's, and those of the frameworks that its job names.
+def variables(job: Job, role_pod: RolePod) -> list[Variable]:
+    """The variables of a pod: EDL's, and those of the frameworks that its job names.
 
     The address of the pod comes first, because later ones refer to it.
     """
@@ -54,9 +54,9 @@ def variables(job: Job, member: RoleMember) -> list[Variable]:
         return []
     own = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
     namespace = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-    texts = _edl(job, member)
+    texts = _edl(job, role_pod)
     for name in job.environment:
-        texts |= _OF_FRAMEWORK[name](job, member)
+        texts |= _OF_FRAMEWORK[name](job, role_pod)
     constants: list[Variable] = [{"name": name, "value": value} for name, value in texts.items()]
     return [
         {"name": "POD_IP", "valueFrom": own},
@@ -65,61 +65,61 @@ def variables(job: Job, member: RoleMember) -> list[Variable]:
     ]
 
 
-def _edl(job: Job, member: RoleMember) -> dict[str, str]:
+def _edl(job: Job, role_pod: RolePod) -> dict[str, str]:
     texts = {
         "EDL_JOB": job.name,
-        "EDL_ROLE": member.role.value,
-        "EDL_INDEX": str(member.number),
+        "EDL_ROLE": role_pod.role.value,
+        "EDL_INDEX": str(role_pod.number),
         "EDL_PROCESSES": str(job.processes),
-        "EDL_MASTER_HOST": member.master,
-        "EDL_SERVER_HOSTS": ",".join(member.servers),
+        "EDL_MASTER_HOST": role_pod.master,
+        "EDL_SERVER_HOSTS": ",".join(role_pod.servers),
     }
     return {name: text for name, text in texts.items() if text}
 
 
-def _paddle(job: Job, member: RoleMember) -> dict[str, str]:
-    hosts = ",".join(address.rpartition(":")[0] for address in member.servers)
+def _paddle(job: Job, role_pod: RolePod) -> dict[str, str]:
+    hosts = ",".join(address.rpartition(":")[0] for address in role_pod.servers)
     ports = job.servers.ports if job.servers is not None else ()
     port = str(ports[0] if ports else PADDLE_PORT)
     texts = {
         "PADDLE_JOB_NAME": job.name,
         "PADDLE_JOB_ID": job.uid,
         "TRAINERS": str(job.min_trainers),
-        "PSERVERS": str(len(member.servers)),
+        "PSERVERS": str(len(role_pod.servers)),
         "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(job.min_trainers),
         "PADDLE_INIT_PORT": port,
         "PADDLE_PORT": port,
         "PADDLE_TRAINERS_NUM": str(job.min_trainers),
         "PADDLE_NNODES": f"{job.min_trainers}:{job.max_trainers}",
         "PADDLE_NPROC_PER_NODE": str(job.processes),
-        "TRAINING_ROLE": _PADDLE_ROLES[member.role],
+        "TRAINING_ROLE": _PADDLE_ROLES[role_pod.role],
         "PADDLE_CURRENT_ENDPOINT": f"$(POD_IP):{port}",
     }
-    if member.role is Role.TRAINER:
+    if role_pod.role is Role.TRAINER:
         texts |= {
-            "PADDLE_TRAINER_ID": str(member.number),
-            "PADDLE_INIT_TRAINER_ID": str(member.number),
+            "PADDLE_TRAINER_ID": str(role_pod.number),
+            "PADDLE_INIT_TRAINER_ID": str(role_pod.number),
         }
-    if member.role is Role.PSERVER:
-        texts["PADDLE_PSERVER_ID"] = str(member.number)
-    if member.servers:
+    if role_pod.role is Role.PSERVER:
+        texts["PADDLE_PSERVER_ID"] = str(role_pod.number)
+    if role_pod.servers:
         texts |= {
             "PADDLE_INIT_PSERVERS": hosts,
-            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(member.servers),
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(role_pod.servers),
         }
-    if member.master:
-        texts |= {"PADDLE_MASTER": member.master, "MASTER_IP": member.master.rpartition(":")[0]}
+    if role_pod.master:
+        texts |= {"PADDLE_MASTER": role_pod.master, "MASTER_IP": role_pod.master.rpartition(":")[0]}
     return texts
 
 
-def _torch(job: Job, member: RoleMember) -> dict[str, str]:
+def _torch(job: Job, role_pod: RolePod) -> dict[str, str]:
     """Of trainers alone: torchrun starts there."""
-    if member.role is not Role.TRAINER or not member.master:
+    if role_pod.role is not Role.TRAINER or not role_pod.master:
         return {}
-    host, _, port = member.master.rpartition(":")
+    host, _, port = role_pod.master.rpartition(":")
     if job.edl_master:
         port = str(STORE_PORT)
-    is_host = job.edl_master and member.hosts_master
+    is_host = job.edl_master and role_pod.hosts_master
     return {
         "PET_NNODES": f"{job.min_trainers}:{job.max_trainers}",
         "PET_NPROC_PER_NODE": str(job.processes),
@@ -133,7 +133,7 @@ def _torch(job: Job, member: RoleMember) -> dict[str, str]:
     }
 
 
-_OF_FRAMEWORK: dict[str, Callable[[Job, RoleMember], dict[str, str]]] = {
+_OF_FRAMEWORK: dict[str, Callable[[Job, RolePod], dict[str, str]]] = {
     PADDLE: _paddle,
     TORCH: _torch,
 }

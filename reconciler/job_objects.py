@@ -22,7 +22,7 @@ from kube.request import (
     Resource,
 )
 from policy import sidecar
-from policy.frameworks import RoleMember
+from policy.frameworks import RolePod
 from policy.names import MASTER_PORT, SERVER_PORT, Role
 from policy.snapshot import Job
 from reconciler.events import Event
@@ -66,10 +66,10 @@ class JobEndpoints:
     master: str = ""
     """host:port of the master's Service, of EDL's master or the user's."""
 
-    def member(self, role: Role, number: int = 0) -> RoleMember:
+    def role_pod(self, role: Role, number: int = 0) -> RolePod:
         """What a pod of the job is told: who it is, and whom it reaches."""
         hosts = tuple(url.removeprefix(_SCHEME) for url in self.servers)
-        return RoleMember(role, number, self.master, hosts)
+        return RolePod(role, number, self.master, hosts)
 
     def __repr__(self) -> str:
         """The text without the token, which must not appear in logs."""

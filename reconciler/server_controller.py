@@ -155,7 +155,7 @@ class ServerController:
             server.node,
             grace_s,
             secret=server.endpoints.secret,
-            member=server.endpoints.member(Role.PSERVER),
+            role_pod=server.endpoints.role_pod(Role.PSERVER),
             scheduling=self._context.scheduling(),
         )
         try:

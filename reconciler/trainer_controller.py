@@ -210,7 +210,7 @@ class TrainerController:
                 job, endpoints.address, endpoints.servers, endpoints.secret
             ),
             snapshot=endpoints.name if endpoints is not None and create.master and first else "",
-            member=None if endpoints is None else endpoints.member(Role.TRAINER, trainer_id),
+            role_pod=None if endpoints is None else endpoints.role_pod(Role.TRAINER, trainer_id),
             node_request=create.node_request,
             scheduling=self._context.scheduling(),
             avoided_nodes=create.avoided_nodes,

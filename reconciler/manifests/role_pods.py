@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from policy import frameworks
-from policy.frameworks import RoleMember
+from policy.frameworks import RolePod
 from policy.names import GROUP, MASTER_CONTAINER, MASTER_PORT, Role
 from policy.role_templates import ports
 from policy.snapshot import Job
@@ -32,31 +32,31 @@ def port_names(numbers: Sequence[int]) -> dict[str, int]:
     return {f"port-{number}": number for number in numbers}
 
 
-def add_roles(job: Job, spec: dict[str, Any], member: RoleMember, *, hosts_master: bool) -> None:
+def add_roles(job: Job, spec: dict[str, Any], role_pod: RolePod, *, hosts_master: bool) -> None:
     """Adds to a trainer's pod the variables, and the user's master where it hosts that."""
-    add_variables(job, spec, replace(member, hosts_master=hosts_master))
+    add_variables(job, spec, replace(role_pod, hosts_master=hosts_master))
     if hosts_master and job.master_template_json:
-        add_master(job, spec, replace(member, role=Role.MASTER, number=0))
+        add_master(job, spec, replace(role_pod, role=Role.MASTER, number=0))
 
 
-def add_variables(job: Job, spec: dict[str, Any], member: RoleMember) -> None:
+def add_variables(job: Job, spec: dict[str, Any], role_pod: RolePod) -> None:
     """Adds the variables of the job's frameworks to a pod's containers; those that it sets stay.
 
     They come first, so that those of the user may refer to them.
     """
     if frameworks.has_variables(job):
         for container in spec.get("containers") or ():
-            container["env"] = _environment(job, container, member)
+            container["env"] = _environment(job, container, role_pod)
 
 
-def add_master(job: Job, spec: dict[str, Any], member: RoleMember) -> None:
+def add_master(job: Job, spec: dict[str, Any], role_pod: RolePod) -> None:
     """Adds the user's master to the pod of the trainer that hosts it, as a native sidecar.
 
     Its volumes come with it; one that the trainer has under the same name is used as it is.
     """
     template = orjson.loads(job.master_template_json)["spec"]
     container = {**template["containers"][0], "name": MASTER_CONTAINER, "restartPolicy": "Always"}
-    container["env"] = _environment(job, container, member)
+    container["env"] = _environment(job, container, role_pod)
     spec["initContainers"] = [container, *(spec.get("initContainers") or ())]
     present = {volume.get("name") for volume in spec.get("volumes") or ()}
     volumes = [v for v in template.get("volumes") or () if v.get("name") not in present]
@@ -73,17 +73,15 @@ def user_metadata(template_json: bytes) -> dict[str, dict[str, str]]:
     }
 
 
-def server_spec(job: Job, template_json: bytes, member: RoleMember) -> dict[str, Any]:
+def server_spec(job: Job, template_json: bytes, role_pod: RolePod) -> dict[str, Any]:
     """The pod spec of a parameter server with a program of the user's."""
     spec: dict[str, Any] = orjson.loads(template_json)["spec"]
-    add_variables(job, spec, member)
+    add_variables(job, spec, role_pod)
     return {**spec, "restartPolicy": "Always"}
 
 
-def _environment(
-    job: Job, container: Mapping[str, Any], member: RoleMember
-) -> list[dict[str, Any]]:
+def _environment(job: Job, container: Mapping[str, Any], role_pod: RolePod) -> list[dict[str, Any]]:
     present = container.get("env") or []
     names = {variable.get("name") for variable in present}
-    added = [v for v in frameworks.variables(job, member) if v["name"] not in names]
+    added = [v for v in frameworks.variables(job, role_pod) if v["name"] not in names]
     return [*added, *present]

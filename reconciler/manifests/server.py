@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from policy import environment, quantity, servers, sidecar, unstructured
-from policy.frameworks import RoleMember
+from policy.frameworks import RolePod
 from policy.names import (
     CLASS_SUPPORT,
     LABEL_PREEMPTIBLE,
@@ -58,7 +58,7 @@ def pod(
     grace_s: int,
     *,
     secret: str,
-    member: RoleMember | None = None,
+    role_pod: RolePod | None = None,
     scheduling: Scheduling = UNMARKED,
 ) -> dict[str, Any]:
     """A v1 Pod of one server, without its image.
@@ -71,7 +71,7 @@ def pod(
             one, and does not ask for the extender's resource.
         grace_s: The policy's termination grace, for a last checkpoint.
         secret: Name of the Secret with the job's token.
-        member: Whom a program of the user's reaches, for its variables.
+        role_pod: Whom a program of the user's reaches, for its variables.
         scheduling: How training pods ask for a scheduler now.
     """
     metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
@@ -87,7 +87,7 @@ def pod(
         user = role_pods.user_metadata(server_spec.template_json)
         metadata |= {field: user[field] | metadata[field] for field in user}
     if server_spec.ports:
-        server = replace(member or RoleMember(Role.PSERVER), role=Role.PSERVER, number=number)
+        server = replace(role_pod or RolePod(Role.PSERVER), role=Role.PSERVER, number=number)
         spec = role_pods.server_spec(job, server_spec.template_json, server)
         own_s = spec.get("terminationGracePeriodSeconds")
         spec["terminationGracePeriodSeconds"] = grace_s if own_s is None else min(grace_s, own_s)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from policy.frameworks import RoleMember
+from policy.frameworks import RolePod
 from policy.model import NodePool
 from policy.names import (
     ANNOTATION_DATA,
@@ -55,7 +55,7 @@ def pod(
     *,
     endpoints: Mapping[str, str] | None = None,
     snapshot: str = "",
-    member: RoleMember | None = None,
+    role_pod: RolePod | None = None,
     node_request: NodeRequest | None = None,
     scheduling: Scheduling = UNMARKED,
     avoided_nodes: Collection[str] = (),
@@ -74,7 +74,7 @@ def pod(
             without a master.
         snapshot: Name of the master's ConfigMap on the pod that hosts it: the webhook then adds
             EDL's master. "" on other pods.
-        member: Whom the trainer reaches, for the variables of its frameworks.
+        role_pod: Whom the trainer reaches, for the variables of its frameworks.
         node_request: Why it is created without a planned node. Such a pod does not ask for the
             extender's resource: no node that an autoscaler can add has it.
         scheduling: How training pods ask for a scheduler now.
@@ -91,8 +91,8 @@ def pod(
     annotations |= endpoints or {}
     class_name = class_of(tier, low_share=low_share)
     spec = _preemptible_spec(template.get("spec") or {}, class_name, grace_s)
-    if member is not None:
-        role_pods.add_roles(job, spec, member, hosts_master=bool(snapshot))
+    if role_pod is not None:
+        role_pods.add_roles(job, spec, role_pod, hosts_master=bool(snapshot))
     if snapshot:
         labels[LABEL_MASTER] = "true"
         annotations |= _master_annotations(job, snapshot)

@@ -9,7 +9,7 @@ import pytest
 
 from policy import ceilings, job_options, role_templates, servers, sidecar
 from policy.errors import JobError
-from policy.frameworks import RoleMember, variables
+from policy.frameworks import RolePod, variables
 from policy.model import Policy
 from policy.mutation import check_job, pod_patch
 from policy.names import (
@@ -235,20 +235,20 @@ def test_admission_adds_nothing_to_programs_of_the_users(label: str) -> None:
     assert (patched["containers"], patched["initContainers"]) == ([PROGRAM], containers)
 
 
-def _names(job: Job, member: RoleMember) -> dict[str, str]:
-    return {str(v["name"]): str(v.get("value")) for v in variables(job, member)}
+def _names(job: Job, role_pod: RolePod) -> dict[str, str]:
+    return {str(v["name"]): str(v.get("value")) for v in variables(job, role_pod)}
 
 
 def test_a_job_that_names_nothing_gets_no_variables() -> None:
     """Its pods are as they always were."""
-    assert variables(_job(), RoleMember(Role.TRAINER, 3)) == []
+    assert variables(_job(), RolePod(Role.TRAINER, 3)) == []
 
 
 def test_variables_begin_with_what_the_pod_knows_of_itself() -> None:
     """Later ones may refer to them."""
     known = [
         (variable["name"], variable["valueFrom"])
-        for variable in variables(_job(environment=("paddle",)), RoleMember(Role.TRAINER))[:2]
+        for variable in variables(_job(environment=("paddle",)), RolePod(Role.TRAINER))[:2]
     ]
     assert known == [
         ("POD_IP", {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}),
@@ -260,9 +260,9 @@ def test_paddles_programs_find_their_peers() -> None:
     """By the names of the original, for each role; the pod's own address is referred to."""
     spec = ServerSpec(2, builders.shape(1), ports=(7164,), template_json=b"{}")
     job = _job(servers=spec, environment=("paddle",), processes=4)
-    member = RoleMember(Role.TRAINER, 3, servers=("10.0.0.1:7164", "10.0.0.2:7164"))
-    trainer = _names(job, member)
-    server = _names(job, RoleMember(Role.PSERVER, 1, "10.0.0.9:8080", member.servers))
+    role_pod = RolePod(Role.TRAINER, 3, servers=("10.0.0.1:7164", "10.0.0.2:7164"))
+    trainer = _names(job, role_pod)
+    server = _names(job, RolePod(Role.PSERVER, 1, "10.0.0.9:8080", role_pod.servers))
 
     assert next(iter(trainer)) == "POD_IP"
     assert (trainer["PADDLE_TRAINER_ID"], trainer["TRAINERS"], trainer["PSERVERS"]) == (
@@ -281,7 +281,7 @@ def test_paddles_programs_find_their_peers() -> None:
 
 def test_a_master_of_a_job_without_servers_is_told_who_it_is() -> None:
     """It has no number of trainers or servers, and port 7164."""
-    master = _names(_job(environment=("paddle",)), RoleMember(Role.MASTER))
+    master = _names(_job(environment=("paddle",)), RolePod(Role.MASTER))
 
     assert (master["TRAINING_ROLE"], master["PSERVERS"], master["PADDLE_PORT"]) == (
         *("MASTER", "0", "7164"),
@@ -291,15 +291,15 @@ def test_a_master_of_a_job_without_servers_is_told_who_it_is() -> None:
 
 def test_torchruns_agents_meet_at_the_master() -> None:
     """At its host, where EDL's master is; at the user's store, which is not one of them."""
-    member = RoleMember(Role.TRAINER, 3, "[fd00::1]:8790")
+    role_pod = RolePod(Role.TRAINER, 3, "[fd00::1]:8790")
     job = _job(master=True, environment=("torch",), processes=8)
-    at_host = _names(job, RoleMember(Role.TRAINER, 0, member.master, hosts_master=True))
+    at_host = _names(job, RolePod(Role.TRAINER, 0, role_pod.master, hosts_master=True))
     own = _names(
         _job(master=True, environment=("torch",), master_template_json=b"{}"),
-        RoleMember(Role.TRAINER, 3, "10.0.0.9:29400", hosts_master=True),
+        RolePod(Role.TRAINER, 3, "10.0.0.9:29400", hosts_master=True),
     )
 
-    assert _names(job, member)["PET_RDZV_CONF"] == "is_host=0"
+    assert _names(job, role_pod)["PET_RDZV_CONF"] == "is_host=0"
     assert at_host["PET_RDZV_CONF"] == "is_host=1"
     assert at_host["PET_RDZV_ENDPOINT"] == "[fd00::1]:29400"
     assert (at_host["MASTER_ADDR"], at_host["MASTER_PORT"]) == ("fd00::1", "29400")
@@ -307,7 +307,7 @@ def test_torchruns_agents_meet_at_the_master() -> None:
     assert int(at_host["PET_MAX_RESTARTS"]) > 100_000
     assert (own["PET_RDZV_ENDPOINT"], own["PET_RDZV_CONF"]) == ("10.0.0.9:29400", "is_host=0")
     assert not {"RANK", "WORLD_SIZE"} & at_host.keys()
-    assert not [name for name in _names(job, RoleMember(Role.PSERVER)) if name.startswith("PET_")]
+    assert not [name for name in _names(job, RolePod(Role.PSERVER)) if name.startswith("PET_")]
 
 
 def test_a_job_may_say_all_of_it() -> None:
