@@ -21,7 +21,7 @@ DISCONNECTED_S = 0.2
 """A member whose poll was cut off must call again within this time: a killed process does not, ..."""
 ENDED_S = 0.05
 """... or within this one where its other connection is closed, too: those of a killed process all are."""
-SUSPICIOUS_S = 0.5
+SUSPICIOUS_S = 0.3
 """A member that waits this long for the others may wait for one that is frozen."""
 _BETWEEN_PROBES_S = 2.0
 """Least time between probes for waiting alone: steps may take as long."""
@@ -30,7 +30,7 @@ _MAX_ANSWERS_PER_S = 200.0
 _MAX_LIMIT_S = 30.0
 _SLACK_S = 2.0
 _POLLS_PER_S = 100.0
-_WAIT_REPORTS_PER_S = 100.0
+_WAIT_REPORTS_PER_S = 60.0
 """Reports of members of one round that all wait for the same one: the first begins a probe."""
 _MIN_POLL_S, MAX_POLL_S = 1.0, 10.0
 

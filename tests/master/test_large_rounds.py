@@ -141,7 +141,7 @@ def test_members_of_a_large_round_report_a_wait_one_after_the_other() -> None:
     master = _formed(NAMES)
     limits_s = [master.answer(meet(name, seen=1, known=True))["suspicious_s"] for name in NAMES]
 
-    assert limits_s == [round(SUSPICIOUS_S + rank / 100, 2) for rank in range(len(NAMES))]
+    assert limits_s == [round(SUSPICIOUS_S + rank / 60, 2) for rank in range(len(NAMES))]
     assert master.answer(meet("new"))["suspicious_s"] == SUSPICIOUS_S
 
 

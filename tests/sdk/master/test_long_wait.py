@@ -17,7 +17,7 @@ def test_a_wait_is_reported_once_when_it_is_long() -> None:
     wait.since_s = 7.0
     assert wait.due_in_s(7.1) == pytest.approx(SUSPICIOUS_S - 0.1)
     assert wait.due_in_s(9.0) == 0.0
-    wait.record_report(7.0, 0.3)
+    wait.record_report(7.0, SUSPICIOUS_S - 0.1)
     assert wait.due_in_s(9.0) == 0.0
     wait.record_report(7.0, wait.length_s(9.0))
     assert wait.due_in_s(9.0) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edl.master.protocol import RoundView
 
-SUSPICIOUS_S = 0.5
+SUSPICIOUS_S = 0.3
 """A wait of this length is reported at once, unless the master asks for it later: it then probes for
 a frozen member."""
 
