@@ -78,7 +78,7 @@ build/jax/.installed: requirements.lock | $(STAMP)
 
 CHANGES ?= 200
 pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200 SEED=7)
-	EDL_POD_CHANGES=$(CHANGES) EDL_POD_SEED=$(SEED) $(BIN)/python -m pytest tests/sdk/torch/test_pods.py -m soak -o faulthandler_timeout=0
+	EDL_POD_CHANGES=$(CHANGES) EDL_POD_SEED=$(SEED) $(BIN)/python -m pytest tests/sdk/torch/test_pods.py -m soak -rP -o faulthandler_timeout=0
 
 changes: install torch ## make random changes to eight trainers in torch, which sum gradients (CHANGES=200 SEED=5)
 	EDL_TORCH_CHANGES=$(CHANGES) EDL_TORCH_SEED=$(SEED) $(BIN)/python -m pytest tests/sdk/torch/test_changes.py -m soak -rP -o faulthandler_timeout=0

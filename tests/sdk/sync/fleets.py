@@ -80,16 +80,7 @@ class Member:
 
     def figures(self) -> Json:
         """Its memory, threads and descriptors now."""
-        about = Path(f"/proc/{self.process.pid}")
-        fields = dict(
-            line.split(":", 1)
-            for line in (about / "status").read_text(encoding="utf-8").splitlines()
-        )
-        return {
-            "memory_mb": int(fields["VmRSS"].split()[0]) / 1024,
-            "threads": int(fields["Threads"]),
-            "descriptors": len(list((about / "fd").iterdir())),
-        }
+        return figures_of(self.process.pid)
 
     def _enter(self, line: Json) -> None:
         if "step" in line:
@@ -308,6 +299,18 @@ class Fleet:
             return subprocess.Popen(  # noqa: S603 - our own programs
                 command, env={**self._environ, **environ}, cwd=ROOT, stdout=file, stderr=file
             )
+
+
+def figures_of(pid: int) -> Json:
+    """Memory, threads and descriptors of a process now."""
+    about = Path(f"/proc/{pid}")
+    lines = (about / "status").read_text(encoding="utf-8").splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return {
+        "memory_mb": int(fields["VmRSS"].split()[0]) / 1024,
+        "threads": int(fields["Threads"]),
+        "descriptors": len(list((about / "fd").iterdir())),
+    }
 
 
 def _path() -> str:

@@ -5,12 +5,15 @@ Run by `test_pods.py`, as a program that has torch: `python -m tests.sdk.torch.p
 
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from random import Random
+from statistics import median
 
 import torch
 from edl import clock
 
+from tests.sdk.sync.fleets import figures_of
 from tests.sdk.sync.storms import HANG_S, Storm, _Act
 from tests.sdk.torch.curves import CLOSE, far_from, losses_of
 from tests.sdk.torch.forked_pods import load_lazy_parts
@@ -26,6 +29,9 @@ _ONE_LOST = {"kill a process": signal.SIGKILL, "stop a process": signal.SIGSTOP}
 _ALL_LOST = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 _RETURN_S = 240.0
 """Ends a hang."""
+_MEASURE_EVERY = 25
+"""Changes between two measurements."""
+_GROWTH_MB, _GROWTH_THREADS = 60.0, 8
 
 
 class PodStorm(Storm):
@@ -38,6 +44,32 @@ class PodStorm(Storm):
         for _ in range(self.size):
             self.fleet.add()
         self._settle([_Act("start")], began_s, _RETURN_S)
+
+    def measure(self) -> None:
+        """Records the resources of the processes of all pods, of which each may be young, and their greatest."""
+        figures = [
+            figures_of(pid)
+            for pod in self.fleet.active()
+            if isinstance(pod, Pod)
+            for pid in pod.workers()
+        ]
+        self.figures.append([{key: max(line[key] for line in figures) for key in figures[0]}])
+
+    def assert_flat(self) -> None:
+        """Raises an AssertionError where processes have more memory or threads than at first."""
+        first, last = self.figures[min(1, len(self.figures) - 1)][0], self.figures[-1][0]
+        assert last["memory_mb"] - first["memory_mb"] <= _GROWTH_MB, self.figures
+        assert last["threads"] - first["threads"] <= _GROWTH_THREADS, self.figures
+
+    def summary(self) -> str:
+        """What happened: the pauses, which contain that of each step, and resources first and last."""
+        pauses_s = sorted(change.pause_s for change in self.changes)
+        kinds = Counter(change.kind for change in self.changes[1:])
+        return (
+            f"{len(self.changes) - 1} changes ({dict(kinds)}); longest time without a step in a change, median "
+            f"{median(pauses_s):.1f} s, at all {self.longest_gap_s():.1f} s; "
+            f"{self.figures[0]} to {self.figures[-1]}"
+        )
 
     def _change(self) -> None:
         began_s = clock.monotonic_s()
@@ -107,9 +139,12 @@ def main(folder: Path, changes: int, seed: int) -> None:
     with PodFleet(folder / "storm", slow, forked, PROCESSES) as fleet:
         storm = PodStorm(fleet, pods, Random(seed))  # noqa: S311 - decides which changes are made
         storm.begin()
-        for _ in range(changes):
+        for done in range(changes):
+            if done % _MEASURE_EVERY == 0:
+                storm.measure()
             storm.blow(1)
             print(storm.changes[-1], flush=True)  # noqa: T201 - shown where it fails
+        storm.measure()
         ends = storm.finish(hurry, end_s)
         status = fleet.status()
     for process in forked:
@@ -125,7 +160,8 @@ def main(folder: Path, changes: int, seed: int) -> None:
     assert whole
     assert all(abs(line["digest"] - end["digest"]) <= CLOSE * end["digest"] for line in whole)
     worst = max(abs(loss - curve[step]) for step, loss in losses.items())
-    print(f"{changes} changes, {len(curve)} steps, losses differ by {worst:.1e}")  # noqa: T201 - its answer
+    print(f"seed {seed}: {storm.summary()}; {len(curve)} steps, losses differ by {worst:.1e}")  # noqa: T201 - its answer
+    storm.assert_flat()
 
 
 if __name__ == "__main__":
