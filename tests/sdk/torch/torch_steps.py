@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -116,6 +117,30 @@ def changed_gradients_are_refused() -> None:
     buckets.close()
 
 
+def dropped_gradients_are_applied() -> None:
+    """Of a member whose loop calls `zero_grad`: after its part of a step, or without a part."""
+    for new_replica in (TorchReplica, partial(LocalReplica, outer=None)):
+        moved, gradient = [], None
+        for has_part, drops in ((True, False), (True, True), (False, True)):
+            model = network()
+            replica = new_replica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
+            replica.begin_step()
+            if has_part:
+                model(torch.ones(8, FEATURES)).square().mean().backward()
+            if drops:
+                model.zero_grad()
+            (flat,) = replica.buckets.gradients()
+            gradient = flat.clone() if gradient is None else gradient
+            flat.copy_(gradient)  # where this member has no part, the sum is the part of others
+            replica.step(1.0)
+            moved.append(torch.nn.utils.parameters_to_vector(model.parameters()))
+        assert not torch.equal(
+            moved[0], torch.nn.utils.parameters_to_vector(network().parameters())
+        )
+        assert torch.equal(moved[1], moved[0])
+        assert torch.equal(moved[2], moved[0])
+
+
 def steps_of_the_program_s_own_are_refused() -> None:
     """While it computes its part of a step; before and after it may do what it likes."""
     model = network()
@@ -188,6 +213,7 @@ FACTS = (
     a_backward_whose_sums_cannot_begin_ends,
     losses_without_a_gradient_are_refused,
     changed_gradients_are_refused,
+    dropped_gradients_are_applied,
     steps_of_the_program_s_own_are_refused,
     models_that_change_are_refused,
     what_is_frozen_is_in_the_signature,

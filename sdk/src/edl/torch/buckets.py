@@ -107,9 +107,17 @@ class GradientBuckets:
         self._begin, self._works, self._error = None, [], None
         for bucket in self._buckets:
             bucket.began = False
-            for parameter, view in bucket.views.items():
-                if parameter.grad is not view:
-                    parameter.grad = view
+        self.attach()
+
+    def attach(self) -> None:
+        """Makes the views the parameters' gradients again, where the program has dropped them.
+
+        After `zero_grad`, a parameter that has no part in this member's backward has none, and the optimizer
+        would leave it out, although it has a part in that of others.
+        """
+        for parameter, view in self.views():
+            if parameter.grad is not view:
+                parameter.grad = view
 
     def begin(self, add: Sum, *, may_end: bool = False) -> None:
         """Sums each bucket as soon as the backward that comes next has filled it.

@@ -94,6 +94,7 @@ class TorchReplica:
 
     def _advance(self, scale: float) -> None:
         """Applies the gradient, and advances the schedule."""
+        self.buckets.attach()
         rates = [group["lr"] for group in self._optimizer.param_groups]
         if self._before_step is not None:
             self._before_step()
