@@ -192,6 +192,39 @@ def states_of_all_types_are_kept() -> None:
         assert state.arrays[key].dtype == array.dtype, key
 
 
+def schedules_continue() -> None:
+    """Of a newcomer, whichever way it gets the state: the rates are those of the others."""
+    schedules = torch.optim.lr_scheduler
+    kinds: tuple[Callable[[Any], Any], ...] = (
+        lambda own: schedules.MultiStepLR(own, [3, 5, 5]),
+        lambda own: schedules.SequentialLR(
+            own, [schedules.LinearLR(own, 0.1, total_iters=2), schedules.MultiStepLR(own, [2])], [2]
+        ),
+        lambda own: schedules.ChainedScheduler([schedules.MultiStepLR(own, [3])]),
+        lambda own: schedules.OneCycleLR(own, 1.0, 9),
+        lambda own: schedules.CyclicLR(own, 0.1, 1.0, 2),
+    )
+
+    def replica_of(kind: Callable[[Any], Any]) -> tuple[TorchReplica, Any]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
+        return TorchReplica(model, optimizer, kind(optimizer), None, 4), optimizer
+
+    for kind in kinds:
+        ways: tuple[Callable[[TorchReplica, TorchReplica], object], ...] = (
+            lambda old, new: new.load(old.state()),
+            lambda old, new: (old.groups(), new.load_rest(old.rest())),
+        )
+        for give in ways:
+            (old, rates), (new, own_rates) = replica_of(kind), replica_of(kind)
+            old.step(1.0)
+            give(old, new)
+            for _ in range(6):
+                old.step(1.0)
+                new.step(1.0)
+                assert own_rates.param_groups[0]["lr"] == rates.param_groups[0]["lr"]
+
+
 FACTS = (
     training_continues_from_a_checkpoint,
     members_write_parts_and_others_read_them,
@@ -200,6 +233,7 @@ FACTS = (
     a_checkpoint_that_lacks_a_part_is_not_taken,
     only_tensors_are_read,
     states_of_all_types_are_kept,
+    schedules_continue,
 )
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 from edl.errors import CheckpointError, DataError, one_line
 from edl.sync.parts import ArrayGroup
 from edl.sync.replica import State
-from edl.torch.arrays import MODEL, OPTIMIZER, as_state, unflatten
+from edl.torch.arrays import MODEL, OPTIMIZER, as_own, as_state, unflatten
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
 from edl.torch.program_checks import OptimizerGuard, check_types
@@ -178,8 +178,7 @@ class TorchReplica:
             for kind, optimizer in self._shared.items():
                 if kind in tree:  # a checkpoint of the other way to train has none
                     optimizer.load_state_dict(tree[kind])
-            if self._scheduler is not None and "scheduler" in tree:
-                self._scheduler.load_state_dict(tree["scheduler"])
+            self._load_schedule(tree)
         except (ValueError, RuntimeError, KeyError) as error:
             raise CheckpointError(
                 f"the state is of another model ({one_line(error)}): give this model's own, or another "
@@ -187,6 +186,11 @@ class TorchReplica:
             ) from error
         self.statistics.forget()
         self.buckets.clear()
+
+    def _load_schedule(self, tree: dict[str, Any]) -> None:
+        if self._scheduler is not None and "scheduler" in tree:
+            own = self._scheduler.state_dict()
+            self._scheduler.load_state_dict(as_own(tree["scheduler"], own))
 
     def like(self, path: Sequence[Any]) -> Any:
         """Returns the parameter, or its like, of a place in `tensors`; None if it has none there."""
@@ -214,9 +218,7 @@ class TorchReplica:
 
     def load_rest(self, rest: State) -> None:
         """As in `edl.sync.parts.PartedReplica`."""
-        tree = self._parts.load_rest(rest)
-        if self._scheduler is not None and "scheduler" in tree:
-            self._scheduler.load_state_dict(tree["scheduler"])
+        self._load_schedule(self._parts.load_rest(rest))
 
     def close(self) -> None:
         """Leaves the model and its optimizer to the program."""
