@@ -115,17 +115,18 @@ class Member:
         """As in `StateFiles`."""
         raise NotImplementedError
 
-    def shared(self, step: int) -> SharedWrite:
+    def shared(self, step: int, *, is_last: bool = False) -> SharedWrite:
         """Its part in a write."""
         client: Any = self._keys
-        name = f"trainer-{self._rank}"
-        return SharedWrite(name, self._rank, self._count, step=step, client=client, round_number=1)
+        about: Any = {"step": step, "client": client, "round_number": 1, "is_last": is_last}
+        return SharedWrite(f"trainer-{self._rank}", self._rank, self._count, **about)
 
     def save(self, step: int, *, granted: bool = True, wait: bool = False) -> None:
         """Begins to write."""
         replica: Any = None
         permit: Any = Permit(granted=granted) if self._rank == 0 else None
-        self.writer.save(replica, {"step": step}, self.shared(step), permit, wait=wait)
+        shared = self.shared(step, is_last=wait)
+        self.writer.save(replica, {"step": step}, shared, permit, wait=wait)
 
 
 def members(folder: Path, keys: Keys, *errors: str) -> list[Member]:
@@ -212,6 +213,23 @@ def test_the_last_one_is_waited_for(tmp_path: Path) -> None:
     crew[0].save(7, wait=True)
     thread.join(LIMIT_S)
     assert found == [latest_checkpoint(tmp_path)] != [None]
+
+
+def test_the_last_one_may_be_of_a_step_that_was_saved(tmp_path: Path) -> None:
+    """Each part is written again, into the new folder and not into that of before."""
+    crew = members(tmp_path, Keys(), "", "")
+    for member in crew:
+        member.save(7)
+    close(crew)
+    other = threading.Thread(target=lambda: crew[1].save(7, wait=True))
+    other.start()  # before the leader has a folder
+    other.join(0.2)
+    crew[0].save(7, wait=True)
+    other.join(LIMIT_S)
+    folders = sorted(path.name for path in tmp_path.iterdir())
+    assert folders == ["checkpoint-00000001", "checkpoint-00000002"]
+    for name in folders:
+        assert len(list((tmp_path / name).glob("part-*"))) == 2
 
 
 def test_all_waits_end_with_the_round(tmp_path: Path) -> None:

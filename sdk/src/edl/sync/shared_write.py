@@ -30,6 +30,7 @@ class SharedWrite:
         step: int,
         client: Client | None,
         round_number: int,
+        is_last: bool = False,
     ) -> None:
         """Makes no call.
 
@@ -40,11 +41,13 @@ class SharedWrite:
             step: Of the checkpoint.
             client: A connection of its own; closed here. None where one member writes alone.
             round_number: Of the round whose members write.
+            is_last: Whether it is the last of the run; one of the same step may have been written before.
         """
         self._name, self.rank, self.count = name, rank, count
         self._client = client
         self._keys = None if client is None else RoundStore(client, round_number)
-        self._prefix = f"checkpoint/{step}"
+        # with the keys of the one before, a member would write into a folder that is complete
+        self._prefix = f"checkpoint/{step}/last" if is_last else f"checkpoint/{step}"
         self._is_announced = self._is_reported = False
 
     def announce(self, folder: str) -> None:
