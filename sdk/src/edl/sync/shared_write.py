@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 
-from edl.errors import CheckpointError, EdlError
+from edl.errors import CheckpointError, EdlError, one_line
 from edl.master import protocol
 from edl.master.client import Client
 from edl.master.round_store import RoundStore
 
 _WAIT_S = 600.0
 """How long the others may write, beside a round that goes on."""
+_PLAIN_BYTES = 1 << 12
+"""Longer results are compressed: those of models with many tensors exceed what a key may hold."""
 
 
 class SharedWrite:
@@ -87,10 +90,12 @@ class SharedWrite:
         """
         self._is_reported = True
         if self._keys is not None:
-            self._keys.set(f"{self._prefix}/{self.rank}", json.dumps(result).encode())
+            self._keys.set(f"{self._prefix}/{self.rank}", _encode(result))
 
     def gather(self, own: protocol.Json) -> list[protocol.Json]:
         """Waits for the parts of all; returns their results in order of rank.
+
+        Their keys are emptied: the master keeps all keys of a round, and a round may have thousands of checkpoints.
 
         Raises:
             CheckpointError: A member could not write its part.
@@ -100,7 +105,9 @@ class SharedWrite:
             return [own]
         keys = [f"{self._prefix}/{rank}" for rank in range(1, self.count)]
         values = self._keys.get_all(keys, _WAIT_S)
-        results = [own, *(json.loads(values[key]) for key in keys)]
+        for key in keys:
+            self._keys.set(key, b"")
+        results = [own, *(_decode(values[key]) for key in keys)]
         errors = [result["error"] for result in results if "error" in result]
         if errors:
             raise CheckpointError("; ".join(errors))
@@ -127,3 +134,23 @@ class SharedWrite:
             elif not self._is_reported:
                 self.fail("was still writing the one before")
         self._client.close()
+
+
+def _encode(result: protocol.Json) -> bytes:
+    raw = json.dumps(result).encode()
+    return raw if len(raw) <= _PLAIN_BYTES else zlib.compress(raw)
+
+
+def _decode(raw: bytes) -> protocol.Json:
+    """Reads what `_encode` returned.
+
+    Raises:
+        CheckpointError: It is something else.
+    """
+    try:
+        result: protocol.Json = json.loads(raw if raw.startswith(b"{") else zlib.decompress(raw))
+    except (ValueError, zlib.error) as error:
+        raise CheckpointError(
+            f"a member reports a part that cannot be read: {one_line(error)}"
+        ) from error
+    return result
