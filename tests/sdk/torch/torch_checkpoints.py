@@ -169,6 +169,16 @@ def only_tensors_are_read() -> None:
             assert "\n" not in str(error.value)
 
 
+def parts_that_are_gone_are_named() -> None:
+    """Also where a file was deleted after the check of all: DCP's own exception is no `Exception`."""
+    with saving_job() as (crew, folder):
+        crew.add(leaving_at(6, 1)).end()
+        checkpoint = latest(folder)
+        (checkpoint.path / parts(checkpoint)[0]).unlink()
+        with pytest.raises(CheckpointError, match=r"of torch \(FileNotFoundError: .*distcp"):
+            DcpFiles().read(checkpoint, {})
+
+
 def states_of_all_types_are_kept() -> None:
     """Half precision, scalars, empty tensors, a schedule; other networks are refused by name."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 2).bfloat16(), torch.nn.BatchNorm1d(2))
@@ -232,6 +242,7 @@ FACTS = (
     a_disk_that_is_full_is_named_and_costs_no_step,
     a_checkpoint_that_lacks_a_part_is_not_taken,
     only_tensors_are_read,
+    parts_that_are_gone_are_named,
     states_of_all_types_are_kept,
     schedules_continue,
 )
