@@ -168,7 +168,7 @@ def steps_of_the_program_s_own_are_refused() -> None:
 
 
 def models_that_change_are_refused() -> None:
-    """Parameters that are trained only later, and another type."""
+    """Parameters that are trained only later, or no longer, and another type."""
     model = network()
     model[0].bias.requires_grad_(False)
     replica = TorchReplica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
@@ -177,6 +177,10 @@ def models_that_change_are_refused() -> None:
     with pytest.raises(DataError, match=r"0\.bias was frozen"):
         replica.begin_step()
     model[0].bias.requires_grad_(False)
+    model[0].weight.requires_grad_(False)
+    with pytest.raises(DataError, match=r"0\.weight was trained when .*, and is frozen now"):
+        replica.begin_step()
+    model[0].weight.requires_grad_(True)
     replica.begin_step()
     model.double().float()
     with pytest.raises(DataError, match="converted to another type"):

@@ -49,7 +49,8 @@ class TorchReplica:
         self._check_optimizer()
         self.buckets = GradientBuckets(model.named_parameters(), tail)
         self.size = self.buckets.size
-        self._frozen = {n: p for n, p in model.named_parameters() if not p.requires_grad}
+        self._named = [(n, p, p.requires_grad) for n, p in model.named_parameters()]
+        """The parameters, and whether each was trained at first."""
         self._guard = OptimizerGuard(optimizer)
         self.statistics = NormStatistics(model)
         self._parts = StateParts(model, optimizer, self.statistics)
@@ -58,7 +59,9 @@ class TorchReplica:
         """Digest of names, types and shapes: models with another one cannot train together."""
         state = self.model.state_dict()
         rows: list[Any] = [[n, str(t.dtype), list(t.shape)] for n, t in state.items()]
-        rows += sorted(self._frozen)  # another member may train others, of the same size
+        rows += sorted(
+            n for n, _, is_trained in self._named if not is_trained
+        )  # another member may train others, of the same size
         text = json.dumps([rows, type(self._optimizer).__name__])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -76,12 +79,7 @@ class TorchReplica:
             DataError: The program has changed the model in a way that the gradient does not follow.
         """
         self.buckets.check()
-        for name, parameter in self._frozen.items():
-            if parameter.requires_grad:
-                raise DataError(
-                    f"{name} was frozen when Training was made, and is not now: its gradient would be of this "
-                    "trainer alone. Leave it trainable from the beginning, with a learning rate of 0 until then"
-                )
+        self._check_frozen()
         self._guard.forbid()
         self.statistics.save()
 
@@ -224,6 +222,19 @@ class TorchReplica:
         """Leaves the model and its optimizer to the program."""
         self._guard.close()
         self.buckets.close()
+
+    def _check_frozen(self) -> None:
+        for name, parameter, was_trained in self._named:
+            if parameter.requires_grad and not was_trained:
+                raise DataError(
+                    f"{name} was frozen when Training was made, and is not now: its gradient would be of this "
+                    "trainer alone. Leave it trainable from the beginning, with a learning rate of 0 until then"
+                )
+            if was_trained and not parameter.requires_grad:
+                raise DataError(
+                    f"{name} was trained when Training was made, and is frozen now: momentum and weight decay "
+                    "would still change it. Leave it trainable, with a learning rate of 0 from now on"
+                )
 
     def _check_optimizer(self) -> None:
         name = type(self._optimizer).__name__
