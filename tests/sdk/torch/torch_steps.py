@@ -68,6 +68,18 @@ def a_backward_whose_sums_cannot_begin_ends() -> None:
     buckets.close()
 
 
+def gradients_that_are_not_finite_are_seen() -> None:
+    """Of any type: of complex parameters also where only an imaginary part is not."""
+    for kind in (torch.float32, torch.float64, torch.bfloat16, torch.complex64):
+        model = torch.nn.ParameterList([torch.ones(3), torch.ones(3, dtype=kind)])
+        buckets = GradientBuckets(model.named_parameters(), 4)
+        bad = complex(0, float("nan")) if kind.is_complex else float("inf")
+        assert buckets.is_finite()
+        model[1].grad[1] = bad
+        assert not buckets.is_finite(), kind
+        buckets.close()
+
+
 def losses_without_a_gradient_are_refused() -> None:
     """A vector, a number, and what does not depend on the model."""
     model = network()
@@ -215,6 +227,7 @@ def other_kinds_of_arguments_are_refused() -> None:
 FACTS = (
     a_step_that_cannot_count_is_left,
     a_backward_whose_sums_cannot_begin_ends,
+    gradients_that_are_not_finite_are_seen,
     losses_without_a_gradient_are_refused,
     changed_gradients_are_refused,
     dropped_gradients_are_applied,

@@ -173,9 +173,13 @@ class GradientBuckets:
         """Flat tensors that hold the whole gradient."""
         return [bucket.gradient for bucket in self._buckets]
 
+    def _numbers(self) -> list[Any]:
+        """The same as real numbers: conversions would drop the imaginary parts of complex ones."""
+        return [torch.view_as_real(g) if g.is_complex() else g for g in self.gradients()]
+
     def is_finite(self) -> bool:
         """Whether all values are finite."""
-        sums = [gradient.sum(dtype=torch.float32) for gradient in self.gradients()]
+        sums = [numbers.sum(dtype=torch.float32) for numbers in self._numbers()]
         if bool(torch.isfinite(torch.stack([total.to(sums[0].device) for total in sums])).all()):
             return True
         return all(bool(torch.isfinite(gradient).all()) for gradient in self.gradients())
