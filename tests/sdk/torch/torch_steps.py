@@ -212,11 +212,17 @@ def what_is_frozen_is_in_the_signature() -> None:
 
 
 def other_kinds_of_arguments_are_refused() -> None:
-    """A function as the model, several optimizers, and one that needs sparse gradients."""
+    """A function or a layer with a state of its own as the model, several optimizers, and one of sparse gradients."""
     model = network()
+
+    class Odd(torch.nn.Linear):  # type: ignore[misc]  # torch has no types here
+        def get_extra_state(self) -> dict[str, int]:
+            return {"calls": 1}
+
     several = [torch.optim.SGD(layer.parameters(), 0.1) for layer in (model[0], model[2])]
     for trained, optimizer, text in (
         (model.forward, several[0], "give a torch.nn.Module"),
+        (torch.nn.Sequential(Odd(2, 2)), several[0], r"0\._extra_state of the .* is a dict"),
         (model, several, "the optimizer is a list: give one"),
         (model, torch.optim.SparseAdam(model.parameters()), "takes sparse gradients alone"),
     ):
