@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from edl.errors import DataError, RoundOver
+from edl.errors import CheckpointError, DataError, RoundOver
 from edl.master.protocol import Lease
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
@@ -211,6 +211,14 @@ def what_is_frozen_is_in_the_signature() -> None:
     assert len(signatures) == 3
 
 
+def settings_that_cannot_be_sent_are_refused() -> None:
+    """A rate as a tensor: before training, and not once another trainer comes."""
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), torch.tensor(0.1))
+    with pytest.raises(CheckpointError, match="no number, text or list: Object of type Tensor"):
+        TorchReplica(model, optimizer, None, None, 4).signature()
+
+
 def other_kinds_of_arguments_are_refused() -> None:
     """A function or a layer with a state of its own as the model, several optimizers, and one of sparse gradients."""
     model = network()
@@ -240,6 +248,7 @@ FACTS = (
     steps_of_the_program_s_own_are_refused,
     models_that_change_are_refused,
     what_is_frozen_is_in_the_signature,
+    settings_that_cannot_be_sent_are_refused,
     other_kinds_of_arguments_are_refused,
 )
 

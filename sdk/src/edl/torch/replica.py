@@ -56,7 +56,12 @@ class TorchReplica:
         self._parts = StateParts(model, optimizer, self.statistics)
 
     def signature(self) -> str:
-        """Digest of names, types and shapes: models with another one cannot train together."""
+        """Digest of names, types and shapes: models with another one cannot train together.
+
+        Raises:
+            CheckpointError: Settings of optimizer or schedule cannot be given to other members.
+        """
+        self.values()  # not only when the first newcomer needs them
         state = self.model.state_dict()
         rows: list[Any] = [[n, str(t.dtype), list(t.shape)] for n, t in state.items()]
         rows += sorted(
