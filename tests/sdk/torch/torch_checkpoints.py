@@ -221,14 +221,14 @@ def schedules_continue() -> None:
         return TorchReplica(model, optimizer, kind(optimizer), None, 4), optimizer
 
     for kind in kinds:
-        ways: tuple[Callable[[TorchReplica, TorchReplica], object], ...] = (
-            lambda old, new: new.load(old.state()),
-            lambda old, new: (old.groups(), new.load_rest(old.rest())),
-        )
-        for give in ways:
+        for in_parts in (False, True):
             (old, rates), (new, own_rates) = replica_of(kind), replica_of(kind)
             old.step(1.0)
-            give(old, new)
+            if in_parts:
+                old.groups()
+                new.load_rest(old.rest())
+            else:
+                new.load(old.state())
             for _ in range(6):
                 old.step(1.0)
                 new.step(1.0)

@@ -131,8 +131,13 @@ def changed_gradients_are_refused() -> None:
 
 def dropped_gradients_are_applied() -> None:
     """Of a member whose loop calls `zero_grad`: after its part of a step, or without a part."""
-    for new_replica in (TorchReplica, partial(LocalReplica, outer=None)):
-        moved, gradient = [], None
+    kinds: tuple[Callable[..., TorchReplica], ...] = (
+        TorchReplica,
+        partial(LocalReplica, outer=None),
+    )
+    for new_replica in kinds:
+        moved: list[Any] = []
+        gradient: Any = None
         for has_part, drops in ((True, False), (True, True), (False, True)):
             model = network()
             replica = new_replica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
