@@ -22,6 +22,8 @@ class Keys:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+        self.most = 0
+        """Characters of the longest value that was set."""
         self._changed = threading.Condition()
         self._is_over = False
         self.closed = 0
@@ -30,6 +32,7 @@ class Keys:
         """Sets a key, or waits for some."""
         with self._changed:
             if operation == "set" and not self._is_over:
+                self.most = max(self.most, len(body["value"]))
                 self.values[body["key"]] = body["value"]
                 self._changed.notify_all()
                 return {}
@@ -78,8 +81,9 @@ class Permit:
 class Share:
     """One member's part: a file with its rank."""
 
-    def __init__(self, rank: int, may_write: threading.Event, error: str) -> None:
+    def __init__(self, rank: int, may_write: threading.Event, error: str, tensors: int) -> None:
         self.extra: dict[str, Any] = {"all": 1}
+        self.tensors = tensors
         self._rank, self._may_write, self._error = rank, may_write, error
 
     def write(self, folder: Path) -> Json:
@@ -88,7 +92,7 @@ class Share:
         if self._error:
             raise OSError(self._error)
         (folder / f"part-{self._rank}").write_text("x", encoding="utf-8")
-        return {"rank": self._rank}
+        return {"rank": self._rank, "tensors": [f"layer.{n}.weight" for n in range(self.tensors)]}
 
     def finish(self, folder: Path, results: Sequence[Json]) -> None:
         """As in `edl.sync.saving.Share`."""
@@ -102,6 +106,7 @@ class Member:
 
     def __init__(self, folder: Path, keys: Keys, rank: int, count: int, error: str = "") -> None:
         self._keys, self._rank, self._count, self._error = keys, rank, count, error
+        self.tensors = 1
         self.may_write = threading.Event()
         self.may_write.set()
         self.writer = CheckpointWriter(folder, self)
@@ -109,23 +114,24 @@ class Member:
     def stage(self, replica: Any, rank: int, count: int) -> Share:
         """As in `StateFiles`."""
         assert (replica, count) == (None, self._count)
-        return Share(rank, self.may_write, self._error)
+        return Share(rank, self.may_write, self._error, self.tensors)
 
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
         """As in `StateFiles`."""
         raise NotImplementedError
 
-    def shared(self, step: int) -> SharedWrite:
+    def shared(self, step: int, *, is_last: bool = False) -> SharedWrite:
         """Its part in a write."""
         client: Any = self._keys
-        name = f"trainer-{self._rank}"
-        return SharedWrite(name, self._rank, self._count, step=step, client=client, round_number=1)
+        about: Any = {"step": step, "client": client, "round_number": 1, "is_last": is_last}
+        return SharedWrite(f"trainer-{self._rank}", self._rank, self._count, **about)
 
     def save(self, step: int, *, granted: bool = True, wait: bool = False) -> None:
         """Begins to write."""
         replica: Any = None
         permit: Any = Permit(granted=granted) if self._rank == 0 else None
-        self.writer.save(replica, {"step": step}, self.shared(step), permit, wait=wait)
+        shared = self.shared(step, is_last=wait)
+        self.writer.save(replica, {"step": step}, shared, permit, wait=wait)
 
 
 def members(folder: Path, keys: Keys, *errors: str) -> list[Member]:
@@ -152,6 +158,21 @@ def test_each_writes_its_part(tmp_path: Path) -> None:
     assert (checkpoint.path / "index").read_text("utf-8") == "[0, 1, 2]"
     assert len(list(checkpoint.path.glob("part-*"))) == 3
     assert keys.closed == 3
+
+
+def test_a_model_may_have_many_tensors(tmp_path: Path) -> None:
+    """What is reported of them fits into a key, and is gone from the keys when it has been read."""
+    keys = Keys()
+    crew = members(tmp_path, keys, "", "", "")
+    for member in crew:
+        member.tensors = 100_000
+        member.save(7)
+    close(crew)
+    checkpoint = latest_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert (checkpoint.path / "index").read_text("utf-8") == "[0, 1, 2]"
+    assert keys.most < 1 << 20
+    assert sum(len(value) for value in keys.values.values()) < 100
 
 
 def test_a_part_that_fails_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -212,6 +233,23 @@ def test_the_last_one_is_waited_for(tmp_path: Path) -> None:
     crew[0].save(7, wait=True)
     thread.join(LIMIT_S)
     assert found == [latest_checkpoint(tmp_path)] != [None]
+
+
+def test_the_last_one_may_be_of_a_step_that_was_saved(tmp_path: Path) -> None:
+    """Each part is written again, into the new folder and not into that of before."""
+    crew = members(tmp_path, Keys(), "", "")
+    for member in crew:
+        member.save(7)
+    close(crew)
+    other = threading.Thread(target=lambda: crew[1].save(7, wait=True))
+    other.start()  # before the leader has a folder
+    other.join(0.2)
+    crew[0].save(7, wait=True)
+    other.join(LIMIT_S)
+    folders = sorted(path.name for path in tmp_path.iterdir())
+    assert folders == ["checkpoint-00000001", "checkpoint-00000002"]
+    for name in folders:
+        assert len(list((tmp_path / name).glob("part-*"))) == 2
 
 
 def test_all_waits_end_with_the_round(tmp_path: Path) -> None:

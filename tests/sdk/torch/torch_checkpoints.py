@@ -169,6 +169,16 @@ def only_tensors_are_read() -> None:
             assert "\n" not in str(error.value)
 
 
+def parts_that_are_gone_are_named() -> None:
+    """Also where a file was deleted after the check of all: DCP's own exception is no `Exception`."""
+    with saving_job() as (crew, folder):
+        crew.add(leaving_at(6, 1)).end()
+        checkpoint = latest(folder)
+        (checkpoint.path / parts(checkpoint)[0]).unlink()
+        with pytest.raises(CheckpointError, match=r"of torch \(FileNotFoundError: .*distcp"):
+            DcpFiles().read(checkpoint, {})
+
+
 def states_of_all_types_are_kept() -> None:
     """Half precision, scalars, empty tensors, a schedule; other networks are refused by name."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 2).bfloat16(), torch.nn.BatchNorm1d(2))
@@ -192,6 +202,39 @@ def states_of_all_types_are_kept() -> None:
         assert state.arrays[key].dtype == array.dtype, key
 
 
+def schedules_continue() -> None:
+    """Of a newcomer, whichever way it gets the state: the rates are those of the others."""
+    schedules = torch.optim.lr_scheduler
+    kinds: tuple[Callable[[Any], Any], ...] = (
+        lambda own: schedules.MultiStepLR(own, [3, 5, 5]),
+        lambda own: schedules.SequentialLR(
+            own, [schedules.LinearLR(own, 0.1, total_iters=2), schedules.MultiStepLR(own, [2])], [2]
+        ),
+        lambda own: schedules.ChainedScheduler([schedules.MultiStepLR(own, [3])]),
+        lambda own: schedules.OneCycleLR(own, 1.0, 9),
+        lambda own: schedules.CyclicLR(own, 0.1, 1.0, 2),
+    )
+
+    def replica_of(kind: Callable[[Any], Any]) -> tuple[TorchReplica, Any]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
+        return TorchReplica(model, optimizer, kind(optimizer), None, 4), optimizer
+
+    for kind in kinds:
+        for in_parts in (False, True):
+            (old, rates), (new, own_rates) = replica_of(kind), replica_of(kind)
+            old.step(1.0)
+            if in_parts:
+                old.groups()
+                new.load_rest(old.rest())
+            else:
+                new.load(old.state())
+            for _ in range(6):
+                old.step(1.0)
+                new.step(1.0)
+                assert own_rates.param_groups[0]["lr"] == rates.param_groups[0]["lr"]
+
+
 FACTS = (
     training_continues_from_a_checkpoint,
     members_write_parts_and_others_read_them,
@@ -199,7 +242,9 @@ FACTS = (
     a_disk_that_is_full_is_named_and_costs_no_step,
     a_checkpoint_that_lacks_a_part_is_not_taken,
     only_tensors_are_read,
+    parts_that_are_gone_are_named,
     states_of_all_types_are_kept,
+    schedules_continue,
 )
 
 if __name__ == "__main__":

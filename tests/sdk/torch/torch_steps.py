@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from edl.errors import DataError, RoundOver
+from edl.errors import CheckpointError, DataError, RoundOver
 from edl.master.protocol import Lease
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
@@ -67,6 +68,18 @@ def a_backward_whose_sums_cannot_begin_ends() -> None:
     buckets.close()
 
 
+def gradients_that_are_not_finite_are_seen() -> None:
+    """Of any type: of complex parameters also where only an imaginary part is not."""
+    for kind in (torch.float32, torch.float64, torch.bfloat16, torch.complex64):
+        model = torch.nn.ParameterList([torch.ones(3), torch.ones(3, dtype=kind)])
+        buckets = GradientBuckets(model.named_parameters(), 4)
+        bad = complex(0, float("nan")) if kind.is_complex else float("inf")
+        assert buckets.is_finite()
+        model[1].grad[1] = bad
+        assert not buckets.is_finite(), kind
+        buckets.close()
+
+
 def losses_without_a_gradient_are_refused() -> None:
     """A vector, a number, and what does not depend on the model."""
     model = network()
@@ -116,6 +129,35 @@ def changed_gradients_are_refused() -> None:
     buckets.close()
 
 
+def dropped_gradients_are_applied() -> None:
+    """Of a member whose loop calls `zero_grad`: after its part of a step, or without a part."""
+    kinds: tuple[Callable[..., TorchReplica], ...] = (
+        TorchReplica,
+        partial(LocalReplica, outer=None),
+    )
+    for new_replica in kinds:
+        moved: list[Any] = []
+        gradient: Any = None
+        for has_part, drops in ((True, False), (True, True), (False, True)):
+            model = network()
+            replica = new_replica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
+            replica.begin_step()
+            if has_part:
+                model(torch.ones(8, FEATURES)).square().mean().backward()
+            if drops:
+                model.zero_grad()
+            (flat,) = replica.buckets.gradients()
+            gradient = flat.clone() if gradient is None else gradient
+            flat.copy_(gradient)  # where this member has no part, the sum is the part of others
+            replica.step(1.0)
+            moved.append(torch.nn.utils.parameters_to_vector(model.parameters()))
+        assert not torch.equal(
+            moved[0], torch.nn.utils.parameters_to_vector(network().parameters())
+        )
+        assert torch.equal(moved[1], moved[0])
+        assert torch.equal(moved[2], moved[0])
+
+
 def steps_of_the_program_s_own_are_refused() -> None:
     """While it computes its part of a step; before and after it may do what it likes."""
     model = network()
@@ -143,7 +185,7 @@ def steps_of_the_program_s_own_are_refused() -> None:
 
 
 def models_that_change_are_refused() -> None:
-    """Parameters that are trained only later, and another type."""
+    """Parameters that are trained only later, or no longer, and another type."""
     model = network()
     model[0].bias.requires_grad_(False)
     replica = TorchReplica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
@@ -152,6 +194,10 @@ def models_that_change_are_refused() -> None:
     with pytest.raises(DataError, match=r"0\.bias was frozen"):
         replica.begin_step()
     model[0].bias.requires_grad_(False)
+    model[0].weight.requires_grad_(False)
+    with pytest.raises(DataError, match=r"0\.weight was trained when .*, and is frozen now"):
+        replica.begin_step()
+    model[0].weight.requires_grad_(True)
     replica.begin_step()
     model.double().float()
     with pytest.raises(DataError, match="converted to another type"):
@@ -170,12 +216,26 @@ def what_is_frozen_is_in_the_signature() -> None:
     assert len(signatures) == 3
 
 
-def other_kinds_of_arguments_are_refused() -> None:
-    """A function as the model, several optimizers, and one that needs sparse gradients."""
+def settings_that_cannot_be_sent_are_refused() -> None:
+    """A rate as a tensor: before training, and not once another trainer comes."""
     model = network()
+    optimizer = torch.optim.Adam(model.parameters(), torch.tensor(0.1))
+    with pytest.raises(CheckpointError, match="no number, text or list: Object of type Tensor"):
+        TorchReplica(model, optimizer, None, None, 4).signature()
+
+
+def other_kinds_of_arguments_are_refused() -> None:
+    """A function or a layer with a state of its own as the model, several optimizers, and one of sparse gradients."""
+    model = network()
+
+    class Odd(torch.nn.Linear):  # type: ignore[misc]  # torch has no types here
+        def get_extra_state(self) -> dict[str, int]:
+            return {"calls": 1}
+
     several = [torch.optim.SGD(layer.parameters(), 0.1) for layer in (model[0], model[2])]
     for trained, optimizer, text in (
         (model.forward, several[0], "give a torch.nn.Module"),
+        (torch.nn.Sequential(Odd(2, 2)), several[0], r"0\._extra_state of the .* is a dict"),
         (model, several, "the optimizer is a list: give one"),
         (model, torch.optim.SparseAdam(model.parameters()), "takes sparse gradients alone"),
     ):
@@ -186,11 +246,14 @@ def other_kinds_of_arguments_are_refused() -> None:
 FACTS = (
     a_step_that_cannot_count_is_left,
     a_backward_whose_sums_cannot_begin_ends,
+    gradients_that_are_not_finite_are_seen,
     losses_without_a_gradient_are_refused,
     changed_gradients_are_refused,
+    dropped_gradients_are_applied,
     steps_of_the_program_s_own_are_refused,
     models_that_change_are_refused,
     what_is_frozen_is_in_the_signature,
+    settings_that_cannot_be_sent_are_refused,
     other_kinds_of_arguments_are_refused,
 )
 

@@ -177,6 +177,28 @@ def signature(tree: Any) -> str:
     return f"{structure} {shapes}"
 
 
+def as_words(leaf: Any) -> np.ndarray:
+    """Returns the bytes of a number or an array as whole numbers of 32 bits, which JAX keeps as they are.
+
+    It would make other numbers of 64 bits: larger ones wrap around, and fractions are rounded.
+    """
+    raw = np.ascontiguousarray(leaf).reshape(-1).view(np.uint8)
+    words: np.ndarray = np.pad(raw, (0, -raw.size % 4)).view(np.int32)
+    return words
+
+
+def from_words(words: Any, like: Any) -> np.ndarray:
+    """Returns what `as_words` was given.
+
+    Args:
+        words: What it returned.
+        like: Of the same type and shape.
+    """
+    own = np.asarray(like)
+    raw = np.array(words).view(np.uint8)[: own.nbytes]
+    return raw.view(own.dtype).reshape(own.shape)
+
+
 def _as_number(leaf: Any) -> Any:
     """Truth values are counted."""
     is_truth = isinstance(leaf, bool) or getattr(leaf, "dtype", None) == np.bool_

@@ -156,13 +156,9 @@ class JaxRounds:
         if steps[source] and min(steps) == steps[source]:
             return  # all have made the same steps, of the same state
         is_source = source == processes.rank
-        parts = jax.tree_util.tree_map(
-            lambda leaf: np.asarray(leaf) if is_source else np.zeros_like(leaf), self.state
-        )
-        total = self.sum(parts)
-        self.state = jax.tree_util.tree_map(
-            lambda own, new: np.asarray(new).astype(np.asarray(own).dtype), self.state, total
-        )
+        words = jax.tree_util.tree_map(distributed.as_words, self.state)
+        total = self.sum(words if is_source else jax.tree_util.tree_map(np.zeros_like, words))
+        self.state = jax.tree_util.tree_map(distributed.from_words, total, self.state)
         if not is_source:
             log.info("took the state of step %d over", steps[source])
         self.step = steps[source]

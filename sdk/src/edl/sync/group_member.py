@@ -240,8 +240,10 @@ class GroupMember:
         client = self.rendezvous.client() if is_shared else None
         count = writers if is_shared else 1
         name = self.session.settings.trainer
-        at = {"step": step, "round_number": self.round_number}
-        shared = SharedWrite(name, rank, count, client=client, **at)
+        round_number = self.round_number
+        shared = SharedWrite(
+            name, rank, count, step=step, client=client, round_number=round_number, is_last=wait
+        )
         permit = None if self.leader is None else CheckpointPermit(self.leader.session)
         writer.save(self.replica, self.progress.position_json(), shared, permit, wait=wait)
 

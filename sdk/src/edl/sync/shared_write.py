@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 
-from edl.errors import CheckpointError, EdlError
+from edl.errors import CheckpointError, EdlError, one_line
 from edl.master import protocol
 from edl.master.client import Client
 from edl.master.round_store import RoundStore
 
 _WAIT_S = 600.0
 """How long the others may write, beside a round that goes on."""
+_PLAIN_BYTES = 1 << 12
+"""Longer results are compressed: those of models with many tensors exceed what a key may hold."""
 
 
 class SharedWrite:
@@ -30,6 +33,7 @@ class SharedWrite:
         step: int,
         client: Client | None,
         round_number: int,
+        is_last: bool = False,
     ) -> None:
         """Makes no call.
 
@@ -40,11 +44,13 @@ class SharedWrite:
             step: Of the checkpoint.
             client: A connection of its own; closed here. None where one member writes alone.
             round_number: Of the round whose members write.
+            is_last: Whether it is the last of the run; one of the same step may have been written before.
         """
         self._name, self.rank, self.count = name, rank, count
         self._client = client
         self._keys = None if client is None else RoundStore(client, round_number)
-        self._prefix = f"checkpoint/{step}"
+        # with the keys of the one before, a member would write into a folder that is complete
+        self._prefix = f"checkpoint/{step}/last" if is_last else f"checkpoint/{step}"
         self._is_announced = self._is_reported = False
 
     def announce(self, folder: str) -> None:
@@ -84,10 +90,12 @@ class SharedWrite:
         """
         self._is_reported = True
         if self._keys is not None:
-            self._keys.set(f"{self._prefix}/{self.rank}", json.dumps(result).encode())
+            self._keys.set(f"{self._prefix}/{self.rank}", _encode(result))
 
     def gather(self, own: protocol.Json) -> list[protocol.Json]:
         """Waits for the parts of all; returns their results in order of rank.
+
+        Their keys are emptied: the master keeps all keys of a round, and a round may have thousands of checkpoints.
 
         Raises:
             CheckpointError: A member could not write its part.
@@ -97,7 +105,9 @@ class SharedWrite:
             return [own]
         keys = [f"{self._prefix}/{rank}" for rank in range(1, self.count)]
         values = self._keys.get_all(keys, _WAIT_S)
-        results = [own, *(json.loads(values[key]) for key in keys)]
+        for key in keys:
+            self._keys.set(key, b"")
+        results = [own, *(_decode(values[key]) for key in keys)]
         errors = [result["error"] for result in results if "error" in result]
         if errors:
             raise CheckpointError("; ".join(errors))
@@ -124,3 +134,23 @@ class SharedWrite:
             elif not self._is_reported:
                 self.fail("was still writing the one before")
         self._client.close()
+
+
+def _encode(result: protocol.Json) -> bytes:
+    raw = json.dumps(result).encode()
+    return raw if len(raw) <= _PLAIN_BYTES else zlib.compress(raw)
+
+
+def _decode(raw: bytes) -> protocol.Json:
+    """Reads what `_encode` returned.
+
+    Raises:
+        CheckpointError: It is something else.
+    """
+    try:
+        result: protocol.Json = json.loads(raw if raw.startswith(b"{") else zlib.decompress(raw))
+    except (ValueError, zlib.error) as error:
+        raise CheckpointError(
+            f"a member reports a part that cannot be read: {one_line(error)}"
+        ) from error
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,21 @@ def unflatten(state: State) -> dict[str, Any]:
     for kind in kinds:
         tree[kind] = {"state": entries[kind], "param_groups": state.extra[kind]["groups"]}
     return {**tree, **{k: v for k, v in state.extra.items() if k == "scheduler"}}
+
+
+def as_own(read: Any, own: Any) -> Any:
+    """Returns what came as JSON with keys of the types that this program's own state has.
+
+    JSON has texts as keys alone: the milestones of a `MultiStepLR` are numbers, and would never be met.
+    """
+    if isinstance(own, dict) and isinstance(read, dict):
+        has_numbers = bool(own) and all(type(key) is int for key in own)
+        named = {int(key) if has_numbers else key: value for key, value in read.items()}
+        items = {key: as_own(value, own.get(key)) for key, value in named.items()}
+        return Counter(items) if isinstance(own, Counter) else items
+    if isinstance(own, (list, tuple)) and isinstance(read, list) and len(own) == len(read):
+        return [as_own(value, mine) for value, mine in zip(read, own)]
+    return read
 
 
 def as_state(named: Mapping[str, Any], rest: Mapping[str, Any]) -> State:

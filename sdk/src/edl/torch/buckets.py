@@ -107,9 +107,17 @@ class GradientBuckets:
         self._begin, self._works, self._error = None, [], None
         for bucket in self._buckets:
             bucket.began = False
-            for parameter, view in bucket.views.items():
-                if parameter.grad is not view:
-                    parameter.grad = view
+        self.attach()
+
+    def attach(self) -> None:
+        """Makes the views the parameters' gradients again, where the program has dropped them.
+
+        After `zero_grad`, a parameter that has no part in this member's backward has none, and the optimizer
+        would leave it out, although it has a part in that of others.
+        """
+        for parameter, view in self.views():
+            if parameter.grad is not view:
+                parameter.grad = view
 
     def begin(self, add: Sum, *, may_end: bool = False) -> None:
         """Sums each bucket as soon as the backward that comes next has filled it.
@@ -165,9 +173,13 @@ class GradientBuckets:
         """Flat tensors that hold the whole gradient."""
         return [bucket.gradient for bucket in self._buckets]
 
+    def _numbers(self) -> list[Any]:
+        """The same as real numbers: conversions would drop the imaginary parts of complex ones."""
+        return [torch.view_as_real(g) if g.is_complex() else g for g in self.gradients()]
+
     def is_finite(self) -> bool:
         """Whether all values are finite."""
-        sums = [gradient.sum(dtype=torch.float32) for gradient in self.gradients()]
+        sums = [numbers.sum(dtype=torch.float32) for numbers in self._numbers()]
         if bool(torch.isfinite(torch.stack([total.to(sums[0].device) for total in sums])).all()):
             return True
         return all(bool(torch.isfinite(gradient).all()) for gradient in self.gradients())

@@ -203,11 +203,18 @@ def _read(
         }
         dcp.load(flat, storage_reader=reader, no_dist=True)
         return [(paths[name], tensor) for name, tensor in flat.items()]
+    except dcp.CheckpointException as failure:  # of DCP's; no `Exception`
+        causes = [error for error, _ in failure.failures.values()]
+        raise _unreadable(checkpoint, *causes, failure) from failure
     except Exception as error:  # a damaged file raises nearly anything
-        raise CheckpointError(
-            f"{checkpoint.path} cannot be read as a checkpoint of torch ({one_line(error)}): name "
-            "another folder, or remove it"
-        ) from error
+        raise _unreadable(checkpoint, error) from error
+
+
+def _unreadable(checkpoint: Checkpoint, *causes: BaseException) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.path} cannot be read as a checkpoint of torch ({one_line(causes[0])}): name "
+        "another folder, or remove it"
+    )
 
 
 def _as_json(result: Any) -> protocol.Json:

@@ -274,13 +274,14 @@ class Follower:
     def _save(self, step: int, *, wait: bool) -> None:
         self._files.stage_together(self._replica)
         if self._writer is not None:
-            about = {"step": step, "round_number": self._round.number}
             shared = SharedWrite(
                 f"{self._identity[0]}:{self._pod.rank}",
                 self._pod.rank,
                 self._pod.size,
+                step=step,
                 client=self._new_client(),
-                **about,
+                round_number=self._round.number,
+                is_last=wait,
             )
             self._writer.save(self._replica, {"step": step}, shared, None, wait=wait)
 

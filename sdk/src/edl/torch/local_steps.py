@@ -133,6 +133,7 @@ class LocalReplica(TorchReplica):
         del scale
         self._guard.allow()
         self._restore_parameters()
+        self.buckets.attach()
         self._outer.step()
         self.statistics.forget()
         self.buckets.clear()

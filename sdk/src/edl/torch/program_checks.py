@@ -19,6 +19,12 @@ def check_types(model: Any, optimizer: Any) -> None:
     """
     if not isinstance(model, torch.nn.Module):
         raise DataError(f"the model is a {type(model).__name__}: give a torch.nn.Module")
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise DataError(
+                f"{name} of the model's state_dict is a {type(value).__name__}, and other members can be given "
+                "tensors alone: make it a buffer, or return it as a tensor from get_extra_state"
+            )
     if not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "step")):
         raise DataError(
             f"the optimizer is a {type(optimizer).__name__}: give one optimizer of torch.optim; several "

@@ -13,7 +13,7 @@ import torch
 from edl.errors import CheckpointError, DataError, one_line
 from edl.sync.parts import ArrayGroup
 from edl.sync.replica import State
-from edl.torch.arrays import MODEL, OPTIMIZER, as_state, unflatten
+from edl.torch.arrays import MODEL, OPTIMIZER, as_own, as_state, unflatten
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
 from edl.torch.program_checks import OptimizerGuard, check_types
@@ -49,16 +49,24 @@ class TorchReplica:
         self._check_optimizer()
         self.buckets = GradientBuckets(model.named_parameters(), tail)
         self.size = self.buckets.size
-        self._frozen = {n: p for n, p in model.named_parameters() if not p.requires_grad}
+        self._named = [(n, p, p.requires_grad) for n, p in model.named_parameters()]
+        """The parameters, and whether each was trained at first."""
         self._guard = OptimizerGuard(optimizer)
         self.statistics = NormStatistics(model)
         self._parts = StateParts(model, optimizer, self.statistics)
 
     def signature(self) -> str:
-        """Digest of names, types and shapes: models with another one cannot train together."""
+        """Digest of names, types and shapes: models with another one cannot train together.
+
+        Raises:
+            CheckpointError: Settings of optimizer or schedule cannot be given to other members.
+        """
+        self.values()  # not only when the first newcomer needs them
         state = self.model.state_dict()
         rows: list[Any] = [[n, str(t.dtype), list(t.shape)] for n, t in state.items()]
-        rows += sorted(self._frozen)  # another member may train others, of the same size
+        rows += sorted(
+            n for n, _, is_trained in self._named if not is_trained
+        )  # another member may train others, of the same size
         text = json.dumps([rows, type(self._optimizer).__name__])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -76,12 +84,7 @@ class TorchReplica:
             DataError: The program has changed the model in a way that the gradient does not follow.
         """
         self.buckets.check()
-        for name, parameter in self._frozen.items():
-            if parameter.requires_grad:
-                raise DataError(
-                    f"{name} was frozen when Training was made, and is not now: its gradient would be of this "
-                    "trainer alone. Leave it trainable from the beginning, with a learning rate of 0 until then"
-                )
+        self._check_frozen()
         self._guard.forbid()
         self.statistics.save()
 
@@ -94,6 +97,7 @@ class TorchReplica:
 
     def _advance(self, scale: float) -> None:
         """Applies the gradient, and advances the schedule."""
+        self.buckets.attach()
         rates = [group["lr"] for group in self._optimizer.param_groups]
         if self._before_step is not None:
             self._before_step()
@@ -177,8 +181,7 @@ class TorchReplica:
             for kind, optimizer in self._shared.items():
                 if kind in tree:  # a checkpoint of the other way to train has none
                     optimizer.load_state_dict(tree[kind])
-            if self._scheduler is not None and "scheduler" in tree:
-                self._scheduler.load_state_dict(tree["scheduler"])
+            self._load_schedule(tree)
         except (ValueError, RuntimeError, KeyError) as error:
             raise CheckpointError(
                 f"the state is of another model ({one_line(error)}): give this model's own, or another "
@@ -186,6 +189,11 @@ class TorchReplica:
             ) from error
         self.statistics.forget()
         self.buckets.clear()
+
+    def _load_schedule(self, tree: dict[str, Any]) -> None:
+        if self._scheduler is not None and "scheduler" in tree:
+            own = self._scheduler.state_dict()
+            self._scheduler.load_state_dict(as_own(tree["scheduler"], own))
 
     def like(self, path: Sequence[Any]) -> Any:
         """Returns the parameter, or its like, of a place in `tensors`; None if it has none there."""
@@ -213,14 +221,25 @@ class TorchReplica:
 
     def load_rest(self, rest: State) -> None:
         """As in `edl.sync.parts.PartedReplica`."""
-        tree = self._parts.load_rest(rest)
-        if self._scheduler is not None and "scheduler" in tree:
-            self._scheduler.load_state_dict(tree["scheduler"])
+        self._load_schedule(self._parts.load_rest(rest))
 
     def close(self) -> None:
         """Leaves the model and its optimizer to the program."""
         self._guard.close()
         self.buckets.close()
+
+    def _check_frozen(self) -> None:
+        for name, parameter, was_trained in self._named:
+            if parameter.requires_grad and not was_trained:
+                raise DataError(
+                    f"{name} was frozen when Training was made, and is not now: its gradient would be of this "
+                    "trainer alone. Leave it trainable from the beginning, with a learning rate of 0 until then"
+                )
+            if was_trained and not parameter.requires_grad:
+                raise DataError(
+                    f"{name} was trained when Training was made, and is frozen now: momentum and weight decay "
+                    "would still change it. Leave it trainable, with a learning rate of 0 from now on"
+                )
 
     def _check_optimizer(self) -> None:
         name = type(self._optimizer).__name__
