@@ -243,7 +243,9 @@ def page(pod: str, server: str, details: Mapping[str, Any]) -> list[Finding]:
     if not complete:
         findings.append(error(pod, "has not listed the cluster yet: see its log"))
     elif age_s > _STALE_S:
-        text = f"heard of the API server {age_s:.0f} s ago: see WatchStale in docs/operating.md"
+        text = (
+            f"last heard from the API server {age_s:.0f} s ago: see WatchStale in docs/operating.md"
+        )
         findings.append(error(pod, text))
     else:
         findings.append(ok(pod, f"knows the cluster as of {age_s:.0f} s ago"))

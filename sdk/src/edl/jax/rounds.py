@@ -164,5 +164,5 @@ class JaxRounds:
             lambda own, new: np.asarray(new).astype(np.asarray(own).dtype), self.state, total
         )
         if not is_source:
-            log.info("took the state of step %d over", steps[source])
+            log.info("took over the state of step %d", steps[source])
         self.step = steps[source]
