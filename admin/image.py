@@ -135,5 +135,5 @@ def judge(reference: ImageReference, present: int, nodes: int, answer: RegistryA
 
 
 def not_named() -> Finding:
-    """Where the admin names no image."""
+    """Says that the image was not checked, because the admin named none."""
     return note(_SUBJECT, "not checked: name it with --image")

@@ -60,7 +60,7 @@ class OptimizerGuard:
         self._is_forbidden = True
 
     def allow(self) -> None:
-        """It does not any more."""
+        """Allows the program to call it again."""
         self._is_forbidden = False
 
     @contextmanager
