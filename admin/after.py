@@ -26,7 +26,7 @@ _SETTLED_S = 5.0
 def deployment(
     name: str, obj: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]]
 ) -> Finding:
-    """Of a server's Deployment and its pods."""
+    """Judges a server's Deployment and its pods."""
     if obj is None:
         return error(name, "is not installed: apply deploy/base")
     replicas = int(obj.get("spec", {}).get("replicas", 1))
@@ -45,7 +45,7 @@ def deployment(
 
 
 def no_extender(config_map: Mapping[str, Any] | None) -> Finding:
-    """Of an installation without the extender, by the ConfigMap of the reconciler on the scheduler."""
+    """Judges an installation without the extender, by what the reconciler's ConfigMap says of the scheduler."""
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     if check.registration is Registration.REGISTERED:
         text = f"is not installed, but {check.scheduler} has its entries and asks it in vain: "
@@ -76,7 +76,7 @@ def _waiting(pod: Mapping[str, Any]) -> list[str]:
 
 
 def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding]:
-    """Of the nodes of a server's replicas: the loss of one must not end all of them.
+    """Judges on which nodes the replicas of a server are: the loss of one must not end all of them.
 
     Args:
         name: Of its Deployment.
@@ -101,7 +101,7 @@ def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding
 def unasked(
     extender: Mapping[str, Any], details: Mapping[str, Any], trainers: Iterable[Pod]
 ) -> list[Finding]:
-    """Of an extender that kube-scheduler should have asked about trainers.
+    """Judges an extender that kube-scheduler should have asked about trainers.
 
     Args:
         extender: Its pod.
@@ -131,7 +131,7 @@ def unasked(
 
 
 def lease(obj: Mapping[str, Any] | None, renewed_s: float, now_s: float) -> Finding:
-    """Of the Lease of the leading reconciler.
+    """Judges the Lease of the leading reconciler.
 
     Args:
         obj: The Lease; None for none.
@@ -149,7 +149,7 @@ def lease(obj: Mapping[str, Any] | None, renewed_s: float, now_s: float) -> Find
 
 
 def certificate(subject: str, pem: bytes, now: datetime, renew: str) -> Finding:
-    """Of a certificate.
+    """Judges a certificate.
 
     Args:
         subject: Whose.
@@ -168,7 +168,7 @@ def certificate(subject: str, pem: bytes, now: datetime, renew: str) -> Finding:
 
 
 def bundles(kind: str, texts: Iterable[str], now: datetime) -> Finding:
-    """Of the caBundles of one of EDL's registrations; the webhook writes them.
+    """Judges the caBundles of one of EDL's registrations; the webhook writes them.
 
     Args:
         kind: Of the registration.
@@ -193,7 +193,7 @@ def pem(text: object) -> bytes:
 
 
 def policy(config_map: Mapping[str, Any] | None) -> Finding:
-    """Of the ConfigMap with the policy."""
+    """Judges the ConfigMap with the policy."""
     if config_map is None:
         return note("policy", f"no ConfigMap {POLICY_CONFIGMAP}: the default is in force")
     text = config_map.get("data", {}).get(POLICY_KEY)
@@ -207,7 +207,7 @@ def policy(config_map: Mapping[str, Any] | None) -> Finding:
 
 
 def scheduling(config_map: Mapping[str, Any] | None) -> Finding:
-    """Of the ConfigMap in which the reconciler keeps what it knows of the scheduler."""
+    """Judges the ConfigMap in which the reconciler keeps what it knows of the scheduler."""
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     text = f"{check.scheduler} {check.registration}"
     if check.registration is Registration.REGISTERED:
@@ -218,7 +218,7 @@ def scheduling(config_map: Mapping[str, Any] | None) -> Finding:
 
 
 def webhook_called(job: Mapping[str, Any]) -> Finding:
-    """Of an elastic Job as a dry run of its creation returns it."""
+    """Judges an elastic Job as a dry run of its creation returns it: was the webhook called?"""
     if job.get("spec", {}).get("managedBy") == MANAGER:
         return ok("admission", "the API server reaches the webhook")
     text = "the API server does not reach the webhook: new Jobs are not elastic; where edl-webhook is ready, open port "
@@ -229,7 +229,7 @@ def webhook_called(job: Mapping[str, Any]) -> Finding:
 
 
 def page(pod: str, server: str, details: Mapping[str, Any]) -> list[Finding]:
-    """Of what a server answers to /readyz.
+    """Judges what a server answers to /readyz.
 
     Args:
         pod: Its name.
@@ -243,7 +243,9 @@ def page(pod: str, server: str, details: Mapping[str, Any]) -> list[Finding]:
     if not complete:
         findings.append(error(pod, "has not listed the cluster yet: see its log"))
     elif age_s > _STALE_S:
-        text = f"heard of the API server {age_s:.0f} s ago: see WatchStale in docs/operating.md"
+        text = (
+            f"last heard from the API server {age_s:.0f} s ago: see WatchStale in docs/operating.md"
+        )
         findings.append(error(pod, text))
     else:
         findings.append(ok(pod, f"knows the cluster as of {age_s:.0f} s ago"))
@@ -282,7 +284,7 @@ def _webhook(pod: str, details: Mapping[str, Any]) -> list[Finding]:
 
 
 def same_policy(versions: Mapping[str, str]) -> Finding:
-    """Of the versions in force, by pod."""
+    """Judges whether all servers follow the same version of the policy, by pod."""
     if len(set(versions.values())) > 1:
         text = ", ".join(f"{pod} {version}" for pod, version in sorted(versions.items()))
         return warning("policies", f"servers follow different ones: {text}")

@@ -50,7 +50,7 @@ RIGHTS = (
 
 
 def version(info: Mapping[str, Any]) -> Finding:
-    """Of what `GET /version` answers."""
+    """Judges the version of Kubernetes, by the answer to `GET /version`."""
     text = str(info.get("gitVersion", "unknown"))
     numbers = tuple(
         int(match[0]) if (match := _NUMBER.match(str(info.get(part, "")))) else 0
@@ -63,7 +63,7 @@ def version(info: Mapping[str, Any]) -> Finding:
 
 
 def managed_by(stored: Mapping[str, Any]) -> Finding:
-    """Of a Job that names EDL as its manager, as a dry run returns it."""
+    """Judges a Job that names EDL as its manager, as a dry run returns it."""
     if stored.get("spec", {}).get("managedBy") == MANAGER:
         return ok("managedBy", "the API server keeps it")
     text = "the API server drops spec.managedBy of Jobs: switch its feature JobManagedBy on"
@@ -71,7 +71,7 @@ def managed_by(stored: Mapping[str, Any]) -> Finding:
 
 
 def rights(allowed: Mapping[Right, bool]) -> Finding:
-    """Of what the API server says that the admin may do."""
+    """Judges what the API server says that the admin may do."""
     missing = [
         f"{right.verb} {right.plural}{f' in {right.namespace}' if right.namespace else ''}"
         for right, is_allowed in allowed.items()
@@ -83,7 +83,7 @@ def rights(allowed: Mapping[Right, bool]) -> Finding:
 
 
 def clock(api_s: float, own_s: float) -> Finding:
-    """Of the API server's time beside this machine's, in seconds since the epoch."""
+    """Compares the API server's clock with this machine's; both are seconds since the epoch."""
     skew_s = api_s - own_s
     if abs(skew_s) > _SKEW_S:
         text = f"the API server's is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
@@ -92,7 +92,7 @@ def clock(api_s: float, own_s: float) -> Finding:
 
 
 def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
-    """Of the newest sign of life of each node, by the node's own clock.
+    """Judges the clocks of nodes, by the newest sign of life of each, which has its own time.
 
     Args:
         renewed_s: Node -> `renewTime` of its Lease, in seconds since the epoch.
@@ -110,7 +110,7 @@ def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
 
 
 def api_ports(slices: Iterable[Mapping[str, Any]]) -> Finding:
-    """Of the EndpointSlices of the Service `kubernetes`: whether EDL's servers may call the API server.
+    """Judges, by the EndpointSlices of the Service `kubernetes`, whether EDL's servers may call the API server.
 
     NetworkPolicies see the port of the endpoint, not that of the Service.
     """
@@ -129,7 +129,7 @@ def api_ports(slices: Iterable[Mapping[str, Any]]) -> Finding:
 
 
 def priority_classes(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """Of the cluster's PriorityClasses: none may have EDL's names or rank services below training."""
+    """Judges the cluster's PriorityClasses: none may have EDL's names or rank services below training."""
     findings = []
     for obj in classes:
         name, value = obj["metadata"]["name"], int(obj.get("value", 0))
@@ -173,7 +173,7 @@ def installations(
 
 
 def second_installation(namespaces: Iterable[str]) -> Finding:
-    """Of the namespaces where EDL is installed."""
+    """Judges in which namespaces EDL is installed."""
     others = sorted(set(namespaces) - {SYSTEM_NAMESPACE})
     if others:
         text = f"also in {', '.join(others)}: two would plan the same Jobs; remove one of them"
@@ -184,7 +184,7 @@ def second_installation(namespaces: Iterable[str]) -> Finding:
 
 
 def schedulers(pods: Iterable[Mapping[str, Any]]) -> Finding:
-    """Of the pods of the namespace kube-system: how EDL can stand beside kube-scheduler."""
+    """Judges, by the pods of the namespace kube-system, how EDL can stand beside kube-scheduler."""
     own = list(_schedulers(pods))
     if not own:
         text = "kube-scheduler is not to be seen, as on managed control planes: use way (b), no "
@@ -207,7 +207,7 @@ def _schedulers(pods: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
 
 
 def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
-    """Of the webhook configurations of others: whether the API server reaches any in the cluster."""
+    """Judges, by the webhook configurations of others, whether the API server reaches any in the cluster."""
     key, value = _PART
     others = [
         obj["metadata"]["name"]
@@ -222,7 +222,7 @@ def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
 
 
 def admission(namespace: str, purpose: str, refusals: Mapping[str, str]) -> list[Finding]:
-    """Of dry runs of a pod as EDL makes it, and of the objects beside it.
+    """Judges dry runs of a pod as EDL creates it, and of the objects beside it.
 
     Args:
         namespace: Where.

@@ -21,7 +21,7 @@ _LOOPBACK = re.compile(r"(localhost|127\.[\d.]+|\[::1\])(:\d+)?")
 
 
 class ImageError(ValueError):
-    """A text is no reference to an image; the message is one line."""
+    """A text is not a reference to an image; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def parse(text: str) -> ImageReference:
     match = _REFERENCE.fullmatch(name)
     if match is None or not _HOST.fullmatch(host):
         raise ImageError(
-            f"{text[:80]!r} is no reference to an image: write registry.example/edl:0.1.0"
+            f"{text[:80]!r} is not a reference to an image: write registry.example/edl:0.1.0"
         )
     repository = match["name"]
     if host == _DEFAULT_HOST and "/" not in repository:
@@ -135,5 +135,5 @@ def judge(reference: ImageReference, present: int, nodes: int, answer: RegistryA
 
 
 def not_named() -> Finding:
-    """Where the admin names no image."""
+    """Says that the image was not checked, because the admin named none."""
     return note(_SUBJECT, "not checked: name it with --image")

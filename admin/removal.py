@@ -8,7 +8,7 @@ from policy.names import LABEL_ROLE, MANAGER
 
 
 def jobs(objects: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """Of all Jobs: what happens to those that EDL manages."""
+    """Says what happens to the Jobs that EDL manages; `objects` are all Jobs."""
     findings = []
     for job in objects:
         conditions = job.get("status", {}).get("conditions", ())
@@ -28,7 +28,7 @@ def jobs(objects: Iterable[Mapping[str, Any]]) -> list[Finding]:
 
 
 def remains(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
-    """Of (plural, object) with EDL's label: what is still there."""
+    """Lists what is left of EDL; `objects` are (plural, object) with its label."""
     findings = []
     for plural, obj in objects:
         metadata = obj["metadata"]
@@ -38,7 +38,7 @@ def remains(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
 
 
 def pods(objects: Iterable[Mapping[str, Any]]) -> Finding:
-    """Of all pods: whether any of training is left."""
+    """Says whether pods of training are left; `objects` are all pods."""
     training = [pod for pod in objects if LABEL_ROLE in pod["metadata"].get("labels", {})]
     if training:
         names = ", ".join(

@@ -82,7 +82,7 @@ def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
         if obj is not None:
             return Target("pod", name.key, obj)
     if is_ordinary:
-        text = f"job {name.key} is no elastic job: EDL leaves it alone"
+        text = f"job {name.key} is not an elastic job: EDL leaves it alone"
         raise CliError(text, ExitCode.NOT_FOUND)
     names = {f"{record.kind} {record.name}" for record in records}
     for kind in name.kinds:

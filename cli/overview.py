@@ -43,7 +43,7 @@ class Overview:
     objective: Record | None
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Returns the overview as JSON, for `-o json` and `-o yaml`."""
         objective = dict(self.objective.figures) if self.objective else None
         if objective is not None:
             objective.pop("buckets", None)

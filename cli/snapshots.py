@@ -175,7 +175,7 @@ def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
     if not path.parent.is_dir():
         raise CliError(f"there is no folder {path.parent}: create it first", ExitCode.NOT_FOUND)
     if path.exists() and not path.is_file():
-        raise CliError(f"{path} is no ordinary file: name another one", ExitCode.USAGE)
+        raise CliError(f"{path} is not an ordinary file: name another one", ExitCode.USAGE)
     path = path.resolve()  # a link stays one
     beside = path.with_name(f".{path.name}.part")
     try:

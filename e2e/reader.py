@@ -14,7 +14,7 @@ _ROOT = Path(__file__).parents[1]
 _COMMAND_S = 180.0
 _FAILED = "FAILED "
 _NOT_FOUND = f"{_FAILED}1 grep "
-"""How a `grep` ends that finds nothing, which is no failure."""
+"""How a `grep` ends that finds nothing, which is not a failure."""
 _TRAP = f"trap 'echo \"{_FAILED}$? $BASH_COMMAND\" >&2' ERR\n"
 
 

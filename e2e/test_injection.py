@@ -50,7 +50,7 @@ def _object(namespace: IsolatedNamespace, kind: Resource, name: str = NAME) -> A
     return namespace.environment.send(request.get(kind, namespace.name, name))
 
 
-def _carriers(namespace: IsolatedNamespace) -> list[Pod]:
+def _master_hosts(namespace: IsolatedNamespace) -> list[Pod]:
     return [pod for pod in namespace.trainers("mnist") if pod.master]
 
 
@@ -87,18 +87,18 @@ def test_a_job_gets_what_its_master_needs(namespace: IsolatedNamespace) -> None:
     assert may == {("get", NAME), ("update", NAME)}
 
 
-def test_one_pod_carries_the_master_and_all_are_told(namespace: IsolatedNamespace) -> None:
+def test_one_pod_hosts_the_master_and_all_have_its_address(namespace: IsolatedNamespace) -> None:
     """As the API server stored them, after every other admission plugin."""
     namespace.submit("mnist", low=2, high=4, master="true")
     namespace.wait_running("mnist", 4, WAIT_S)
-    (carrier,) = _carriers(namespace)
+    (host,) = _master_hosts(namespace)
     pods = [_object(namespace, PODS, pod.name) for pod in namespace.trainers("mnist")]
     address = f"http://{_object(namespace, SERVICES)['spec']['clusterIP']}:8790"
 
-    assert carrier.name == "mnist-trainer-0"
+    assert host.name == "mnist-trainer-0"
     for pod in pods:
         containers = _containers(pod)
-        assert ("edl-master" in containers) == (pod["metadata"]["name"] == carrier.name)
+        assert ("edl-master" in containers) == (pod["metadata"]["name"] == host.name)
         variables = {e["name"]: e for e in pod["spec"]["containers"][0]["env"]}
         assert variables["EDL_MASTER"]["value"] == address
         assert (
@@ -106,28 +106,28 @@ def test_one_pod_carries_the_master_and_all_are_told(namespace: IsolatedNamespac
             == f"trainer-{pod['metadata']['labels']['edl.training/trainer-id']}"
         )
         assert pod["metadata"]["annotations"][ANNOTATION_MASTER_ADDRESS] == address
-    sidecar = _containers(_object(namespace, PODS, carrier.name))["edl-master"]
+    sidecar = _containers(_object(namespace, PODS, host.name))["edl-master"]
     assert sidecar["restartPolicy"] == "Always"
     access = [
         m["name"] for m in sidecar["volumeMounts"] if m["mountPath"].endswith("serviceaccount")
     ]
     assert access == ["edl-master-access"]
-    assert carrier.requests["cpu"] == namespace.job("mnist").requests["cpu"] + 100
+    assert host.requests["cpu"] == namespace.job("mnist").requests["cpu"] + 100
 
 
 def test_the_master_moves_with_its_pod(namespace: IsolatedNamespace) -> None:
     """Another trainer carries it seconds after the pod is deleted, and never two that stay."""
     namespace.submit("mnist", low=2, high=2, master="true")
     namespace.wait_running("mnist", 2, WAIT_S)
-    (first,) = _carriers(namespace)
+    (first,) = _master_hosts(namespace)
     begun_s = clock.monotonic_s()
     namespace.environment.send(request.delete(PODS, namespace.name, first.name))
     trainer_ids: set[int] = set()
 
     def moved() -> list[str]:
-        carriers = _carriers(namespace)
-        trainer_ids.add(len(carriers))
-        return [pod.name for pod in carriers if pod.name != first.name and pod.address]
+        hosts = _master_hosts(namespace)
+        trainer_ids.add(len(hosts))
+        return [pod.name for pod in hosts if pod.name != first.name and pod.address]
 
     until("another carries it", moved, bool, MOVES_S)
     took_s = clock.monotonic_s() - begun_s
@@ -163,17 +163,19 @@ def _occupy(namespace: IsolatedNamespace, node: str, cpu: str) -> None:
 def test_a_trainer_gives_way_where_there_is_no_room(
     namespace: IsolatedNamespace, one_node: str
 ) -> None:
-    """Somebody else took the room of the carrier: another trainer goes for the master."""
+    """Somebody else took the room of the host: another trainer goes for the master."""
     namespace.submit("mnist", low=3, high=3, master="true")
     namespace.wait_running("mnist", 3, WAIT_S)
-    (first,) = _carriers(namespace)
+    (first,) = _master_hosts(namespace)
     places = {pod.node for pod in namespace.trainers("mnist")}
     try:
-        _occupy(namespace, one_node, "5.4")  # before a successor of the carrier is there
+        _occupy(namespace, one_node, "5.4")  # before a successor of the host is there
         namespace.environment.send(request.delete(PODS, namespace.name, first.name))
         until(
             "another carries it, and runs",
-            lambda: [p.name for p in _carriers(namespace) if p.address and p.name != first.name],
+            lambda: [
+                p.name for p in _master_hosts(namespace) if p.address and p.name != first.name
+            ],
             bool,
             2 * WAIT_S,
         )
@@ -186,7 +188,7 @@ def test_a_trainer_gives_way_where_there_is_no_room(
     assert namespace.job("mnist").accounting.released == 1
 
 
-def test_the_end_is_the_masters_last_word(namespace: IsolatedNamespace) -> None:
+def test_the_job_ends_as_its_master_reports(namespace: IsolatedNamespace) -> None:
     """Read from the ConfigMap, since no master answers here; trainers are removed."""
     namespace.submit("mnist", low=2, high=4, master="true")
     namespace.wait_running("mnist", 4, WAIT_S)
@@ -275,7 +277,7 @@ def test_a_dry_run_shows_the_sidecar(namespace: IsolatedNamespace) -> None:
     assert "edl-master" in _containers(created)
 
 
-def test_a_wish_is_checked_at_the_door(namespace: IsolatedNamespace) -> None:
+def test_a_request_for_a_master_is_checked_at_admission(namespace: IsolatedNamespace) -> None:
     """What is neither true nor false, and a request that comes too late."""
     with pytest.raises((Invalid, Forbidden), match='write "true" for a master'):
         namespace.submit("mnist", low=1, high=1, master="yes")

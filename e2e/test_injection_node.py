@@ -65,8 +65,8 @@ def _submit(namespace: IsolatedNamespace, low: int, high: int) -> None:
     namespace.environment.send(request.create(JOBS, namespace.name, body))
 
 
-def _carrier(namespace: IsolatedNamespace) -> Pod | None:
-    """The pod that carries the master and runs."""
+def _master_host(namespace: IsolatedNamespace) -> Pod | None:
+    """The pod that hosts the master and runs."""
     pods = [
         pod
         for pod in namespace.trainers("numbers")
@@ -137,11 +137,11 @@ def _print_pods(namespace: IsolatedNamespace) -> None:
 def _begin(namespace: IsolatedNamespace) -> tuple[Pod, Watcher]:
     """A Job some of whose records are trained; the pod that carries its master."""
     _submit(namespace, 2, 3)
-    carrier = until("a master runs", lambda: _carrier(namespace), bool, 120)
-    assert carrier is not None
+    host = until("a master runs", lambda: _master_host(namespace), bool, 120)
+    assert host is not None
     watcher = Watcher(namespace)
     until("some is trained", watcher.look, lambda batches: batches >= 12, 120)
-    return carrier, watcher
+    return host, watcher
 
 
 def _reason(namespace: IsolatedNamespace, kind: str) -> str:
@@ -174,7 +174,7 @@ def test_a_job_outlives_the_pod_with_its_master(namespace: IsolatedNamespace) ->
 
 
 def test_a_job_outlives_the_node_with_its_master(namespace: IsolatedNamespace) -> None:
-    """Once Kubernetes says that the node is not ready, another pod carries the master."""
+    """Once Kubernetes says that the node is not ready, another pod hosts the master."""
     first, watcher = _begin(namespace)
     before = _generation(namespace)
     nodes = namespace.environment.cluster.real_nodes

@@ -128,7 +128,7 @@ def test_another_master_takes_over_and_the_old_one_stops(
     assert (snapshot["generation"], snapshot["outcome"]) == ("2", "done")
 
 
-def test_a_master_that_ends_leaves_its_last_word(
+def test_a_master_that_ends_writes_its_outcome(
     cluster: Cluster, client: Client, tmp_path: Path
 ) -> None:
     """On SIGTERM, for the one after it and for the reconciler."""

@@ -96,7 +96,7 @@ def test_a_job_gets_servers_that_stay_where_they_are(namespace: IsolatedNamespac
         assert pod["spec"]["restartPolicy"] == "Always"
 
 
-def test_trainers_are_told_of_servers_and_of_each_other(namespace: IsolatedNamespace) -> None:
+def test_trainers_have_the_addresses_of_servers(namespace: IsolatedNamespace) -> None:
     """As the API server stored it, after every other admission plugin."""
     _start(namespace)
     services = [_object(namespace, SERVICES, f"mnist-ps-{number}") for number in range(2)]
@@ -190,7 +190,7 @@ def test_servers_end_with_the_job(namespace: IsolatedNamespace) -> None:
     assert all(servers == 2 for trainers, servers in counts if trainers)
 
 
-def test_servers_that_admission_missed_are_told_of(namespace: IsolatedNamespace) -> None:
+def test_servers_that_admission_missed_are_reported(namespace: IsolatedNamespace) -> None:
     """The event names what is unavailable; the servers are created as soon as it is back."""
     before = _start(namespace)
     namespace.environment.control_plane.kill("webhook")
@@ -215,7 +215,7 @@ def test_servers_that_admission_missed_are_told_of(namespace: IsolatedNamespace)
     ],
     ids=["number", "master", "cpu", "claim", "steps"],
 )
-def test_wrong_wishes(
+def test_wrong_requests_for_servers_are_refused(
     namespace: IsolatedNamespace, annotations: dict[str, str], message: str
 ) -> None:
     """Refused at the door, in one line that names the annotation."""

@@ -131,7 +131,9 @@ class Extender:
         if not self._cache.synced:
             raise ServiceUnavailable("the first lists are not complete yet")
         if not self._policy.current.usable:
-            raise ServiceUnavailable("the policy was not valid since the start: see /readyz")
+            raise ServiceUnavailable(
+                "no valid policy has been read since this server started: see /readyz"
+            )
 
     def _filter(self) -> object:
         args = _read(wire.ExtenderArgs)

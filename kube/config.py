@@ -62,7 +62,7 @@ def load(
                 persist_config=False,  # do not rewrite tokens in the user's kubeconfig
             )
         if "://" not in configuration.host:
-            raise ConfigException(f"server {configuration.host!r} is no URL: write https://...")
+            raise ConfigException(f"server {configuration.host!r} is not a URL: write https://...")
     except _UNUSABLE as error:
         raise _unusable(kubeconfig, error) from error
     return configuration
@@ -127,7 +127,7 @@ def _unusable(kubeconfig: Path | None, error: Exception) -> ConfigError:
         place = f"the default kubeconfig {KUBE_CONFIG_DEFAULT_LOCATION}"
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, TypeError | KeyError):
-        reason = "it is no mapping of clusters, contexts and users"
+        reason = "it is not a mapping of clusters, contexts and users"
     if kubeconfig is not None and not kubeconfig.exists():
         reason = "there is no such file"
     return ConfigError(

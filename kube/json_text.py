@@ -18,7 +18,7 @@ def loads(text: bytes) -> Any:
     """The value of a JSON text; where it is too deep to be parsed, null stands for its deepest parts.
 
     Raises:
-        orjson.JSONDecodeError: it is no JSON.
+        orjson.JSONDecodeError: it is not JSON.
     """
     try:
         return orjson.loads(text)

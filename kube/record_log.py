@@ -51,7 +51,7 @@ def encode(lines: Sequence[bytes], first_s: float, last_s: float) -> dict[str, A
 
 
 def decode(segment: Mapping[str, Any], containing: str = "") -> list[Record]:
-    """The records of a DecisionLog; what is no record is left out.
+    """The records of a DecisionLog; what is not a record is left out.
 
     Args:
         segment: The object.

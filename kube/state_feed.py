@@ -102,7 +102,10 @@ class ClusterStateFeed:
             enter(change)
         except Exception:
             record = change.new or change.last
-            log.exception("object not taken in", extra=keys(uid=getattr(record, "uid", "")))
+            log.exception(
+                "change of an object failed: it is left out of the cluster state",
+                extra=keys(uid=getattr(record, "uid", "")),
+            )
 
     def _enter_node(self, node: ObjectChange[Node]) -> None:
         first_seen = self.cluster.first_seen

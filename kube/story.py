@@ -39,7 +39,7 @@ class Story:
     """What has happened, the oldest first."""
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Returns the story as JSON, for `-o json` and `-o yaml`."""
         return {
             "about": self.about,
             "state": self.state,

@@ -183,7 +183,7 @@ class DurableLedger:
             ledger.load(snapshot)
         except _NONSENSE as error:
             raise JournalError(
-                f"the snapshot makes no sense ({error!r:.100}): restore or remove it"
+                f"the snapshot is inconsistent ({error!r:.100}): restore or remove it"
             ) from error
         return ledger
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 SNAPSHOT, GENERATION, HOLDER, OUTCOME = "snapshot", "generation", "holder", "outcome"
 MAX_STATE_BYTES = 256 << 20
-"""Limit of a snapshot after decompression: a thousand times what a ConfigMap holds is no snapshot."""
+"""Limit of a snapshot after decompression: a thousand times what a ConfigMap holds is not a snapshot."""
 MAX_BYTES = 900 << 10
 """Bytes of a snapshot; a ConfigMap holds 1 MiB."""
 

@@ -195,7 +195,7 @@ class Probe:
             self._answered_s = now_s
 
     def settle(self, trainer: str) -> None:
-        """Awaits no answer of a trainer that is no member any more."""
+        """Awaits no answer of a trainer that is no longer a member."""
         self.awaited.discard(trainer)
 
     def advance(self, live: Mapping[str, Member], now_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a rendezvous remembers of processes that are no members any more. Pure."""
+"""What a rendezvous remembers of processes that are no longer members. Pure."""
 
 from master.membership import Member, MemberId
 from master.protocol import RendezvousPoll

@@ -247,7 +247,7 @@ def _subscription(access: Access) -> Subscription:
     unknown = [word for word in words if word not in names]
     if unknown or not words:
         raise BadRequest(
-            f"sections: {unknown[0][:50]!r} is none of {', '.join(names)}"
+            f"sections: {unknown[0][:50]!r} is not one of {', '.join(names)}"
             if unknown
             else f"sections: name some of {', '.join(names)}"
         )

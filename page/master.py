@@ -128,7 +128,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         status = None
     if not isinstance(status, dict):
-        raise MasterAnswerError("its answer is no status")
+        raise MasterAnswerError("its answer is not a status")
     return status
 
 

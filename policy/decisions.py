@@ -79,7 +79,7 @@ SENTENCES: Mapping[Reason, tuple[str, ...]] = {
     Reason.JOB_STOPPED: ("{live} live, {wanted} wanted",),
     Reason.MASTER_MOVES: (
         "the job's master restarts on {new_node}, with a new trainer",
-        "it carries the job's master, and its node {lost_node} is not ready",
+        "it hosts the job's master, and its node {lost_node} is not ready",
     ),
     Reason.SERVER_MOVES: ("parameter server {server} restarts on {new_node}",),
     Reason.SCHEDULER_CHANGED: ("{why}",),

@@ -5,7 +5,7 @@ PolicyError(ValueError)
 ├── QuantityError   an invalid resource quantity
 ├── DocumentError   an invalid policy document; names the field
 ├── JobError        annotations or a spec that contradict elasticity; names the field
-└── SnapshotError   a file that is no snapshot of the cluster
+└── SnapshotError   a file that is not a snapshot of the cluster
 ```
 """
 
@@ -27,4 +27,4 @@ class JobError(PolicyError):
 
 
 class SnapshotError(PolicyError):
-    """A file that is no snapshot, or one of another version, cut or damaged."""
+    """A file that is not a snapshot, or one of another version, cut or damaged."""

@@ -247,8 +247,8 @@ RELEASES: Mapping[Reason, Explanation] = {
     ),
     Reason.MASTER_MOVES: Explanation(
         (
-            "The pod that carried the job's master is gone, and a master only comes with a new "
-            "trainer; or the trainer carries it and its node is lost: its kubelet is silent, or "
+            "The pod that hosted the job's master is gone, and a master only comes with a new "
+            "trainer; or the trainer hosts it and its node is lost: its kubelet is silent, or "
             "has not been ready for a minute."
         ),
         figures="`new_node` where the new one is made; `lost_node`",

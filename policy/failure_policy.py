@@ -2,7 +2,7 @@
 
 The rules are those of the built-in controller (k8s.io/kubernetes pkg/controller/job,
 `pod_failure_policy.go`), for trainers that failed by themselves: one that EDL released or that was
-disrupted is no failure, so no rule is asked. Pure. Called by `kube.decode` and
+disrupted is not a failure, so no rule is asked. Pure. Called by `kube.decode` and
 `reconciler.accounting`.
 """
 

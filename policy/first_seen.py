@@ -40,7 +40,7 @@ class FirstSeen:
 
     @classmethod
     def of(cls, times: Mapping[str, OwnTimes] | None) -> "FirstSeen":
-        """That of a recording: pod uid -> its times; None where nothing had been put."""
+        """Restores the times of a recording: pod uid -> its times; None where nothing had been put."""
         first_seen = cls()
         if times is not None:
             first_seen._pods.update(times)

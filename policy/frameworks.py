@@ -113,7 +113,7 @@ def _paddle(job: Job, role_pod: RolePod) -> dict[str, str]:
 
 
 def _torch(job: Job, role_pod: RolePod) -> dict[str, str]:
-    """Of trainers alone: torchrun starts there."""
+    """The variables of `torch`, for trainers only: torchrun starts there."""
     if role_pod.role is not Role.TRAINER or not role_pod.master:
         return {}
     host, _, port = role_pod.master.rpartition(":")

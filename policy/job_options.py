@@ -53,7 +53,7 @@ def sizes(annotations: Mapping[str, str]) -> tuple[int, ...]:
     """The allowed numbers of trainers, ascending; () where any number is allowed.
 
     Raises:
-        JobError: it is no list of whole numbers from 1 to `job_spec.MAX_TRAINERS`.
+        JobError: it is not a list of whole numbers from 1 to `job_spec.MAX_TRAINERS`.
     """
     if ANNOTATION_SIZES not in annotations:
         return ()

@@ -108,7 +108,7 @@ def queue(annotations: Mapping[str, str]) -> str:
     """
     name: object = annotations.get(ANNOTATION_QUEUE, "")
     if not isinstance(name, str) or len(name) > _MAX_NAME_CHARS:
-        raise JobError(f"{ANNOTATION_QUEUE} is no text of at most {_MAX_NAME_CHARS} characters")
+        raise JobError(f"{ANNOTATION_QUEUE} is not text of at most {_MAX_NAME_CHARS} characters")
     return name
 
 
@@ -232,7 +232,7 @@ def _check_containers(pod_spec: Mapping[str, object]) -> None:
             if unstructured.has_name(unstructured.objects(pod_spec, field), name):
                 raise JobError(
                     f"spec.template.spec.{field}: {name} is the name of a container that EDL adds: "
-                    "name yours otherwise"
+                    "give yours another name"
                 )
 
 

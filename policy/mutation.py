@@ -278,7 +278,7 @@ def _put_scheduler(patch: Patch, spec: Mapping[str, object], scheduling: Schedul
     containers = unstructured.objects(spec, "containers")
     resources = [unstructured.mapping(container, "resources") for container in containers]
     requested = any(TRAINER_RESOURCE in unstructured.mapping(r, "limits") for r in resources)
-    if requested or not containers or not containers[0]:  # what is no object reads as empty
+    if requested or not containers or not containers[0]:  # what is not an object reads as empty
         return
     for kind in ("limits", "requests"):
         patch.put(("spec", "containers", 0, "resources", kind, TRAINER_RESOURCE), "1")

@@ -35,7 +35,7 @@ def without_name(refusal: str) -> str:
 
 
 def _amounts(text: str) -> dict[str, int]:
-    """The amounts in `cpu=20,pods=4`; what is no quantity is left out."""
+    """The amounts in `cpu=20,pods=4`; what is not a quantity is left out."""
     amounts: dict[str, int] = {}
     for entry in text.rstrip(",").split(","):
         name, _, value = entry.partition("=")

@@ -106,7 +106,7 @@ def _parse(annotations: Mapping[str, str], name: str) -> Json | None:
     try:
         template = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise JobError(f"{name} is no JSON: {error}") from error
+        raise JobError(f"{name} is not JSON: {error}") from error
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise JobError(f'{name}: write a pod template, {{"spec": {{"containers": [...]}}}}')
     try:
@@ -143,7 +143,7 @@ def _check_container(at: str, container: Json, *, is_init: bool) -> None:
         if not isinstance(value, str) or not value:
             raise JobError(f"{at}.{field} is missing: write the {field} of the container")
     if container["name"] in (MASTER_CONTAINER, SERVER_CONTAINER):
-        raise JobError(f"{at}.name is that of a container that EDL adds: name yours otherwise")
+        raise JobError(f"{at}.name is that of a container that EDL adds: give yours another name")
     for kind in ("requests", "limits"):
         amounts = unstructured.mapping(unstructured.mapping(container, "resources"), kind)
         try:

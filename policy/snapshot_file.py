@@ -82,7 +82,7 @@ def loads(text: bytes) -> SnapshotFile:
     """The snapshot in a text.
 
     Raises:
-        SnapshotError: it is no snapshot, one of another version, cut or damaged; in one line.
+        SnapshotError: it is not a snapshot, one of another version, cut or damaged; in one line.
     """
     try:
         fields = json.loads(text)

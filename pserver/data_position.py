@@ -46,7 +46,7 @@ class DataPosition:
             self.remaining.pop(task, None)
 
     def dump(self) -> Json:
-        """It as JSON."""
+        """Returns the position as JSON."""
         return {"known": self.is_known, "ledger": self.ledger, "remaining": dict(self.remaining)}
 
     def load(self, dumped: Json | None) -> None:

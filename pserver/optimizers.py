@@ -211,7 +211,7 @@ def make(spec: Mapping[str, Any]) -> Optimizer:
     if kind is None:
         raise RefusedError(
             422,
-            f"optimizer.kind: {spec.get('kind')!r:.60} is none of {', '.join(KINDS)}",
+            f"optimizer.kind: {spec.get('kind')!r:.60} is not one of {', '.join(KINDS)}",
             "optimizer.kind",
         )
     try:

@@ -145,7 +145,7 @@ def _record_writer(
     )
     metrics.total(
         "records_dropped_total",
-        "Records that were given up: the API server was too slow, or refused them.",
+        "Records dropped because the API server was too slow or refused them.",
         lambda: writer.dropped,
     )
     metrics.total(
@@ -213,7 +213,7 @@ def _readiness(
 
 
 def _is_alive(loop: Reconciler, watchdogs: Mapping[str, Watchdog]) -> bool:
-    """Whether the process may go on; otherwise it is started anew."""
+    """Whether the process may go on; otherwise it must be restarted."""
     hangs = not all(watchdog.health.alive for watchdog in watchdogs.values())
     return not (hangs or loop.wall_clock.was_set_back)
 

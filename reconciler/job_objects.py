@@ -255,8 +255,8 @@ class JobObjects:
         except errors.AlreadyExists:
             if not is_expected:
                 raise _ObjectError(
-                    f"Secret {secret['metadata']['name']} exists already: that of an earlier Job of "
-                    f"this name is deleted by itself; another is used after {_GARBAGE_S:.0f} s"
+                    f"Secret {secret['metadata']['name']} exists already: Kubernetes deletes that of "
+                    f"an earlier Job of this name; any other is used after {_GARBAGE_S:.0f} s"
                 ) from None
 
     def _servers(self, job: Job) -> tuple[str, ...]:
@@ -306,6 +306,6 @@ def _require_own(job: Job, resource: Resource, existing: Mapping[str, Any]) -> N
     if not owned.is_own(job, existing):
         raise _ObjectError(
             f"{resource.kind} {existing['metadata']['name']} exists and is not this Job's: delete "
-            "it, or name the Job otherwise (that of an earlier Job of this name is deleted by "
-            "itself)"
+            "it, or give the Job another name (Kubernetes deletes that of an earlier Job of this "
+            "name by itself)"
         )

@@ -3,7 +3,7 @@
 An error that comes of one job is caught where the job is handled (`contain`), or found by planning
 without suspects (`reconciler.plan_isolation`). The job is then replaced in the cluster state by an
 inert one: it is reported, counts in quotas and keeps its minimum, and rules read nothing else of it.
-After a pause, which grows with each failure, it is planned again. A pod that is no training pod
+After a pause, which grows with each failure, it is planned again. A pod that is not a training pod
 is replaced by one that only uses capacity. In memory alone: after a restart the same error leads to
 the same quarantine. See docs/decisions/0028.
 """

@@ -179,7 +179,7 @@ class ServerController:
             return str(error)
         if existing.owner_uid == job.uid:
             return existing
-        return f"Pod {name} exists and is not this Job's: delete it, or name the Job otherwise"
+        return f"Pod {name} exists and is not this Job's: delete it, or give the Job another name"
 
     def _record_answers(self, answers: list[tuple[_ServerRequest, Pod | str]]) -> list[Event]:
         """Records created pods; returns one event for each job and outcome."""

@@ -181,7 +181,9 @@ class SystemObjects:
                 continue
             self._budgets.pop(job.uid, None)
             self._due_s[job.uid] = now_s + _RETRY_S
-            log.warning("PodDisruptionBudget not provided", extra=keys(job=job.key, error=problem))
+            log.warning(
+                "PodDisruptionBudget not created or updated", extra=keys(job=job.key, error=problem)
+            )
         return [
             Event(job, "BudgetNotProvided", problem, warning=True)
             for job, problem in checked
@@ -220,8 +222,8 @@ class SystemObjects:
             if not owned.is_own(job, budget):
                 return (
                     f"PodDisruptionBudget {name} exists and is not this Job's: without one, drains do "
-                    "not spare its guaranteed trainers; rename it, or the Job (that of an earlier Job "
-                    "of this name is deleted by itself)"
+                    "not spare its guaranteed trainers; rename it, or the Job (Kubernetes deletes "
+                    "that of an earlier Job of this name by itself)"
                 )
             if budget["spec"].get("minAvailable") != job.min_trainers:
                 patch = {"spec": {"minAvailable": job.min_trainers}}

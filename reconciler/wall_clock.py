@@ -2,7 +2,7 @@
 
 Pauses, cool-downs and times of checks are kept as times of the wall clock, so each would last longer by
 what it was set back: nodes would take no trainer and statuses would not be written for an hour. All of it
-is in memory, so the process is started anew, which loses nothing but waiting time.
+is in memory, so the process is restarted, which loses nothing but waiting time.
 """
 
 import logging
@@ -33,13 +33,13 @@ class WallClock:
 
     @property
     def was_set_back(self) -> bool:
-        """Whether it was set back so far that the process has to be started anew; logs that once."""
+        """Whether it was set back so far that the process must be restarted; logs that once."""
         ahead_s = self._epoch_s() - self._monotonic_s()
         self._most_ahead_s = max(self._most_ahead_s, ahead_s)
         back_s = self._most_ahead_s - ahead_s
         if back_s > TOLERANCE_S and not self._was_set_back:
             self._was_set_back = True
             log.error(
-                "the clock was set back: this process is started anew", extra=keys(back_s=back_s)
+                "the clock was set back: this process must be restarted", extra=keys(back_s=back_s)
             )
         return self._was_set_back

@@ -24,7 +24,7 @@ REST_S = 5.0
 CALM_S = 600.0
 """Without trouble for this long, patience is as at first."""
 DEAD_S = 120.0
-"""A tick that hangs for this long may hang for ever: the process is to be started anew."""
+"""A tick that hangs for this long may hang for ever: the process must be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LoopHealth:
 
     @property
     def alive(self) -> bool:
-        """Whether the process may go on; otherwise it has to be started anew."""
+        """Whether the process may go on; otherwise it must be restarted."""
         return self.stuck_s < DEAD_S
 
 

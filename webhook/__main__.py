@@ -34,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "dry-run", help="show what admission would do to the objects of a file"
     )
     dry.add_argument("file", type=Path, help="YAML with Jobs, Pods, workloads or the policy")
-    dry.add_argument("--policy", type=Path, help="policy document to go by (default: the default)")
+    dry.add_argument(
+        "--policy", type=Path, help="policy document to apply (default: the default policy)"
+    )
     arguments = parser.parse_args(argv)
     try:
         if arguments.command == "dry-run":

@@ -49,7 +49,7 @@ def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Met
         inputs = context()
         if not inputs.usable and request.resource_name != "configmaps":
             raise ServiceUnavailable(
-                "the policy was not valid since the start, so nothing is changed or checked by it: "
+                "no valid policy has been read since this server started, so it changes and checks nothing: "
                 "correct ConfigMap edl-policy; /readyz has the error"
             )
         response = decide(request, inputs)

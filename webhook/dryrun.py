@@ -115,11 +115,11 @@ def _review(
 
 
 def _unquoted(obj: Mapping[str, Any]) -> list[str]:
-    """Annotations and labels of EDL that are no strings: the API server refuses the object for them."""
+    """Annotations and labels of EDL that are not strings: the API server refuses the object for them."""
     fields = [mapping(mapping(obj, "metadata"), part) for part in ("annotations", "labels")]
     values = {str(name): value for field in fields for name, value in field.items()}
     return [
-        f'{name} is no string: write it in quotes, "{json.dumps(value, default=str)}"'
+        f'{name} is not a string: write it in quotes, "{json.dumps(value, default=str)}"'
         for name, value in values.items()
         if name.startswith(f"{GROUP}/") and not isinstance(value, str)
     ]

@@ -31,9 +31,11 @@ _MAX_ACTIONS = 20
     "--policy",
     "policy_path",
     type=click.Path(path_type=Path),
-    help="Also show what would come of the policy in this file.",
+    help="Also show where the policy in this file would lead.",
 )
-@click.option("--no-forecast", is_flag=True, help="Show the next plan alone, not what comes of it.")
+@click.option(
+    "--no-forecast", is_flag=True, help="Show only the next plan, not where it leads in the end."
+)
 def plan(frame: Frame, path: Path | None, policy_path: Path | None, *, no_forecast: bool) -> None:
     """Show what EDL would do now; nothing is changed.
 

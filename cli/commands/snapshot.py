@@ -55,7 +55,7 @@ def snapshot(
         frame.say(f"{file}: {_contents(file_content.input.snapshot)}, {size // _KIB + 1} KiB")
         return
     if file.exists() and not file.is_dir():
-        raise CliError(f"{file} is no folder: a recording needs one", ExitCode.USAGE)
+        raise CliError(f"{file} is not a folder: a recording needs one", ExitCode.USAGE)
     file.mkdir(parents=True, exist_ok=True)
     while True:
         _record_one(frame, file, anonymous=anonymous, keep=keep)

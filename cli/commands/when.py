@@ -107,7 +107,7 @@ def _print(frame: Frame, result: dict[str, Any]) -> None:
 def _not_waiting(result: dict[str, Any]) -> list[str]:
     head = f"{result['job']} does not wait: it has {_count(result['trainers'], 'trainer')}"
     if result["trainers"] < result["min"]:
-        head = f"{result['job']} waits for nothing that others hold"
+        head = f"{result['job']} does not wait for capacity that other jobs hold"
     target = f"; the next plan gives it {result['next']}" if result["next"] else ""
     return [f"{head}{target}.", f"Why no more: {_reason(result)}"]
 

@@ -172,7 +172,7 @@ def _joined(fields: Mapping[str, Any], name: str, further: list[Any], key: str) 
     """A template's list of objects with further ones.
 
     Raises:
-        TypeError: It is no list of objects.
+        TypeError: It is not a list of objects.
     """
     present = fields.get(name) or []
     if not isinstance(present, list) or not all(isinstance(entry, Mapping) for entry in present):

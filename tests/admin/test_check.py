@@ -205,6 +205,6 @@ def test_the_image_is_looked_for_before_anything_is_installed(cluster: AdminClus
     (missing,) = _bad(_check(cluster, image="registry.example/edl:0.2.0"))
     assert missing.startswith("image: registry.example/edl:0.2.0: 0 of 2 nodes have it, and")
     (wrong,) = _bad(_check(cluster, image="registry.example/EDL"))
-    assert "is no reference to an image" in wrong
+    assert "is not a reference to an image" in wrong
     found = _check(cluster, image="x.example/edl:1", answer=RegistryAnswer(Presence.FOUND))
     assert not failed(found)

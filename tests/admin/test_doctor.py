@@ -157,7 +157,7 @@ def test_a_webhook_that_is_not_reached_is_an_error(cluster: AdminCluster) -> Non
 @pytest.mark.parametrize(
     ("pod", "change", "line"),
     [
-        ("edl-extender-1", {"watch_age_seconds": 100}, "heard of the API server 100 s ago"),
+        ("edl-extender-1", {"watch_age_seconds": 100}, "last heard from the API server 100 s ago"),
         ("edl-extender-1", {"synced": False}, "has not listed the cluster yet"),
         (
             "edl-reconciler-1",

@@ -268,7 +268,7 @@ def test_the_newest_record_of_a_burst_counts(edl: Cli) -> None:
 
 
 def test_a_burst_without_a_value_is_shown_with_the_others(edl: Cli) -> None:
-    """Its sum was no number that JSON has: a job's master had reported seconds without end."""
+    """Its sum was not a number that JSON has: a job's master had reported seconds without end."""
     endless = Record(NOW_S, "reclaim 1", "Reclaimed", "", {"lostSeconds": None})
     edl.cluster.add_records(CLUSTER, endless, log="history")
     assert "nobody" in edl("reclaims", "-A").out

@@ -268,7 +268,7 @@ def test_a_snapshot_replaces_files_alone(edl: Cli, tmp_path: Path) -> None:
     link.symlink_to(file)
 
     assert (refused.code, refused.out) == (ExitCode.USAGE, "")
-    assert refused.err == f"edl: {pipe} is no ordinary file: name another one\n"
+    assert refused.err == f"edl: {pipe} is not an ordinary file: name another one\n"
     assert pipe.is_fifo()
     assert edl("snapshot", str(link)).code == ExitCode.OK
     assert link.is_symlink()
@@ -279,7 +279,7 @@ def test_a_job_that_is_not_elastic_is_none_of_edl(edl: Cli) -> None:
     """It is not taken for one that is missing, with itself as the nearest name."""
     spec = {"template": {"spec": {"containers": [{"name": "main"}]}}}
     edl.cluster.add(request.JOBS, {"metadata": {"name": "plain"}, "spec": spec}, "ml")
-    text = "edl: job ml/plain is no elastic job: EDL leaves it alone\n"
+    text = "edl: job ml/plain is not an elastic job: EDL leaves it alone\n"
     for words in (("why", "job/plain"), ("why", "plain"), ("suspend", "plain")):
         run = edl(*words)
         assert (run.code, run.out, run.err) == (ExitCode.NOT_FOUND, "", text)

@@ -229,7 +229,7 @@ def test_a_compressed_file_that_was_cut_is_one_line(cluster: Cli, tmp_path: Path
         (["policy", "check", str(large)], f"{large} is larger than 65536 bytes"),
         (["policy", "check", str(tmp_path)], f"{tmp_path} cannot be read"),
         (["snapshot", str(tmp_path)], f"{tmp_path} is a folder"),
-        (["snapshot", str(bad), "--record"], f"{bad} is no folder"),
+        (["snapshot", str(bad), "--record"], f"{bad} is not a folder"),
     ):
         run = cluster(*words)
         assert (run.code, run.out) == (ExitCode.USAGE, "")

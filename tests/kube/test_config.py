@@ -46,7 +46,9 @@ def test_a_file_that_is_no_mapping_is_called_so(tmp_path: Path, text: str) -> No
     """In words of a kubeconfig, not in those of Python."""
     (tmp_path / "k").write_text(text)
     for read in (config.load, config.namespace):
-        with pytest.raises(ConfigError, match="it is no mapping of clusters, contexts and users"):
+        with pytest.raises(
+            ConfigError, match="it is not a mapping of clusters, contexts and users"
+        ):
             read(tmp_path / "k")
 
 
@@ -75,7 +77,9 @@ def test_a_plugin_for_credentials_that_fails_is_named(
 def test_a_server_without_a_scheme_is_refused(tmp_path: Path) -> None:
     """It would get the token without TLS."""
     path = _changed(tmp_path / "k", "cluster", server="10.0.0.1:6443")
-    with pytest.raises(ConfigError, match=r"server '10\.0\.0\.1:6443' is no URL: write https://"):
+    with pytest.raises(
+        ConfigError, match=r"server '10\.0\.0\.1:6443' is not a URL: write https://"
+    ):
         config.load(path)
 
 

@@ -137,7 +137,7 @@ def test_the_pod_that_carries_a_master_is_known_with_its_address() -> None:
     assert (early.master, early.address) == (True, "")
 
 
-def test_a_wish_for_a_master_is_read() -> None:
+def test_a_request_for_a_master_is_read() -> None:
     """With the service account of the pods; an invalid value is an error of the Job."""
     job: dict[str, Any] = {
         "metadata": {"namespace": "ml", "name": "net", "uid": "u", "annotations": {}},
@@ -158,7 +158,7 @@ def test_a_wish_for_a_master_is_read() -> None:
     assert "edl.training/master is 'maybe'" in jobs[1].error
 
 
-def test_a_wish_for_parameter_servers_is_read() -> None:
+def test_a_request_for_parameter_servers_is_read() -> None:
     """With the master's settings; an invalid value is an error of the Job."""
     annotations = {
         ANNOTATION_MIN: "1",

@@ -60,7 +60,7 @@ def test_who_one_is(world: PageWorld) -> None:
         ("/api/v1/nodes/none", "admin", 404, "no node 'none'"),
         ("/api/v1/nodes/node-00000", "vision", 403, "right to list nodes"),
         ("/api/v1/stream", "admin", 400, "sections: name some of usage, jobs"),
-        ("/api/v1/stream?sections=jobs,cows", "admin", 400, "'cows' is none of usage"),
+        ("/api/v1/stream?sections=jobs,cows", "admin", 400, "'cows' is not one of usage"),
         ("/api/v1/stream?sections=job", "admin", 400, "write namespace/name"),
         ("/api/v1/stream?sections=nodes", "vision", 403, "right to list nodes"),
         ("/api/v1/stream?sections=job&job=prod/web", "vision", 404, "that you may see"),

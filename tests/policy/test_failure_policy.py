@@ -94,7 +94,7 @@ def test_no_policy_is_no_rules(spec: dict[str, object]) -> None:
 def test_values_that_are_no_codes_match_nothing() -> None:
     """Admission sees objects before the API server has validated them."""
     entry = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": "42"}}
-    assert _judged(entry, _codes("Ignore", "42")) is FailureAction.COUNT  # type: ignore[arg-type]  # what is no number
+    assert _judged(entry, _codes("Ignore", "42")) is FailureAction.COUNT  # type: ignore[arg-type]  # what is not a number
 
 
 @pytest.mark.parametrize("action", ["Count", "FailJob"])

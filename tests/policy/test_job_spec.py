@@ -149,7 +149,7 @@ def test_a_queue_is_a_short_name() -> None:
     assert job_spec.queue({ANNOTATION_QUEUE: "night"}) == "night"
     odd_values: list[Any] = ["q" * 64, {}, [], 1]
     for odd in odd_values:
-        with pytest.raises(JobError, match=f"{ANNOTATION_QUEUE} is no text of at most 63"):
+        with pytest.raises(JobError, match=f"{ANNOTATION_QUEUE} is not text of at most 63"):
             job_spec.queue({ANNOTATION_QUEUE: odd})
 
 
@@ -178,11 +178,11 @@ def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.managedBy is kueue.* leave it out"),
         (
             {"template": {"spec": {"initContainers": [{"name": "edl-master"}]}}},
-            "initContainers: edl-master .* name yours otherwise",
+            "initContainers: edl-master .* give yours another name",
         ),
         (
             {"template": {"spec": {"containers": [{"name": "edl-pserver"}]}}},
-            "spec.containers: edl-pserver .* name yours otherwise",
+            "spec.containers: edl-pserver .* give yours another name",
         ),
         (
             {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}},

@@ -194,8 +194,8 @@ def test_a_gradient_without_its_norm_is_refused_where_it_would_be_clipped() -> N
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
-        ({}, "optimizer.kind", "None is none of sgd, momentum, adagrad, adam"),
-        ({"kind": "lamb"}, "optimizer.kind", "'lamb' is none of"),
+        ({}, "optimizer.kind", "None is not one of sgd, momentum, adagrad, adam"),
+        ({"kind": "lamb"}, "optimizer.kind", "'lamb' is not one of"),
         ({"kind": "sgd"}, "optimizer.learning_rate", "required"),
         ({"kind": "sgd", "learning_rate": 0}, "optimizer.learning_rate", "greater than 0"),
         ({"kind": "sgd", "learning_rate": 1, "decay": 1}, "optimizer.decay", "no such option"),

@@ -129,7 +129,7 @@ def test_an_optimizer_that_does_not_exist_is_refused_on_entry() -> None:
     """Before a ticket is granted."""
     fields = {**model().model_dump(), "optimizer": {"kind": "newton"}}
     body = Enter.model_validate({**WHO, "generation": 0, "model": fields})
-    with pytest.raises(RefusedError, match="'newton' is none of sgd"):
+    with pytest.raises(RefusedError, match="'newton' is not one of sgd"):
         make_server().enter(body)
 
 

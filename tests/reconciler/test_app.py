@@ -28,7 +28,9 @@ from tests.reconciler import objects
 from tests.reconciler.waiting import until
 from tests.reconciler.world import WHOLE
 
-TO_BE_REPLACED = "a thread of the component is stuck, or the clock was set back: it is started anew"
+TO_BE_REPLACED = (
+    "a thread of the component is stuck, or the clock was set back: it must be restarted"
+)
 SETTINGS = ReconcilerSettings(identity="me", namespace="edl", gather_seconds=0)
 
 
@@ -131,7 +133,7 @@ def test_a_process_that_leads_plans_writes_and_says_why(
 def test_a_process_whose_tick_hangs_is_not_ready_and_then_not_alive(
     start: Callable[[ReconcilerSettings], WebService], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The probes say what the loop itself cannot: the kubelet starts it anew."""
+    """The probes say what the loop itself cannot: the kubelet restarts it."""
     service = start(SETTINGS)
     until(lambda: _get(service, "/readyz")[0] == 200)
     stuck = LoopHealth(tick_age_s=200.0, stuck_s=PATIENCE_S, failing_s=0.0)

@@ -171,8 +171,8 @@ def test_a_name_that_is_taken_is_left_alone(
     assert len(world.running("net")) == 1
     (text,) = world.events("MasterNotProvided")
     assert text == (
-        f"{kind.kind} net-edl-master exists and is not this Job's: delete it, or name the Job "
-        "otherwise (that of an earlier Job of this name is deleted by itself)"
+        f"{kind.kind} net-edl-master exists and is not this Job's: delete it, or give the Job "
+        "another name (Kubernetes deletes that of an earlier Job of this name by itself)"
     )
     events = [e for e in world.api.all(request.EVENTS) if e["reason"] == "MasterNotProvided"]
     assert [event["type"] for event in events] == ["Warning"]

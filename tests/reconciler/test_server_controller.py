@@ -279,7 +279,7 @@ def test_a_name_that_is_taken_is_left_alone(world: World, process: Process) -> N
     process.write_events()
 
     assert world.events("ServersRefused")[0] == (
-        "Pod net-ps-0 exists and is not this Job's: delete it, or name the Job otherwise"
+        "Pod net-ps-0 exists and is not this Job's: delete it, or give the Job another name"
     )
     assert world.events("ServersMade") == ["created parameter server 1"]
     assert _running(world) == ["net-ps-1"]

@@ -146,7 +146,7 @@ def test_a_budget_that_cannot_be_mended_is_tried_again(
     assert first == {"net-trainers": 2}
     assert early == 0
     assert _minimums(api) == {"net-trainers": 5}
-    assert "PodDisruptionBudget not provided" in caplog.text
+    assert "PodDisruptionBudget not created or updated" in caplog.text
 
 
 def test_a_budget_that_was_mended_is_looked_at_once_a_minute(

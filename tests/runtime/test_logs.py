@@ -126,7 +126,7 @@ def test_no_terminal_obeys_what_strangers_write() -> None:
 
 
 def test_no_value_keeps_a_record_out_of_the_log() -> None:
-    """Bytes of strangers that are no text, and numbers that are too long, are written all the same."""
+    """Bytes of strangers that are not text, and numbers that are too long, are written all the same."""
     stream = io.StringIO()
     logs.setup("attic", level="info", form="json", stream=stream)
 

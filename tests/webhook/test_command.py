@@ -136,7 +136,7 @@ def test_a_certificate_that_is_given_is_not_looked_after(happened: Happened) -> 
             ["dry-run"],
             [
                 "YAML with Jobs, Pods, workloads or the policy\n",
-                "policy document to go by (default: the default)\n",
+                "policy document to apply (default: the default policy)\n",
             ],
         ),
     ],

@@ -79,8 +79,8 @@ def test_values_without_quotes_are_refused() -> None:
     )
 
     assert _lines(text) == (
-        'Job default/a: refused: edl.training/min-trainers is no string: write it in quotes, "2"',
-        'Job default/a: refused: edl.training/master is no string: write it in quotes, "true"',
+        'Job default/a: refused: edl.training/min-trainers is not a string: write it in quotes, "2"',
+        'Job default/a: refused: edl.training/master is not a string: write it in quotes, "true"',
     )
 
 
@@ -129,7 +129,7 @@ def test_files_without_objects(text: str, message: str) -> None:
     ],
 )
 def test_files_that_harm_their_reader_are_refused(text: str, message: str) -> None:
-    """In one line and at once: what multiplies itself, is nested without end, or is no number that can be shown."""
+    """In one line and at once: what multiplies itself, is nested without end, or is not a number that can be shown."""
     with pytest.raises(dryrun.FileError, match=message):
         _lines(text)
 

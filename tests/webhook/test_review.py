@@ -206,7 +206,7 @@ def test_a_master_of_the_users_needs_no_image_of_edl() -> None:
     template = json.dumps({"spec": {"containers": [container]}})
 
     assert _refusal(_job(master="true", master_template=template)) == ""
-    assert "is no JSON" in _refusal(_job(master="true", master_template="{"))
+    assert "is not JSON" in _refusal(_job(master="true", master_template="{"))
 
 
 def test_sizes_may_change() -> None:
@@ -267,7 +267,7 @@ def test_what_pods_could_not_follow_does_not_change(name: str) -> None:
 
 
 def test_a_token_can_be_renewed() -> None:
-    """While the job runs; what is no number is refused then, too."""
+    """While the job runs; what is not a number is refused then, too."""
     old = _job(master="true")
     new, wrong = (_job(master="true", token_generation=text) for text in "2x")
 

@@ -216,7 +216,7 @@ def test_a_model_that_fails_ends_the_job_of_all(train: Train, home: Path) -> Non
         (
             ('"kind": "momentum"', '"kind": "newton"'),
             2,
-            r"'newton' is none of sgd, momentum, adagrad, adam",
+            r"'newton' is not one of sgd, momentum, adagrad, adam",
         ),
         (RAISES, 1, NO_LABEL),
     ],

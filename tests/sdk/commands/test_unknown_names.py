@@ -60,12 +60,12 @@ def test_an_unknown_flag_is_refused_with_the_nearest(
     [
         (
             ["rnu", "m.py"],
-            "edl: argument COMMAND: 'rnu' is none of train, predict, submit, ",
+            "edl: argument COMMAND: 'rnu' is not one of train, predict, submit, ",
         ),
         (["rnu", "m.py"], "(did you mean run?); see `edl --help`"),
         (
             ["train", "m.py", "--data", "x", "--on-nan", "skp"],
-            "edl train: argument --on-nan: 'skp' is none of fail, skip (did you mean skip?); see",
+            "edl train: argument --on-nan: 'skp' is not one of fail, skip (did you mean skip?); see",
         ),
         (["run"], "edl run: the following arguments are required: program; see"),
     ],

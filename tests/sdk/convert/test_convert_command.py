@@ -84,9 +84,9 @@ def test_a_file_may_come_by_a_pipe(
         (b"", "standard input is empty"),
         (b" \n\n", "standard input is empty"),
         (b"\xff\xfe", "standard input is not text in UTF-8: "),
-        (b"#" * (2 << 20), "standard input has more than 1048576 bytes: that is no job file"),
+        (b"#" * (2 << 20), "standard input has more than 1048576 bytes: that is not a job file"),
         (b"# nothing\n", "standard input has 0 documents"),
-        (b"a: [", "standard input line 1 is no YAML"),
+        (b"a: [", "standard input line 1 is not YAML"),
         (b"kind: Job", "standard input is 'Job'"),
     ],
 )

@@ -41,7 +41,7 @@ REFUSED: list[tuple[str, tuple[str, ...], Any, str]] = [
     ("paddle.yaml", ("metadata", "name"), "a_b", "metadata.name is 'a_b'"),
     ("paddle.yaml", ("metadata", "name"), None, "has no name"),
     ("paddle.yaml", ("spec", "trainer"), "python", "write a mapping of fields"),
-    ("paddle.yaml", ("spec", "volumes"), "data", "that is no list"),
+    ("paddle.yaml", ("spec", "volumes"), "data", "write a list"),
     ("paddle.yaml", ("kind",), "TrainJob", "did you mean paddlepaddle.org/v1 TrainingJob?"),
     ("volcano.yaml", ("spec", "tasks"), [], "spec.tasks is empty"),
     ("volcano.yaml", ("spec", "tasks", "2", "template"), {}, "write a pod template"),
@@ -109,7 +109,7 @@ def test_bad_fields_are_refused_by_name(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [1", "line 1 is no YAML"),
+        ("a: [1", "line 1 is not YAML"),
         ("- 1\n- 2\n", "has no fields"),
         ("a: 1\n---\nb: 2\n", "has 2 documents"),
         ("# nothing\n", "has 0 documents"),

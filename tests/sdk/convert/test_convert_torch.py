@@ -317,7 +317,7 @@ def test_a_task_of_servers_without_pods_makes_none() -> None:
         ({"volumes": [{"mountPath": "/a"}]}, "spec.volumes.0 has not both"),
         ({"volumes": [{"volumeClaimName": "a"}]}, "spec.volumes.0 has not both"),
         ({"plugins": ["svc"]}, "write a mapping"),
-        ({"plugins": {"pytorch": {"a": 1}}}, "that is no list"),
+        ({"plugins": {"pytorch": {"a": 1}}}, "write a list"),
     ],
 )
 def test_what_volcano_refuses_is_refused(spec: dict[str, Any], text: str) -> None:

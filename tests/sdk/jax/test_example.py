@@ -115,7 +115,7 @@ def test_digits_are_learned_while_the_processes_of_jax_change(job: Job) -> None:
     frozen.process.send_signal(signal.SIGSTOP)
     last.says(": 0 of 1, step")
     newcomer = job.start("trainer-3", DIGITS, "--epochs", str(epochs))
-    newcomer.says("took the state of step")
+    newcomer.says("took over the state of step")
     frozen.process.kill()
 
     assert [newcomer.ends(), last.ends()] == [0, 0], newcomer.text + last.text
@@ -142,7 +142,7 @@ def test_an_agent_s_service_outlives_the_process_of_rank_0(job: Job) -> None:
     os.kill(lost, signal.SIGKILL)
     leader.says("process 0 was ended by SIGKILL")
     assert services <= set(_children(leader.process.pid))
-    leader.says("took the state of step")
+    leader.says("took over the state of step")
     (job.folder / "go").touch()
     assert [pod.ends() for pod in pods] == [0, 0], leader.text + other.text
     counts = [re.findall(r"counted (\d+) of (\d+)", pod.text) for pod in pods]

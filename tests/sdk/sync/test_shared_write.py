@@ -270,5 +270,5 @@ def test_a_leader_cannot_name_other_folders(tmp_path: Path) -> None:
     keys = Keys()
     leader, member = members(tmp_path, keys, "", "")
     leader.shared(7).announce("../elsewhere")
-    with pytest.raises(CheckpointError, match="which is no folder of checkpoints"):
+    with pytest.raises(CheckpointError, match="which is not a folder of checkpoints"):
         member.shared(7).announced()

@@ -1,7 +1,7 @@
 """`edl agent`: one member of the rendezvous for all processes of a pod, in torchrun's place.
 
 In each round it starts the processes with the environment of torchrun. When members change it ends
-them and starts them anew; the script continues from its own checkpoint, as under torchrun.
+them and starts them again; the script continues from its own checkpoint, as under torchrun.
 """
 
 from __future__ import annotations

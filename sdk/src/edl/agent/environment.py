@@ -40,7 +40,7 @@ def sizes_of(extras: Sequence[str]) -> tuple[int, ...]:
         RoundOver: A member is not an agent.
     """
     if not all(extra.isascii() and extra.isdecimal() and int(extra) > 0 for extra in extras):
-        raise RoundOver(f"a member of this round is no agent: it announces {extras!r:.200}")
+        raise RoundOver(f"a member of this round is not an agent: it announces {extras!r:.200}")
     return tuple(map(int, extras))
 
 

@@ -22,7 +22,7 @@ class SnapshotChoice:
 
     @property
     def step(self) -> int:
-        """At which it was saved."""
+        """The step at which it was saved."""
         return self.parts[0].step
 
 

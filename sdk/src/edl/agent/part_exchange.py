@@ -305,7 +305,7 @@ def _send_message(connection: socket.socket, message: protocol.Json) -> None:
 def _receive_message(connection: socket.socket) -> protocol.Json:
     (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
     if length > _MAX_MESSAGE:
-        raise ValueError(f"a message of {length} bytes is none of EDL")
+        raise ValueError(f"a message of {length} bytes is not one of EDL's")
     message: protocol.Json = json.loads(_receive(connection, length))
     return message
 

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     path = shutil.which(command[0])
     if path is None:
         raise SettingError(
-            f"{command[0]!r:.80} is no program that can be run: name one "
+            f"{command[0]!r:.80} is not a program that can be run: name one "
             "behind --, such as -- python train.py"
         )
     words = [path, *command[1:]]

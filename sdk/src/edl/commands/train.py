@@ -64,7 +64,7 @@ def _take_from_job(args: argparse.Namespace) -> None:
     """Takes data and epochs that no flag names from the job, whose pods have them as variables.
 
     Raises:
-        SettingError: There is no data, or EDL_EPOCHS is no whole number.
+        SettingError: There is no data, or EDL_EPOCHS is not a whole number.
     """
     args.data = args.data or os.environ.get("EDL_DATA")
     if not args.data:

@@ -58,7 +58,7 @@ class Fields:
         """A mapping in this one; empty where there is none.
 
         Raises:
-            SettingError: It is no mapping.
+            SettingError: It is not a mapping.
         """
         value = self._take(name)
         if value is not None and not isinstance(value, Mapping):
@@ -69,7 +69,7 @@ class Fields:
         """The mappings of a list.
 
         Raises:
-            SettingError: It is no list of mappings.
+            SettingError: It is not a list of mappings.
         """
         path = (*self._path, name)
         values = self._take(name) or []
@@ -97,7 +97,7 @@ class Fields:
         """A whole number; numbers in quotes count.
 
         Raises:
-            SettingError: It is no whole number, or below `least`.
+            SettingError: It is not a whole number, or below `least`.
         """
         value = self._take(name)
         return default if value is None else whole_number(self.at(name), value, least)
@@ -123,7 +123,8 @@ class Fields:
         """
         value = self._take(name)
         if value is not None and not isinstance(value, kind):
-            raise SettingError(f"{self.at(name)} is {_shown(value)}: that is no {kind.__name__}")
+            shape = "list" if kind is list else "mapping"
+            raise SettingError(f"{self.at(name)} is {_shown(value)}: write a {shape}")
         return value
 
     def note(self, name: str, text: str) -> None:
@@ -164,7 +165,7 @@ def whole_number(at: str, value: Any, least: int = 0) -> int:
         least: The smallest valid one.
 
     Raises:
-        SettingError: It is no whole number, or below `least`.
+        SettingError: It is not a whole number, or below `least`.
     """
     text = str(value)
     is_number = not isinstance(value, bool) and text.isascii() and text.isdecimal()

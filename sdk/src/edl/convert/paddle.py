@@ -132,7 +132,7 @@ def from_command(text: str, notes: Notes) -> Draft:
             continue
         if name not in values:
             advice = nearest.advice(name, values)
-            raise SettingError(f"-{name[:40]} is no flag of paddlecloud submit{advice}")
+            raise SettingError(f"-{name[:40]} is not a flag of paddlecloud submit{advice}")
         if not equals and name in _BOOLEANS:
             value = "true"  # as Go's flags: a value is written with =, the next word is another one
         elif not equals:

@@ -38,7 +38,7 @@ def processes(fields: Fields, name: str) -> int | None:
     """The number of processes of a pod; None where the machine decides it, by `auto`, `gpu` or `cpu`.
 
     Raises:
-        SettingError: It is no number, or above 128.
+        SettingError: It is not a number, or above 128.
     """
     if fields.text(name) in ("auto", "cpu", "gpu"):
         return None
@@ -124,7 +124,7 @@ def _command(template: Mapping[str, Any]) -> str:
 
 
 def _gpus(template: Mapping[str, Any]) -> int:
-    """GPUs of the first container; 0 where it has none, or its amounts are no amounts."""
+    """GPUs of the first container; 0 where it has none, or its amounts are not amounts."""
     resources = _container(template).get("resources")
     parts = resources.values() if isinstance(resources, Mapping) else ()
     amounts = [

@@ -29,7 +29,7 @@ class YamlFile:
 
         Raises:
             EdlError: PyYAML is missing.
-            SettingError: It is no single YAML mapping; with the line.
+            SettingError: It is not a single YAML mapping; with the line.
         """
         try:
             import yaml  # noqa: PLC0415 - an extra
@@ -40,7 +40,7 @@ class YamlFile:
         try:
             nodes: list[Any] = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         except (yaml.YAMLError, RecursionError) as error:
-            raise SettingError(f"{name}{_place(error)} is no YAML: {_problem(error)}") from error
+            raise SettingError(f"{name}{_place(error)} is not YAML: {_problem(error)}") from error
         nodes = [node for node in nodes if node is not None and not _is_empty(node)]
         if len(nodes) != 1:
             raise SettingError(
@@ -51,7 +51,7 @@ class YamlFile:
         self._seen: set[int] = set()
         value = self._value(nodes[0], ())
         if not isinstance(value, dict):
-            raise SettingError(f"{name} has no fields: that is no job file")
+            raise SettingError(f"{name} has no fields: that is not a job file")
         self.value: dict[str, Any] = value
 
     def _value(self, node: Any, path: Path) -> Any:
@@ -116,12 +116,12 @@ def read_stream(stream: BinaryIO, name: str) -> str:
     """The text of a job file, such as standard input; `name` is for messages.
 
     Raises:
-        SettingError: It is no text, empty, or too large.
+        SettingError: It is not text, empty, or too large.
         OSError: It cannot be read.
     """
     data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise SettingError(f"{name} has more than {MAX_BYTES} bytes: that is no job file")
+        raise SettingError(f"{name} has more than {MAX_BYTES} bytes: that is not a job file")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

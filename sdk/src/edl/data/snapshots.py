@@ -85,7 +85,7 @@ class Snapshots:
             environ: The environment; that of the process by default.
 
         Raises:
-            SettingError: A variable is no number.
+            SettingError: A variable is not a number.
         """
         variables = os.environ if environ is None else environ
         folder = variables.get(FOLDER, "")

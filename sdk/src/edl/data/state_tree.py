@@ -27,7 +27,7 @@ class Encoded:
     """A state that is described but not copied yet."""
 
     header: bytes
-    """Its length, and what is no array."""
+    """Its length, and what is not an array."""
     size: int
     """In bytes, of all."""
     arrays: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
@@ -143,7 +143,7 @@ def _read_array(descriptor: int, spec: dict[str, Any], offset: int) -> Any:
             raise CheckpointError("the snapshot holds tensors: import torch before it is loaded")
         dtype = getattr(torch, spec["type"])
         if not isinstance(dtype, torch.dtype):
-            raise TypeError(f"{spec['type']!r:.60} is no type of tensors")
+            raise TypeError(f"{spec['type']!r:.60} is not a type of tensors")
         array = torch.empty(shape, dtype=dtype)
         flat = array.reshape(-1).view(torch.uint8).numpy()
     else:

@@ -111,5 +111,5 @@ def _read_line(connection: socket.socket) -> str:
 
 def _members(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= _MAX_MEMBERS):
-        raise ValueError(f"{text!r:.40} is no number of members")
+        raise ValueError(f"{text!r:.40} is not a number of members")
     return int(text)

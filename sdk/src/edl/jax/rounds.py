@@ -160,5 +160,5 @@ class JaxRounds:
         total = self.sum(words if is_source else jax.tree_util.tree_map(np.zeros_like, words))
         self.state = jax.tree_util.tree_map(distributed.from_words, total, self.state)
         if not is_source:
-            log.info("took the state of step %d over", steps[source])
+            log.info("took over the state of step %d", steps[source])
         self.step = steps[source]

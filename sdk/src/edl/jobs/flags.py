@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             near = nearest.advice(str(value), names)
-            text = f"{str(value)!r:.40} is none of {', '.join(names)}{near}"
+            text = f"{str(value)!r:.40} is not one of {', '.join(names)}{near}"
             raise argparse.ArgumentError(action, text)
 
     def error(self, message: str) -> NoReturn:

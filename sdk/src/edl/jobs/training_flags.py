@@ -97,7 +97,7 @@ def _loop(flags: Flags) -> None:
         "--shuffle",
         choices=SHUFFLES,
         default=SHUFFLES[0],
-        help="what each epoch puts in another order (default records): tasks where reading records "
+        help="what each epoch shuffles (default records): tasks where reading records "
         "at random is slow",
     )
 

@@ -235,7 +235,7 @@ def parse_work(body: Mapping[str, Any]) -> WorkResponse:
     """Parses the answer to a call for work."""
     state = _text(body, "state")
     if state not in STATES:
-        raise Unavailable(f"the master's state {state!r} is none of {', '.join(STATES)}")
+        raise Unavailable(f"the master's state {state!r} is not one of {', '.join(STATES)}")
     results = tuple(str(result) for result in _list(body, "results"))
     leases = tuple(_lease(item) for item in _list(body, "tasks"))
     generation, safe = _maybe_number(body, "generation"), _maybe_number(body, "safe")

@@ -47,7 +47,7 @@ def epochs() -> int:
     """How often each record is trained on where the program does not say it: EDL_EPOCHS, or 1.
 
     Raises:
-        SettingError: It is no whole number, or too large.
+        SettingError: It is not a whole number, or too large.
     """
     return whole(os.environ, "EDL_EPOCHS", maximum=_MAX_EPOCHS) or 1
 

@@ -118,7 +118,7 @@ def _check_numbers(file: BinaryIO, size: int) -> None:
 
     Raises:
         CheckpointError: One is greater than the file's size in bytes, which that of no object is.
-        ValueError: It is no whole pickle.
+        ValueError: It is not a whole pickle.
     """
     for opcode, argument, _ in pickletools.genops(file):
         if opcode.name in _PUTS and isinstance(argument, int) and argument > size:

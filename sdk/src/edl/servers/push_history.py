@@ -84,17 +84,17 @@ class RollbackReport(NamedTuple):
 
 
 def rollback_report(
-    ended: int, setback: Json | None, lost: RollbackLoss, holder: str
+    ended: int, rollback: Json | None, lost: RollbackLoss, holder: str
 ) -> RollbackReport:
     """Builds the report for the master.
 
     Args:
         ended: The generation that ended.
-        setback: How server 0 describes its end; None if it no longer knows.
+        rollback: How server 0 describes its end; None if it no longer knows.
         lost: What this trainer lost.
         holder: Identifies the process of this trainer.
     """
-    total = setback or {"reason": "parameter servers restarted", "steps": 0, "records": 0}
+    total = rollback or {"reason": "parameter servers restarted", "steps": 0, "records": 0}
     share = {"holder": holder, **lost._asdict()}
     return RollbackReport(
         f"generation-{ended}", total["reason"], total["steps"], total["records"], share

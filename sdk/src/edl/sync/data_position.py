@@ -74,7 +74,7 @@ class DataPosition:
         ledger, remaining, steps = about.get("ledger"), about["remaining"], about.get("steps", {})
         is_ledger = isinstance(ledger, (dict, type(None)))
         if not (is_ledger and isinstance(remaining, dict) and isinstance(steps, dict)):
-            raise TypeError(f"data is {dumped!r:.80}, which is no position")
+            raise TypeError(f"data is {dumped!r:.80}, which is not a position")
         self._remaining = {str(task): int(records) for task, records in remaining.items()}
         self._steps = {str(task): int(count) for task, count in steps.items()}
         self._ledger, self.is_known = ledger, dumped is not None

@@ -32,7 +32,7 @@ class Share(Protocol):
     """A copy of what one member writes of a checkpoint."""
 
     extra: dict[str, Any]
-    """What of the state is no array."""
+    """What of the state is not an array."""
 
     def write(self, folder: Path) -> protocol.Json:
         """Writes it; returns what `finish` needs of it."""

@@ -70,7 +70,7 @@ class SharedWrite:
         folder = self._keys.get(self._prefix, _WAIT_S).decode()
         if "/" in folder or folder in (".", ".."):
             raise CheckpointError(
-                f"the leader names {folder!r:.80}, which is no folder of checkpoints"
+                f"the leader names {folder!r:.80}, which is not a folder of checkpoints"
             )
         return folder
 

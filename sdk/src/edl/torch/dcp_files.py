@@ -56,7 +56,7 @@ class DcpFiles:
     def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:
         """As in `StateFiles`; only this member's tensors are copied."""
         if not isinstance(replica, TorchReplica):
-            raise TypeError(f"{type(replica)} is no model of torch")
+            raise TypeError(f"{type(replica)} is not a model of torch")
         return DcpShare(replica, rank, count)
 
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:

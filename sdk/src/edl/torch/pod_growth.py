@@ -43,7 +43,7 @@ class PodGrowth(Growth):
 
 
 class LeadingGrowth(PodGrowth):
-    """That of a pod's first process; the others begin with it."""
+    """The growth of a pod's first process; the others begin with it."""
 
     def __init__(self, *about: Any, pod: Pod) -> None:
         """As in `Growth`.

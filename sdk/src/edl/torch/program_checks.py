@@ -12,7 +12,7 @@ from edl.errors import DataError
 
 
 def check_types(model: Any, optimizer: Any) -> None:
-    """Refuses what is no module, and what is not one optimizer.
+    """Refuses what is not a module, and what is not one optimizer.
 
     Raises:
         DataError: It is not.
@@ -36,7 +36,7 @@ def check_loss(loss: Any) -> None:
     """Refuses a loss without a gradient.
 
     Raises:
-        DataError: It is no tensor of one number that depends on what is trained.
+        DataError: It is not a tensor of one number that depends on what is trained.
     """
     if not isinstance(loss, torch.Tensor):
         what = f"a {type(loss).__name__}"
@@ -66,7 +66,7 @@ class OptimizerGuard:
         self._is_forbidden = True
 
     def allow(self) -> None:
-        """It does not any more."""
+        """Allows the program to call it again."""
         self._is_forbidden = False
 
     @contextmanager

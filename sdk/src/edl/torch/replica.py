@@ -141,7 +141,7 @@ class TorchReplica:
         return tensors
 
     def values(self) -> dict[str, Any]:
-        """Returns what of the state is no tensor; JSON."""
+        """Returns what of the state is not a tensor; JSON."""
         extra: dict[str, Any] = {}
         for kind, optimizer in self._shared.items():
             state = optimizer.state_dict()
@@ -281,7 +281,7 @@ def as_json(extra: dict[str, Any]) -> dict[str, Any]:
         text = json.dumps(extra)
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"the state of optimizer or scheduler holds something that is no number, text or list: {error}"
+            f"the state of optimizer or scheduler holds something that is not a number, text or list: {error}"
         ) from error
     parsed: dict[str, Any] = json.loads(text)
     return parsed

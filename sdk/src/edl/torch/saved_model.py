@@ -42,6 +42,6 @@ def _arrays(content: Any, origin: str) -> dict[str, Any]:
     for name, tensor in content.items():
         if not isinstance(tensor, torch.Tensor):
             raise CheckpointError(
-                f"{origin} holds {name!r:.80}, which is no tensor: save the module's state_dict()"
+                f"{origin} holds {name!r:.80}, which is not a tensor: save the module's state_dict()"
             )
     return {str(name): to_array(tensor) for name, tensor in content.items()}

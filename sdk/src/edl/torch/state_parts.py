@@ -75,7 +75,7 @@ class StateParts:
         """As in `edl.sync.parts.PartedReplica`.
 
         Args:
-            values: What of the state is no tensor.
+            values: What of the state is not a tensor.
         """
         named: dict[str, Any] = {}
         for index, parameter in enumerate(self._parameters):

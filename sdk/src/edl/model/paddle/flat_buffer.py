@@ -1,6 +1,6 @@
 """Copies between tensors and one flat numpy array: by address on the CPU, by place elsewhere.
 
-The address of a tensor on another device is no address of this process.
+The address of a tensor on another device is not an address of this process.
 """
 
 from __future__ import annotations
