@@ -81,5 +81,5 @@ def test_what_agents_announce_is_read() -> None:
     """A member that announces something else is none."""
     assert sizes_of(["2", "8"]) == (2, 8)
     for extra in ("", "0", "x", "-1"):
-        with pytest.raises(RoundOver, match="no agent"):
+        with pytest.raises(RoundOver, match="not an agent"):
             sizes_of(["2", extra])

@@ -57,5 +57,5 @@ def test_a_position_of_an_earlier_release_has_no_steps_of_its_own() -> None:
     assert data.target() == {"position": None, "remaining": {}}
     data.load({"ledger": {"steps": "x"}, "remaining": {}})
     assert data.target()["position"] == {"steps": "x"}
-    with pytest.raises(TypeError, match="no position"):
+    with pytest.raises(TypeError, match="not a position"):
         data.load({"ledger": None, "remaining": {}, "steps": [1]})
