@@ -220,7 +220,7 @@ def settings_that_cannot_be_sent_are_refused() -> None:
     """A rate as a tensor: before training, and not once another trainer comes."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), torch.tensor(0.1))
-    with pytest.raises(CheckpointError, match="no number, text or list: Object of type Tensor"):
+    with pytest.raises(CheckpointError, match="not a number, text or list: Object of type Tensor"):
         TorchReplica(model, optimizer, None, None, 4).signature()
 
 
