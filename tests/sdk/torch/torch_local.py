@@ -147,6 +147,22 @@ def steps_that_are_dropped_leave_no_trace() -> None:
     assert all(bool(torch.isfinite(s["momentum_buffer"]).all()) for s in optimizer.state.values())
 
 
+def schedules_of_momentum_go_back_with_a_dropped_step() -> None:
+    """OneCycleLR and CyclicLR change more than the rate."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, 9)
+    replica = LocalReplica(model, optimizer, schedule, None, 0, outer=None)
+    (group,) = optimizer.param_groups
+    before = group["lr"], group["momentum"]
+    replica.begin_step()
+    loss_of(model, torch.ones(4, 8), torch.ones(4)).backward()
+    assert replica.local_step()
+    assert (group["lr"], group["momentum"]) != before
+    replica.clear()
+    assert (group["lr"], group["momentum"]) == before
+
+
 def losses_that_are_no_number_leave_an_outer_step_out() -> None:
     """If the program says so; the model goes on from before it."""
     steps = []
@@ -259,6 +275,7 @@ FACTS = (
     members_come_and_go_between_outer_steps,
     a_lost_member_costs_one_outer_step,
     steps_that_are_dropped_leave_no_trace,
+    schedules_of_momentum_go_back_with_a_dropped_step,
     losses_that_are_no_number_leave_an_outer_step_out,
     states_have_what_members_share,
     training_continues_from_a_checkpoint,

@@ -15,6 +15,7 @@ from edl.torch.buckets import GradientBuckets
 from edl.torch.local_steps import LocalReplica
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
+from edl.torch.torch_round import LoaderBatches
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.crew import FEATURES, network
@@ -26,8 +27,8 @@ def step_of(micro_batches: int, *, before_last: Any = lambda: None, **calls: Any
     assignment: Assignment = [(i, (Span(lease, 8 * i, 8),)) for i in range(micro_batches)]
     plan = Plan("plan", tuple(span for _, spans in assignment for span in spans))
     batches = (torch.ones(8, FEATURES) for _ in range(micro_batches))
-    about = batches.__next__, lambda index: Micro(0, index, index), before_last
-    return MemberStep(plan, assignment, *about, **calls)
+    sources = {"next_batch": batches.__next__, "micro": lambda index: Micro(0, index, index)}
+    return MemberStep(plan, assignment, before_last=before_last, **(sources | calls))
 
 
 def a_step_that_cannot_count_is_left() -> None:
@@ -78,6 +79,32 @@ def gradients_that_are_not_finite_are_seen() -> None:
         model[1].grad[1] = bad
         assert not buckets.is_finite(), kind
         buckets.close()
+
+
+def transforms_draw_what_the_micro_batch_says() -> None:
+    """Whatever this member has computed before, and whether its loader begins anew."""
+
+    class Noise:
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return torch.rand(2)
+
+    drawn = []
+    for micro_batches, first in ((2, 0), (1, 1)):
+        sampler: Any = [[0, 1], [2, 3]][:micro_batches]
+        loader = torch.utils.data.DataLoader(Noise(), batch_sampler=sampler)
+        batches = LoaderBatches(loader, sampler)
+        step = step_of(
+            micro_batches, next_batch=batches.next, micro=lambda i, n=first: Micro(0, i, n + i)
+        )
+        for inputs in step:
+            torch.rand(3 + first)
+            step.backward((inputs * torch.ones(2, requires_grad=True)).mean())
+            drawn.append(inputs)
+    _, second, alone = drawn
+    assert torch.equal(second, alone)
 
 
 def losses_without_a_gradient_are_refused() -> None:
@@ -247,6 +274,7 @@ FACTS = (
     a_step_that_cannot_count_is_left,
     a_backward_whose_sums_cannot_begin_ends,
     gradients_that_are_not_finite_are_seen,
+    transforms_draw_what_the_micro_batch_says,
     losses_without_a_gradient_are_refused,
     changed_gradients_are_refused,
     dropped_gradients_are_applied,

@@ -91,7 +91,7 @@ class LocalReplica(TorchReplica):
         self._outer, self._shared = outer, {OUTER: outer}
         self._anchor: dict[Any, Any] = {}
         """The parameters before the outer step that is under way; empty between two."""
-        self._schedule: tuple[dict[str, Any], list[Any]] | None = None
+        self._schedule: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
 
     def values(self) -> dict[str, Any]:
         """As in `TorchReplica`; of the members' own optimizer its settings."""
@@ -110,8 +110,11 @@ class LocalReplica(TorchReplica):
         super().begin_step()
         self._anchor = {p: p.detach().clone() for p, _ in self.buckets.views()}
         if self._scheduler is not None:
-            rates = [group["lr"] for group in self._optimizer.param_groups]
-            self._schedule = dict(self._scheduler.state_dict()), rates
+            settings = [
+                {name: value for name, value in group.items() if name != "params"}
+                for group in self._optimizer.param_groups
+            ]
+            self._schedule = dict(self._scheduler.state_dict()), settings
 
     def local_step(self) -> bool:
         """Makes a step of this member's own; returns False, without it, if the gradient is not finite."""
@@ -142,10 +145,10 @@ class LocalReplica(TorchReplica):
         """As in `TorchReplica`: what this member has trained since the last outer step is dropped."""
         self._restore_parameters()
         if self._scheduler is not None and self._schedule is not None:
-            state, rates = self._schedule
+            state, settings = self._schedule
             self._scheduler.load_state_dict(state)
-            for group, rate in zip(self._optimizer.param_groups, rates):
-                group["lr"] = rate
+            for group, before in zip(self._optimizer.param_groups, settings):
+                group.update(before)  # rates, and momenta of a schedule such as OneCycleLR
             self._schedule = None
         super()._undo_step()
 

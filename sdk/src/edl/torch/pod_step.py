@@ -57,8 +57,8 @@ class PodStep(MemberStep):
     def __iter__(self) -> Iterator[Any]:
         """As in `MemberStep`; nothing where a process of this pod cannot read its records."""
         batches: list[Any] = []
-        for _, spans in self._assignment:
-            batches.append(self._read(spans))
+        for index, spans in self._assignment:
+            batches.append(self._read(index, spans))
             if self.unreadable is not None:
                 break
         if not self._pod.agree(ok=self.unreadable is None):

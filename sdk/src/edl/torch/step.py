@@ -75,7 +75,7 @@ class MemberStep:
             self.is_cut_short = self.is_cut_short or self._is_over()
             if self.is_cut_short:
                 return
-            batch = self._read(spans)
+            batch = self._read(index, spans)
             if self.unreadable is not None:
                 return
             self._begin_micro(index, spans)
@@ -127,8 +127,9 @@ class MemberStep:
             )
         return self.unreadable
 
-    def _read(self, spans: tuple[Span, ...]) -> Any:
+    def _read(self, index: int, spans: tuple[Span, ...]) -> Any:
         """Returns the next micro-batch; notes it where it cannot be read."""
+        torch.manual_seed(self._micro(index).seed)  # transforms of the data set draw numbers here
         try:
             return self._next_batch()
         except DataError:

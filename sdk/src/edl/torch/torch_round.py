@@ -60,7 +60,7 @@ class LoaderBatches:
         """As in `MemberBatches`."""
         for _ in range(2):
             if self._iterator is None:
-                self._iterator = iter(self._loader)
+                self._iterator = self._new_iterator()
             try:
                 return next(self._iterator)
             except StopIteration:
@@ -68,6 +68,13 @@ class LoaderBatches:
         raise DataError(
             "the DataLoader has no batch left: nothing else may take batches from training.sampler"
         )
+
+    def _new_iterator(self) -> Iterator[Any]:
+        """Draws a seed for the loader's workers, by which the batch must not depend on how often this is called."""
+        state = torch.get_rng_state()
+        iterator = iter(self._loader)
+        torch.set_rng_state(state)
+        return iterator
 
 
 class TorchRound(GroupRound):
