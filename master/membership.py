@@ -27,7 +27,8 @@ _BETWEEN_PROBES_S = 2.0
 """Least time between probes for waiting alone: steps may take as long."""
 _MAX_ANSWERS_PER_S = 200.0
 """Answers to probes for waiting alone, of all members together."""
-_MAX_LIMIT_S = 30.0
+MAX_PATIENCE = 4.0
+"""A machine that stands still again and again must not let the others wait for ever longer: for 3 s at most."""
 _SLACK_S = 2.0
 _POLLS_PER_S = 100.0
 _WAIT_REPORTS_PER_S = 60.0
@@ -57,7 +58,7 @@ class Member:
     slot: Slot
     last_call_s: float
     patience: float = 1.0
-    """Factor of its time limits, greater after it was dropped although it was alive."""
+    """Factor of its time limits, greater after it was dropped although it was alive; `MAX_PATIENCE` at most."""
     poll_s: float = 1.0
     at: int = 0
     """The round that its main thread has reached."""
@@ -135,7 +136,7 @@ class Member:
         return f"did not call for {now_s - self.last_call_s:.1f} s"
 
     def _limit(self, limit_s: float) -> float:
-        return max(limit_s, min(_MAX_LIMIT_S, limit_s * self.patience))
+        return limit_s * self.patience
 
 
 class Probe:

@@ -1,6 +1,6 @@
 """What a rendezvous remembers of processes that are no longer members. Pure."""
 
-from master.membership import Member, MemberId
+from master.membership import MAX_PATIENCE, Member, MemberId
 from master.protocol import RendezvousPoll
 from runtime.bounded_dict import BoundedDict
 
@@ -21,7 +21,7 @@ class PastMembers:
     def record_drop(self, member: Member, *, is_halted: bool) -> None:
         """Notes that a member was dropped, because its main thread was stuck or for silence."""
         member_id, at = member.slot.member_id, member.at
-        self._dropped[member_id] = member.patience * 2
+        self._dropped[member_id] = min(MAX_PATIENCE, 2 * member.patience)
         if is_halted:
             reached = member.ready_at == at > 0, member.broken_at == at > 0
             self._halted[member_id] = at, *reached

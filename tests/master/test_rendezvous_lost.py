@@ -189,12 +189,12 @@ def test_one_that_was_dropped_and_calls_again_was_not_dead() -> None:
     assert back == [{"trainer": "a", "limits_times": 2.0}]
 
 
-def test_limits_grow_to_half_a_minute_at_most() -> None:
-    """However often it was dropped."""
+def test_limits_grow_fourfold_at_most() -> None:
+    """However often it was dropped: the others wait for it each time."""
     crowd = trained("a", "b")
     for _ in range(8):
         crowd.players["a"].frozen = True
-        crowd.run(32.0)
+        crowd.run(4 * SILENT_S + SLACK_S)
         assert crowd.names == ["b"]
         crowd.players["a"].frozen = False
         crowd.run(1.0)

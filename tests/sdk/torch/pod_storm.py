@@ -6,6 +6,7 @@ Run by `test_pods.py`, as a program that has torch: `python -m tests.sdk.torch.p
 import signal
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -24,6 +25,8 @@ PODS, LEAST_RECORDS, EPOCHS = 2, 2048, 4
 STEPS_OF_A_CHANGE = 25
 """Of half a second each: the end comes later than the last change."""
 _PAUSE_S = 0.5
+_STEP_S = 1.0
+"""No usual step takes as long: one ended in so much time before a change."""
 _END_S, _END_OF_A_CHANGE_S = 600.0, 12.0
 _ONE_LOST = {"kill a process": signal.SIGKILL, "stop a process": signal.SIGSTOP}
 _ALL_LOST = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
@@ -63,20 +66,23 @@ class PodStorm(Storm):
 
     def summary(self) -> str:
         """What happened: the pauses, which contain that of each step, and resources first and last."""
-        pauses_s = sorted(change.pause_s for change in self.changes)
+        pauses_s = sorted((change.pause_s, change.kind) for change in self.changes)
         kinds = Counter(change.kind for change in self.changes[1:])
+        longest = ", ".join(f"{pause_s:.1f} s ({kind})" for pause_s, kind in pauses_s[-3:])
         return (
-            f"{len(self.changes) - 1} changes ({dict(kinds)}); longest time without a step in a change, median "
-            f"{median(pauses_s):.1f} s, at all {self.longest_gap_s():.1f} s; "
-            f"{self.figures[0]} to {self.figures[-1]}"
+            f"{len(self.changes) - 1} changes ({dict(kinds)}); longest time without a step, median "
+            f"{median(pause_s for pause_s, _ in pauses_s):.1f} s, the three longest {longest}, outside of "
+            f"changes too {self.longest_gap_s():.1f} s; {self.figures[0]} to {self.figures[-1]}"
         )
 
     def _change(self) -> None:
-        began_s = clock.monotonic_s()
+        acted_s = began_s = clock.monotonic_s()
         act = self._act()
         if act.kind in _ONE_LOST:
             began_s = self._await_return(began_s)
         self._settle([act], began_s, _RETURN_S)
+        pause_s = self._gap_s(acted_s - _STEP_S, clock.monotonic_s())
+        self.changes[-1] = replace(self.changes[-1], pause_s=pause_s)
 
     def _act(self) -> _Act:
         active = self.fleet.active()
