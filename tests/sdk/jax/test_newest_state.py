@@ -53,11 +53,31 @@ source = take(member(1, 7, state))
 take(member(0, 0, jax.tree_util.tree_map(np.zeros_like, state)), source)
 """
 
+REFUSES = """
+import jax
+from edl.errors import DataError
+from edl.jax.distributed import signature
 
-def test_states_come_as_they_are() -> None:
-    """Numbers of 64 bits, too, which JAX itself would cut to 32: of the source and of a newcomer."""
-    completed = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-W", "ignore", "-c", TAKES],
+for state, text in (
+    ({"key": jax.random.key(0)}, "state: ['key'] is a key of random numbers: keep"),
+    ([1, "relu"], "state: [1] is a str: keep numbers"),
+    ({"model": object()}, "state: ['model'] is a object: keep numbers"),
+):
+    try:
+        signature(state)
+    except DataError as error:
+        assert str(error).startswith(text), error
+    else:
+        raise AssertionError(text)
+signature({"key": jax.random.key_data(jax.random.key(0)), "step": 1, "rate": 0.1, "none": None})
+"""
+
+
+@pytest.mark.parametrize("program", [TAKES, REFUSES], ids=["as they are", "or not at all"])
+def test_states_come_as_they_are(program: str) -> None:
+    """Numbers of 64 bits, too, which JAX would cut to 32; what is no array is refused by name."""
+    completed = subprocess.run(  # noqa: S603 - our own programs
+        [sys.executable, "-W", "ignore", "-c", program],
         env={
             **os.environ,
             "JAX_PLATFORMS": "cpu",

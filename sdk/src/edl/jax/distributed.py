@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax
 
 from edl import clock
-from edl.errors import RoundOver
+from edl.errors import DataError, RoundOver
 from edl.jax.relay import ServiceRelay
 from edl.jax.service import FOREVER_S
 
@@ -171,8 +171,23 @@ def to_host(tree: Any) -> Any:
 
 
 def signature(tree: Any) -> str:
-    """Describes structure, types and shapes of a pytree."""
+    """Describes structure, types and shapes of a pytree.
+
+    Raises:
+        DataError: It holds something that members cannot be given.
+    """
     leaves, structure = jax.tree_util.tree_flatten(tree)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        place = jax.tree_util.keystr(path) or "it"
+        if jax.dtypes.issubdtype(getattr(leaf, "dtype", np.int32), jax.dtypes.prng_key):
+            raise DataError(
+                f"state: {place} is a key of random numbers: keep jax.random.key_data(key) there, and make the key "
+                "with jax.random.wrap_key_data where it is used"
+            )
+        if np.asarray(leaf).dtype == np.object_ or np.asarray(leaf).dtype.kind in "SU":
+            raise DataError(
+                f"state: {place} is a {type(leaf).__name__}: keep numbers and arrays there, and the rest beside it"
+            )
     shapes = [(str(np.asarray(leaf).dtype), np.shape(leaf)) for leaf in leaves]
     return f"{structure} {shapes}"
 

@@ -55,6 +55,9 @@ class JaxRounds:
             state: A pytree of numbers and arrays, of the same structure in all members.
             code: As of `edl.Rounds`.
             member: This trainer's session; the process's by default.
+
+        Raises:
+            DataError: The state holds something else, such as a key of `jax.random.key`.
         """
         own = session() if member is None else member
         digest = hashlib.sha256(distributed.signature(state).encode()).hexdigest()[:16]
