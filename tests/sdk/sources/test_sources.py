@@ -1,5 +1,7 @@
 import csv
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import edl
@@ -30,6 +32,35 @@ def test_one_array_is_yielded_as_it_is() -> None:
     source = edl.from_arrays("digits", [1, 2, 3]).source
 
     assert source.batch([source.read(None, 0, 1), source.read(None, 2, 3)]) == [1, 3]
+
+
+class _Sums(list[int]):
+    """A column whose `+` adds element by element, as those of pandas."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return _Sums(super().__getitem__(key))
+
+    def __add__(self, other: Any) -> Any:
+        return _Sums(a + b for a, b in zip(self, other, strict=True))
+
+
+def test_arrays_whose_plus_adds_numbers_are_refused() -> None:
+    """Otherwise a batch would be the sum of its records, and a model would learn that."""
+    with pytest.raises(DataError, match=r"_Sums has no slices that \+ joins: give numpy.asarray"):
+        edl.from_arrays("digits", [1, 2, 3], _Sums([1, 2, 3]))
+
+
+def test_tensors_are_joined_by_their_own_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their `+` adds numbers; the framework's function is called with all slices."""
+    tensor = type("Tensor", (_Sums,), {"__module__": "torch"})
+    tensor.__getitem__ = lambda self, key: tensor(list.__getitem__(self, key))
+    joined: Any = ModuleType("torch")
+    joined.cat = lambda parts: tensor(number for part in parts for number in part)
+    monkeypatch.setitem(sys.modules, "torch", joined)
+    source: Any = edl.from_arrays("digits", tensor([5, 6, 7, 8])).source
+
+    assert source.batch([source.pick([3, 0, 1])]) == [8, 5, 6]
+    assert source.batch([source.read(None, 0, 2), source.read(None, 2, 4)]) == [5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,19 @@ def data_that_cannot_be_read_is_left_out() -> None:
     assert books["done_records"] + books["dropped_records"] == RECORDS, books
 
 
+def tensors_are_joined_record_by_record() -> None:
+    """Batches of a data set of tensors are tensors of its records, and copies."""
+    inputs = torch.arange(12.0).reshape(6, 2)
+    source: Any = from_arrays("train", inputs, torch.arange(6)).source
+    picked, labels = source.batch([source.pick(np.array([4, 0, 1]))])
+    picked[:] = 0
+    assert labels.tolist() == [4, 0, 1]
+    joined, _ = source.batch([source.read(None, 0, 2), source.read(None, 2, 3)])
+    assert joined.tolist() == inputs[:3].tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
 FACTS = (
+    tensors_are_joined_record_by_record,
     files_are_trained,
     evaluations_between_steps_change_nothing,
     a_schedule_comes_with_the_optimizer,
