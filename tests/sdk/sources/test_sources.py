@@ -95,6 +95,17 @@ def test_csv_rows_are_found_by_number(tmp_path: Path) -> None:
     assert _read(data, 2, 3, "train.csv") == [{"id": "3", "text": "two\nlines"}]
 
 
+def test_a_quote_within_a_cell_ends_no_row_early_and_none_late(tmp_path: Path) -> None:
+    """Inches and the like, as csv.reader reads them: the rows below are rows of their own."""
+    path = tmp_path / "pipes.csv"
+    path.write_text('id,size\n1,12" pipe\n2,plain\n3,"4"" bolt,\nlong"\n4,5"\n5,\u00fc"\n')
+    data = edl.from_csv("train", path)
+
+    sizes = ['12" pipe', "plain", '4" bolt,\nlong', '5"', '\u00fc"']
+    assert [row["size"] for row in _read(data, 0, 5, "pipes.csv")] == sizes
+    assert data.source.shape()["files"][0]["records"] == len(sizes)
+
+
 def test_csv_rows_are_converted_and_collated(tmp_path: Path) -> None:
     """The last line needs no line end, the first may have a byte order mark."""
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx,y\n1,2\n3,4")
