@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -206,6 +207,30 @@ def test_a_run_can_be_continued(run: Run, tmp_path: Path) -> None:
     assert (word, acknowledged, records) == ("done", "100", "100")
     assert sum(_trained(tmp_path).values()) == 100 + int(lost)
     assert "the run was over before '9000s:kill master' of the schedule came due" in second.stderr
+
+
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    """SIGHUP is ignored there, and stays ignored; without nohup it ends the run as Ctrl-C does."""
+    path, go = tmp_path / "train.py", tmp_path / "go"
+    path.write_text(PROGRAM.format(records=100, step="wait_for(sys.argv[2])"))
+    words = ("nohup", sys.executable, "-m", "edl", "run", "-n", "1", path, tmp_path / "trained", go)
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [str(word) for word in words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line == "trainer-0 | begins\n":
+                running.send_signal(signal.SIGHUP)
+                go.touch()
+                break
+        text = running.stdout.read()
+        assert running.wait(60) == 0, text
+    assert _last(text)[0] == "done"
 
 
 def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None:

@@ -44,6 +44,20 @@ def test_automatic_processes_are_one_for_each_gpu(body: dict[str, Any], at: str)
     assert any(f"{at}: auto is 8 here" in line for line in hints)
 
 
+def test_the_program_is_the_container_of_its_name_behind_sidecars_too() -> None:
+    """The operator demands the name and no place; store, processes and checks are the program's."""
+    template = pod_template(*TORCHRUN, gpus=8)
+    sidecar = {"name": "fluentd", "image": "fluent/fluentd"}
+    template["spec"]["containers"].insert(0, sidecar)
+    training_job, _, losses = converted(pytorch_job(template))
+    spec = training_job["spec"]
+
+    assert spec["master"]["template"]["spec"]["containers"][0]["image"] == "torch"
+    assert spec["trainer"]["processes"] == 8
+    assert spec["trainer"]["template"]["spec"]["containers"][1] == sidecar
+    assert losses == []
+
+
 @pytest.mark.parametrize("gpus", [None, 0, 1, "x", "1000"])
 def test_a_machine_of_unknown_size_gets_no_number_of_processes(gpus: object) -> None:
     """Without GPUs torchrun would count CPUs, and says so; one GPU is one process."""

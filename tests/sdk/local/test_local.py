@@ -154,6 +154,22 @@ def test_lines_of_a_process_go_to_a_file_and_to_the_run(stage: Stage) -> None:
     assert stage.pool.finished
 
 
+def test_a_process_goes_on_where_its_log_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk, or a folder that is gone, costs lines of the log and no trainer."""
+    program = "for i in range(20000): print(i)"
+    for path in (Path("/dev/full"), tmp_path / "gone" / "trainer-0.log"):
+        caplog.clear()
+        events: queue.Queue[Event] = queue.Queue()
+        process = Process("trainer-0", [sys.executable, "-c", program], {}, path, events)
+
+        assert process.wait(LIMIT_S)
+        assert (process.code, process.last_line) == (0, "19999")
+        assert [record.message for record in caplog.records if str(path) in record.message]
+        assert len(caplog.records) == 1
+
+
 def test_the_youngest_are_removed_and_killed(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

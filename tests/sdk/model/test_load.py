@@ -43,6 +43,25 @@ def test_a_good_file_gives_its_functions(tmp_path: Path) -> None:
     assert model.code != other.code
 
 
+def test_annotations_are_what_the_file_says(tmp_path: Path) -> None:
+    """As where Python runs it: values, and texts only after the file's own import of the future."""
+    text = f"{GOOD}class Sizes:\n    hidden: int = 128\n"
+    for head, annotation in (("", int), ("from __future__ import annotations\n", "int")):
+        model = models.load(_file(tmp_path, head + text))
+        sizes = model.functions["loss"].__globals__["Sizes"]
+
+        assert sizes.__annotations__ == {"hidden": annotation}
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """Python runs such a file, and editors of Windows write them."""
+    path = _file(tmp_path, GOOD)
+    plain = models.load(path).code
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    assert models.load(path).code == plain
+
+
 def test_neighbours_can_be_imported(tmp_path: Path) -> None:
     """As where Python runs a file."""
     _file(tmp_path, "def loss(outputs, labels): ...", "beside_the_net.py")

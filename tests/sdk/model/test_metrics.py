@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from edl.model import metrics
+from edl.model.errors import ModelError
 from edl.model.metrics import AdditiveMetric, finish, part_name
+from edl.model.user_code import UserCode
+from edl.model.user_file import Model
 
 from tests.sdk.support.trainers import Lone
 
@@ -98,6 +101,40 @@ def test_without_a_positive_precision_and_recall_are_0() -> None:
     scores, labels = np.array([0.1, 0.2]), np.array([0, 0])
 
     assert (metrics.precision()(scores, labels), metrics.recall()(scores, labels)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        ({"click": metrics.auc(), "like": metrics.auc()}, "has 800 values together, and the most"),
+        ({"x" * 65: max}, "has the name 'xxx.*, of 65 characters: write at most 64"),
+        ({"x" * 60: metrics.auc()}, "of 65 characters"),
+    ],
+)
+def test_what_the_master_would_refuse_is_refused_before_training(
+    own: dict[str, Callable[[Any, Any], Any]], text: str
+) -> None:
+    """Else the job would fail at its first evaluation, with all that was trained until then."""
+    model = Model(Path("net.py"), {}, {"metrics": lambda: own})
+    with pytest.raises(ModelError, match=rf"metrics\(\) of net.py {text}|net.py .*{text}"):
+        UserCode(model).metrics()
+
+
+def test_metrics_up_to_the_limits_are_taken() -> None:
+    """The values that only a batch tells are checked with it."""
+    own = {
+        "click": metrics.auc(127),
+        "like": metrics.auc(127),
+        "x" * 64: max,
+        "rmse": metrics.rmse(),
+    }
+    user_code = UserCode(Model(Path("net.py"), {}, {"metrics": lambda: own}))
+    assert user_code.metrics() == own
+
+    late = AdditiveMetric(lambda *_: [1.0] * 300, sum)
+    user_code.set_context("an evaluation", [0])
+    with pytest.raises(ModelError, match="has 600 values together"):
+        user_code.metric_values({"a": late, "b": late}, [], [])
 
 
 def test_parts_that_are_missing_give_no_value() -> None:

@@ -1,5 +1,7 @@
 import csv
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import edl
@@ -32,6 +34,35 @@ def test_one_array_is_yielded_as_it_is() -> None:
     assert source.batch([source.read(None, 0, 1), source.read(None, 2, 3)]) == [1, 3]
 
 
+class _Sums(list[int]):
+    """A column whose `+` adds element by element, as those of pandas."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return _Sums(super().__getitem__(key))
+
+    def __add__(self, other: Any) -> Any:
+        return _Sums(a + b for a, b in zip(self, other, strict=True))
+
+
+def test_arrays_whose_plus_adds_numbers_are_refused() -> None:
+    """Otherwise a batch would be the sum of its records, and a model would learn that."""
+    with pytest.raises(DataError, match=r"_Sums has no slices that \+ joins: give numpy.asarray"):
+        edl.from_arrays("digits", [1, 2, 3], _Sums([1, 2, 3]))
+
+
+def test_tensors_are_joined_by_their_own_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their `+` adds numbers; the framework's function is called with all slices."""
+    tensor = type("Tensor", (_Sums,), {"__module__": "torch"})
+    tensor.__getitem__ = lambda self, key: tensor(list.__getitem__(self, key))
+    joined: Any = ModuleType("torch")
+    joined.cat = lambda parts: tensor(number for part in parts for number in part)
+    monkeypatch.setitem(sys.modules, "torch", joined)
+    source: Any = edl.from_arrays("digits", tensor([5, 6, 7, 8])).source
+
+    assert source.batch([source.pick([3, 0, 1])]) == [8, 5, 6]
+    assert source.batch([source.read(None, 0, 2), source.read(None, 2, 4)]) == [5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("arrays", "text"),
     [((), "at least one array"), (([1], [1, 2]), r"different lengths \[1, 2\]"), (([],), "empty")],
@@ -62,6 +93,17 @@ def test_csv_rows_are_found_by_number(tmp_path: Path) -> None:
     assert data.source.shape() == {"files": [{"name": "train.csv", "records": 4}]}
     assert [{"id": i, "text": t} for i, t in rows] == _read(data, 0, 4, "train.csv")
     assert _read(data, 2, 3, "train.csv") == [{"id": "3", "text": "two\nlines"}]
+
+
+def test_a_quote_within_a_cell_ends_no_row_early_and_none_late(tmp_path: Path) -> None:
+    """Inches and the like, as csv.reader reads them: the rows below are rows of their own."""
+    path = tmp_path / "pipes.csv"
+    path.write_text('id,size\n1,12" pipe\n2,plain\n3,"4"" bolt,\nlong"\n4,5"\n5,\u00fc"\n')
+    data = edl.from_csv("train", path)
+
+    sizes = ['12" pipe', "plain", '4" bolt,\nlong', '5"', '\u00fc"']
+    assert [row["size"] for row in _read(data, 0, 5, "pipes.csv")] == sizes
+    assert data.source.shape()["files"][0]["records"] == len(sizes)
 
 
 def test_csv_rows_are_converted_and_collated(tmp_path: Path) -> None:

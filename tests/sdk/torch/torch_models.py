@@ -205,7 +205,46 @@ def data_that_cannot_be_read_is_left_out() -> None:
     assert books["done_records"] + books["dropped_records"] == RECORDS, books
 
 
+_TWO_INPUTS = """
+import collections
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+    def forward(self, left, right):
+        return self.layer(torch.cat([left, right], 1))
+def model():
+    return Net()
+Pair = collections.namedtuple("Pair", "left right")
+def feed(records):
+    inputs, labels = records
+    return Pair(inputs[:, :3], inputs[:, 3:]), labels
+"""
+
+
+def inputs_may_be_a_named_tuple() -> None:
+    """Its fields become tensors; a sequence that cannot be made of tensors is an error of the file."""
+    _, result, _ = train(file(model=_TWO_INPUTS), epochs=1)
+    assert result.steps == 8
+    odd = "class Pair(list):\n    def __init__(self, a, b):\n        super().__init__([a, b])\n"
+    text = error_of(model=_TWO_INPUTS.replace("def feed", f"{odd}def feed"))
+    assert text.startswith("the conversion to tensors of "), text
+
+
+def tensors_are_joined_record_by_record() -> None:
+    """Batches of a data set of tensors are tensors of its records, and copies."""
+    inputs = torch.arange(12.0).reshape(6, 2)
+    source: Any = from_arrays("train", inputs, torch.arange(6)).source
+    picked, labels = source.batch([source.pick(np.array([4, 0, 1]))])
+    picked[:] = 0
+    assert labels.tolist() == [4, 0, 1]
+    joined, _ = source.batch([source.read(None, 0, 2), source.read(None, 2, 3)])
+    assert joined.tolist() == inputs[:3].tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
 FACTS = (
+    inputs_may_be_a_named_tuple,
+    tensors_are_joined_record_by_record,
     files_are_trained,
     evaluations_between_steps_change_nothing,
     a_schedule_comes_with_the_optimizer,

@@ -41,7 +41,8 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
     """
     own_metadata = metadata(fields)
     spec = fields.sub("spec")
-    worker, total, template, failures = replica_specs(spec.sub("pytorchReplicaSpecs"), notes)
+    roles = spec.sub("pytorchReplicaSpecs")
+    worker, total, template, failures = replica_specs(roles, "pytorch", notes)
     is_elastic, elastic = "elasticPolicy" in spec, spec.sub("elasticPolicy")
     low, high = elastic.number("minReplicas", None, 1), elastic.number("maxReplicas", None, 1)
     retries = elastic.number("maxRestarts")
@@ -70,9 +71,14 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
 
 
 def replica_specs(
-    roles: Fields, notes: Notes
+    roles: Fields, program: str, notes: Notes
 ) -> tuple[Fields, int, dict[str, Any], dict[str, Any]]:
     """Master and workers as trainers.
+
+    Args:
+        roles: The mapping of them.
+        program: The name that the operator demands of the program's container, wherever it stands.
+        notes: Receives what is said about fields.
 
     Returns:
         The role whose template they have, their number, this template, and what a failed pod means, as
@@ -87,7 +93,7 @@ def replica_specs(
     total = sum(role.number("replicas", 1, 0) or 0 for role in by_name.values())
     staffed = [role for role in by_name.values() if role.number("replicas", 1, 0)]
     worker = (staffed or list(by_name.values()))[-1]
-    template = clean_template(worker, "template")
+    template = _with_program_first(clean_template(worker, "template"), program)
     for other in by_name.values():
         if other is not worker:
             _leave_out(other, worker, notes)
@@ -96,6 +102,13 @@ def replica_specs(
         role.check_rest()
     roles.check_rest()
     return worker, total, template, failures
+
+
+def _with_program_first(template: dict[str, Any], program: str) -> dict[str, Any]:
+    """The template with the program's container before its sidecars: EDL takes the first for it."""
+    containers = template["spec"]["containers"]
+    ordered = sorted(containers, key=lambda container: container.get("name") != program)
+    return {**template, "spec": {**template["spec"], "containers": ordered}}
 
 
 def _leave_out(other: Fields, worker: Fields, notes: Notes) -> None:

@@ -32,7 +32,7 @@ def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
     own_metadata = metadata(fields)
     spec = fields.sub("spec")
     worker, total, template, failures = kubeflow.replica_specs(
-        spec.sub("paddleReplicaSpecs"), notes
+        spec.sub("paddleReplicaSpecs"), "paddle", notes
     )
     elastic = spec.sub("elasticPolicy")
     low, high = elastic.number("minReplicas", None, 1), elastic.number("maxReplicas", None, 1)

@@ -16,7 +16,11 @@ _POLL_S = 0.2
 
 
 class KeyReader:
-    """A context manager that puts pressed keys into a queue; without a terminal it does nothing."""
+    """A context manager that puts pressed keys into a queue; without a terminal it does nothing.
+
+    Nor does it in the background, as after `&` in a shell: the terminal's keys are another program's there, and
+    the kernel stops a process that reads them or changes settings.
+    """
 
     def __init__(self, events: queue.Queue[Event]) -> None:
         self._events = events
@@ -25,7 +29,7 @@ class KeyReader:
         self._thread = threading.Thread(target=self._read, name="edl-keys", daemon=True)
 
     def __enter__(self) -> None:
-        if not sys.stdin.isatty():
+        if not sys.stdin.isatty() or not _is_in_foreground():
             return
         import termios  # noqa: PLC0415 - not on every system; there, keys do nothing
         import tty  # noqa: PLC0415 - as above
@@ -42,7 +46,7 @@ class KeyReader:
     ) -> None:
         """Restores the terminal."""
         self._closed.set()
-        if self._saved_settings is not None:
+        if self._saved_settings is not None and _is_in_foreground():
             import termios  # noqa: PLC0415 - as above
 
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._saved_settings)
@@ -50,9 +54,19 @@ class KeyReader:
     def _read(self) -> None:
         descriptor = sys.stdin.fileno()
         while not self._closed.is_set():
-            if select.select([descriptor], [], [], _POLL_S)[0]:
+            if not _is_in_foreground():  # since Ctrl-Z and `bg`
+                self._closed.wait(_POLL_S)
+            elif select.select([descriptor], [], [], _POLL_S)[0] and _is_in_foreground():
                 raw = os.read(descriptor, 16)
                 if not raw:
                     return
                 for character in raw.decode(errors="ignore"):
                     self._events.put(KeyPress(character))
+
+
+def _is_in_foreground() -> bool:
+    """Whether the keys of standard input's terminal are for this process."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # not the terminal of this session, which has no job control then
+        return True

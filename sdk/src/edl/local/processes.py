@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import re
@@ -18,6 +19,8 @@ from typing import IO, Union
 from edl import clock
 from edl.local import child
 from edl.master.sigterm import EXIT_CODE
+
+log = logging.getLogger("edl.run")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,32 @@ _LOG_LINE = re.compile(r"\d\d:\d\d:\d\d edl ")
 """How a line of the SDK's log begins: the session ends below the traceback of a program."""
 
 
+class _LogFile:
+    """The file of a process's output; lines that cannot be written, as on a full disk, are left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._has_failed = False
+
+    def write(self, raw: bytes) -> None:
+        """Appends a line; the first that cannot be written is reported."""
+        try:
+            if self._file is None:
+                self._file = self._path.open("ab", buffering=0)
+            self._file.write(raw)
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                text = "%s cannot be written: %s; lines are missing in it from here on"
+                log.warning(text, self._path, error.strerror or error)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
+
 class Process:
     """A child process, started on construction; its output goes to a file and a queue."""
 
@@ -49,7 +78,7 @@ class Process:
         name: str,
         command: Sequence[str],
         environ: Mapping[str, str],
-        log: Path,
+        log_path: Path,
         events: queue.Queue[Event],
     ) -> None:
         self.name = name
@@ -61,7 +90,7 @@ class Process:
         self.stopped_at_s = 0.0
         """When it was ended, by the monotonic clock."""
         self._events = events
-        self._log = log
+        self._log = log_path
         self._popen = subprocess.Popen(  # noqa: S603 - what the user asked to run
             [sys.executable, "-S", child.__file__, str(os.getpid()), *command],
             env={**os.environ, **environ, "PYTHONUNBUFFERED": "1"},
@@ -122,10 +151,10 @@ class Process:
         stream: IO[bytes] | None = self._popen.stdout
         if stream is None:
             return
-        with stream, self._log.open("ab") as file:
+        # the pipe is read whatever becomes of the file: a process whose output nobody reads fails
+        with stream, contextlib.closing(_LogFile(self._log)) as file:
             for raw in stream:
                 file.write(raw)
-                file.flush()
                 text = raw.decode(errors="replace").rpartition("\r")[2].rstrip()
                 if text:
                     self.last_line = text

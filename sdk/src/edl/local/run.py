@@ -114,7 +114,9 @@ class Run:
     def run(self) -> int:
         """Runs the job; returns the exit code, 0 if the job is done."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._interrupt)
+            # under nohup SIGHUP is ignored, so that the run outlives its terminal
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._interrupt)
         try:
             with KeyReader(self._events):
                 self._pool.add(self._options.trainers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from edl.model.data import count
@@ -29,7 +29,9 @@ class LayerModel(ABC):
     def outputs(self, records: Any) -> tuple[Any, Any]:
         """Returns outputs and labels of a batch."""
         inputs, labels = self._user_code.feed(records)
-        labels, inputs = self._tensors(labels), self._tensors(inputs)
+        labels, inputs = self._user_code.call(
+            "the conversion to tensors", lambda: (self._tensors(labels), self._tensors(inputs))
+        )
         if isinstance(inputs, dict):
             return self._user_code.call("the model", lambda: self.layer(**inputs)), labels
         if isinstance(inputs, (list, tuple)):
@@ -71,3 +73,8 @@ class LayerModel(ABC):
     @abstractmethod
     def _without_training(self, act: Callable[[], T]) -> T:
         """Calls it in evaluation mode: no dropout, gradients or running statistics."""
+
+
+def as_sequence(values: Any, items: Iterable[Any]) -> Any:
+    """Returns items as the list or tuple that others were; fields of named tuples are arguments."""
+    return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)

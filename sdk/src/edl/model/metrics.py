@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edl.model.arrays import to_array
 
 MAX_PARTS = 400
-"""Sums of one metric; the master takes 512 values of all metrics."""
+"""Sums of one metric."""
+_MAX_VALUES = 511
+"""Values of all metrics beside the loss, each sum being one: the limit of the master."""
+_MAX_NAME_CHARS = 64
+"""Of a value's name, likewise."""
 _PART = re.compile(r"(.+)\[(\d{1,3})\]")
 
 
@@ -33,6 +37,8 @@ class AdditiveMetric:
     """(outputs, labels) of a batch -> its sums, always equally many, at most `MAX_PARTS`."""
     finish: Callable[[Sequence[float]], float]
     """Sums over all records, all divided by the number of records -> the value."""
+    parts: int = 0
+    """How many sums there are; 0 where only a batch tells."""
 
     def __call__(self, outputs: Any, labels: Any) -> float:
         """The value over one batch alone."""
@@ -73,7 +79,7 @@ def auc(bins: int = 200) -> AdditiveMetric:
             below += negative
         return area / pairs
 
-    return AdditiveMetric(sums, finish)
+    return AdditiveMetric(sums, finish, 2 * bins)
 
 
 def precision(threshold: float = 0.5) -> AdditiveMetric:
@@ -83,7 +89,7 @@ def precision(threshold: float = 0.5) -> AdditiveMetric:
         called, truth = _scores(outputs) >= threshold, to_array(labels).reshape(-1) > 0
         return [float((called & truth).sum()), float(called.sum())]
 
-    return AdditiveMetric(sums, _ratio)
+    return AdditiveMetric(sums, _ratio, 2)
 
 
 def recall(threshold: float = 0.5) -> AdditiveMetric:
@@ -93,7 +99,7 @@ def recall(threshold: float = 0.5) -> AdditiveMetric:
         called, truth = _scores(outputs) >= threshold, to_array(labels).reshape(-1) > 0
         return [float((called & truth).sum()), float(truth.sum())]
 
-    return AdditiveMetric(sums, _ratio)
+    return AdditiveMetric(sums, _ratio, 2)
 
 
 def rmse() -> AdditiveMetric:
@@ -103,12 +109,37 @@ def rmse() -> AdditiveMetric:
         errors = (to_array(outputs).reshape(-1) - to_array(labels).reshape(-1)).astype("float64")
         return [float((errors * errors).sum()), float(errors.size)]
 
-    return AdditiveMetric(sums, lambda parts: _ratio(parts) ** 0.5)
+    return AdditiveMetric(sums, lambda parts: _ratio(parts) ** 0.5, 2)
 
 
 def part_name(name: str, index: int) -> str:
     """The name under which a sum of a metric is reported."""
     return f"{name}[{index}]"
+
+
+def value_names(metrics: Mapping[str, Callable[[Any, Any], Any]]) -> list[str]:
+    """The names of the values that will be reported, as far as they are known without a batch."""
+    names = []
+    for name, metric in metrics.items():
+        parts = metric.parts if isinstance(metric, AdditiveMetric) else 0
+        names += [part_name(name, index) for index in range(parts)] or [name]
+    return names
+
+
+def limit_problem(names: Collection[str]) -> str:
+    """What the master would refuse of the names of all reported values; "" if nothing."""
+    if len(names) > _MAX_VALUES:
+        return (
+            f"has {len(names)} values together, and the most is {_MAX_VALUES}: each auc(bins) has twice "
+            "as many as bins, so give it fewer"
+        )
+    longest = max(names, key=len, default="")
+    if len(longest) > _MAX_NAME_CHARS:
+        return (
+            f"has the name {longest!r:.80}, of {len(longest)} characters: write at most "
+            f"{_MAX_NAME_CHARS}, with the number of a sum"
+        )
+    return ""
 
 
 def finish(

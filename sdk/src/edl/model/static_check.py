@@ -21,8 +21,8 @@ def read_source(path: str | PathLike[str]) -> str:
         ModelError: It cannot be read, or is not UTF-8.
     """
     try:
-        # not read_text, which would change line ends
-        return Path(path).read_bytes().decode()
+        # not read_text, which would change line ends; editors of Windows write a byte order mark
+        return Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

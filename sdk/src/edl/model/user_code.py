@@ -11,7 +11,13 @@ from edl.model.arrays import to_array
 from edl.model.data import count
 from edl.model.errors import ModelError, OutOfMemory
 from edl.model.functions import SIGNATURES
-from edl.model.metrics import MAX_PARTS, AdditiveMetric, part_name
+from edl.model.metrics import (
+    MAX_PARTS,
+    AdditiveMetric,
+    limit_problem,
+    part_name,
+    value_names,
+)
 from edl.model.user_errors import is_out_of_memory, summary, wrap_user_error
 from edl.model.user_file import Model
 from edl.sources.base import Dataset
@@ -101,6 +107,7 @@ class UserCode:
                 'of (outputs, labels) by name, such as {"accuracy": accuracy}; "loss" is always '
                 "among them and needs none"
             )
+        self._check_limits(value_names(metrics))
         return dict(metrics)
 
     def table_options(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -154,7 +161,14 @@ class UserCode:
             records = max(1, count(self._context[1]))
             for index, part in enumerate(sums):
                 values[part_name(name, index)] = self.to_float(action, part) / records
+        self._check_limits(values)
         return values
+
+    def _check_limits(self, names: Collection[str]) -> None:
+        """Refuses what the master would refuse at the first evaluation, after an epoch of training."""
+        problem = limit_problem(names)
+        if problem:
+            raise ModelError(f"metrics() of {self.model.path} {problem}")
 
     def to_float(self, action: str, value: Any) -> float:
         """Converts a value that holds exactly one number; NaN is allowed."""

@@ -73,7 +73,8 @@ def _run(file_path: Path, source: str) -> ModuleType:
         sys.path.insert(0, folder)
     sys.modules[module.__name__] = module  # dataclasses and pickle look it up there
     try:
-        program = compile(source, str(file_path), "exec")
+        # else this module's own future imports would make texts of the file's annotations
+        program = compile(source, str(file_path), "exec", dont_inherit=True)
         exec(program, vars(module))  # noqa: S102 - the program is what the user asked for
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]

@@ -1,4 +1,4 @@
-"""Arrays in memory: anything with a length that can be sliced; numpy arrays are fast."""
+"""Arrays in memory: anything with a length whose slices can be joined; numpy arrays are fast."""
 
 from __future__ import annotations
 
@@ -11,14 +11,28 @@ from edl.errors import DataError
 from edl.master import protocol
 from edl.sources.base import Dataset
 
+_CONCATENATE = {
+    "numpy": ("numpy", "concatenate"),
+    "torch": ("torch", "cat"),
+    "paddle": ("paddle", "concat"),
+    "jax": ("jax.numpy", "concatenate"),
+    "jaxlib": ("jax.numpy", "concatenate"),
+}
+"""Package of an array's type -> module and function that joins such arrays, whose `+` adds numbers."""
+
 
 def from_arrays(name: str, *arrays: Any) -> Dataset:
     """Returns a data set of arrays of equal length; batches are tuples of arrays.
 
     With one array, batches are arrays instead of tuples.
 
+    Args:
+        name: Name of the data set.
+        arrays: Lists, arrays of numpy, tensors of torch, PaddlePaddle or JAX, or others whose slices
+            are one of these, such as data sets of h5py.
+
     Raises:
-        DataError: Lengths differ, or are 0.
+        DataError: Lengths differ, or are 0, or `+` of two slices does not join them.
     """
     if not arrays:
         raise DataError(f"data set {name!r}: give at least one array")
@@ -27,6 +41,8 @@ def from_arrays(name: str, *arrays: Any) -> Dataset:
         raise DataError(f"data set {name!r}: arrays have different lengths {sizes}")
     if not sizes[0]:
         raise DataError(f"data set {name!r} is empty: there is nothing to train on")
+    for array in arrays:
+        _check_joins(name, array)
     return Dataset(name, ArraySource(arrays))
 
 
@@ -67,21 +83,38 @@ class _Copied(tuple[Any, ...]):
 
 def _picks(array: Any) -> Callable[[Sequence[int]], Any]:
     """Returns a function that returns a copy of the records of these numbers."""
-    if _is_numpy(array):
+    if _package(array) == "numpy":
         return partial(array.take, axis=0)  # twice as fast as an index
     return lambda numbers: _joined(
         tuple(array[int(number) : int(number) + 1] for number in numbers)
     )
 
 
-def _is_numpy(array: Any) -> bool:
-    return type(array).__module__.partition(".")[0] == "numpy"
+def _package(array: Any) -> str:
+    """The name of the package that an array is of."""
+    return type(array).__module__.partition(".")[0]
+
+
+def _check_joins(name: str, array: Any) -> None:
+    """Refuses an array whose `+` adds numbers: batches would be sums of records, without an error."""
+    part = array[:1]
+    try:
+        length = len(_joined((part, part)))
+    except TypeError:  # it has no `+`, which would fail aloud
+        return
+    if length != len(part) * 2:
+        kind = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise DataError(
+            f"data set {name!r}: {kind:.80} has no slices that + joins: give numpy.asarray(...) of it"
+        )
 
 
 def _joined(parts: tuple[Any, ...]) -> Any:
     first = parts[0]
-    if _is_numpy(first):
-        return importlib.import_module("numpy").concatenate(parts)
+    names = _CONCATENATE.get(_package(first))
+    if names is not None:
+        module, function = names
+        return getattr(importlib.import_module(module), function)(list(parts))
     joined = first[:]
     for part in parts[1:]:
         joined = joined + part

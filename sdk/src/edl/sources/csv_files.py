@@ -160,9 +160,23 @@ def _row_offsets(file: IO[bytes]) -> Iterator[int]:
             row_start = offset
             continue
         quotes += line.count(b'"')
-        if quotes % 2 == 0:
+        if quotes % 2 == 0 or (at_row_start and not _ends_in_quotes(line)):
+            quotes = 0
             yield row_start
             row_start = offset
     if row_start != offset:
         yield row_start
     yield offset
+
+
+def _ends_in_quotes(line: bytes) -> bool:
+    """Whether a row goes on in the next line: a quoted cell is open at the line's end.
+
+    A quote within an unquoted cell, as in `12" pipe`, is a character like others; counted as one that
+    opens, it would make one row of all lines up to the next.
+    """
+    try:
+        next(csv.reader([line.decode("latin-1")], strict=True), None)  # quotes and commas are ASCII
+    except csv.Error as error:
+        return "unexpected end" in str(error)
+    return False

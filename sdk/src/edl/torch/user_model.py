@@ -16,7 +16,7 @@ from edl.master.session import Session
 from edl.model.arrays import to_array
 from edl.model.errors import ModelError
 from edl.model.functions import SIGNATURES
-from edl.model.layer_model import LayerModel
+from edl.model.layer_model import LayerModel, as_sequence
 from edl.model.parameters import TORCH_FILE, first_difference, mismatch_error
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
@@ -176,7 +176,7 @@ class TorchModel(LayerModel):
         if isinstance(values, dict):
             return {name: self._tensors(value) for name, value in values.items()}
         if isinstance(values, (list, tuple)):
-            return type(values)(self._tensors(value) for value in values)
+            return as_sequence(values, map(self._tensors, values))
         return values
 
     def _without_training(self, act: Callable[[], T]) -> T:

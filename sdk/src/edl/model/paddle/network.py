@@ -11,7 +11,7 @@ import paddle
 
 from edl.model.errors import ModelError
 from edl.model.functions import SIGNATURES
-from edl.model.layer_model import LayerModel
+from edl.model.layer_model import LayerModel, as_sequence
 from edl.model.paddle.sigterm import restore_handler
 from edl.model.parameters import PADDLE_FILE, first_difference, mismatch_error
 from edl.model.user_code import UserCode
@@ -117,7 +117,7 @@ def _tensors(values: Any) -> Any:
     if isinstance(values, dict):
         return {name: _tensors(value) for name, value in values.items()}
     if isinstance(values, (list, tuple)):
-        return type(values)(_tensors(value) for value in values)
+        return as_sequence(values, map(_tensors, values))
     return values
 
 
