@@ -7,7 +7,7 @@ from aiohttp import web
 
 from master import openapi, page, protocol, rewind_protocol, status
 from master.errors import UnavailableError
-from master.key_protocol import KeyAdd, KeyGet, KeySet
+from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
 from master.metrics import MasterMetrics
 from master.service import MasterService
 from master.types import Json
@@ -47,6 +47,7 @@ def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Appl
             web.post("/v1/rendezvous", handlers.poll_rendezvous),
             web.post("/v1/rendezvous/leave", handlers.leave_rendezvous),
             web.post("/v1/rounds/keys/set", _call(KeySet, service.key_calls.set)),
+            web.post("/v1/rounds/keys/delete", _call(KeyDelete, service.key_calls.delete)),
             web.post("/v1/rounds/keys/add", _call(KeyAdd, service.key_calls.add)),
             web.post("/v1/rounds/keys/get", _call(KeyGet, service.key_calls.get)),
             web.post("/v1/fail", _call(protocol.JobFailure, service.fail)),

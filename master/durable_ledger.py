@@ -48,6 +48,8 @@ class DurableLedger:
         self._journal = Journal(directory)
         self._pending_lines: list[bytes] = []
         self._compact_at = journal.MAX_BYTES
+        self._lacks_commands = False
+        """Whether the journal lacks commands on which those that wait may be based."""
         try:
             self.ledger = self._replay(self._journal.read())
             self._journal.replace(self.ledger.dump())
@@ -109,8 +111,13 @@ class DurableLedger:
         Raises:
             JournalError: They are not on the disk; call `reload`.
         """
-        if lines:
+        if not lines:
+            return
+        try:
             self._journal.append(lines)
+        except JournalError:
+            self._lacks_commands = True
+            raise
 
     def reload(self) -> None:
         """Returns to the state on the disk, after a write that failed.
@@ -120,6 +127,7 @@ class DurableLedger:
         """
         self._pending_lines = []
         self.ledger = self._replay(self._journal.read())
+        self._lacks_commands = False
 
     def compact(self) -> str | None:
         """Replaces a long journal by a snapshot, which includes the commands that wait.
@@ -145,7 +153,8 @@ class DurableLedger:
     def close(self) -> None:
         """Tries to write the commands that wait, and releases the journal."""
         try:
-            self.write(self.take_pending())
+            if not self._lacks_commands:  # what comes after them cannot be replayed without them
+                self.write(self.take_pending())
         except JournalError as error:
             log.warning("%s", error)
         self._journal.close()

@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Callable
 
-from master.key_protocol import KeyAdd, KeyGet, KeySet
+from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
 from master.rendezvous import Rendezvous
 from master.round_keys import RoundKeys
 from master.types import Json
@@ -36,6 +36,11 @@ class KeyCalls:
         member_id = call.trainer, call.incarnation
         self._keys.set(call.round, member_id, call.key, base64.b64decode(call.value))
         self._wake((call.round, call.key))
+        return {}
+
+    async def delete(self, call: KeyDelete) -> Json:
+        """Deletes keys, see the protocol."""
+        self._keys.delete(call.round, (call.trainer, call.incarnation), call.keys)
         return {}
 
     async def add(self, call: KeyAdd) -> Json:

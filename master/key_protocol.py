@@ -24,6 +24,7 @@ def _base64(text: str) -> str:
 
 
 Key = Annotated[str, Field(min_length=1, max_length=250)]
+Keys = Annotated[list[Key], Field(min_length=1, max_length=_MAX_KEYS)]
 Value = Annotated[str, Field(max_length=_MAX_TEXT), AfterValidator(_base64)]
 
 
@@ -40,6 +41,12 @@ class KeySet(_KeyRequest):
     """Bytes, as base64."""
 
 
+class KeyDelete(_KeyRequest):
+    """Deletes keys of a round that nobody needs any more, where they are set."""
+
+    keys: Keys
+
+
 class KeyAdd(_KeyRequest):
     """Adds to a key of a round, a counter whose value is a decimal number; 0 where it is missing."""
 
@@ -52,6 +59,6 @@ class KeyAdd(_KeyRequest):
 class KeyGet(_KeyRequest):
     """Reads keys of a round, and waits until all of them are set."""
 
-    keys: Annotated[list[Key], Field(min_length=1, max_length=_MAX_KEYS)]
+    keys: Keys
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
     """How long to wait; the answer then has the keys that are set."""

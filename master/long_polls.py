@@ -50,6 +50,8 @@ class LongPolls:
         self._rendezvous, self._on_news = rendezvous, on_news
         self._clock_s = clock_s
         self._polls: set[_WaitingPoll] = set()
+        self._newest: dict[MemberId, _WaitingPoll] = {}
+        """The poll of each member that waits, where it is the newest of that member."""
         self._connections: dict[MemberId, IsClosed] = {}
         """The connection of each member's newest call that waited, ..."""
         self._reporting: dict[MemberId, IsClosed] = {}
@@ -71,6 +73,8 @@ class LongPolls:
         """Answers a call, see the protocol: at once where there is news, else as soon as there is."""
         rendezvous = self._rendezvous
         changes, member_id = rendezvous.changes, (call.trainer, call.incarnation)
+        if call.wait_s:
+            self._newest.pop(member_id, None)
         connections = self._connections if call.wait_s else self._reporting
         connections[member_id] = is_closed
         self._cut_s.pop(member_id, None)
@@ -154,19 +158,24 @@ class LongPolls:
             poll.woken.set()
 
     async def _wait(self, call: RendezvousPoll) -> None:
-        poll = _WaitingPoll(call)
+        poll, member_id = _WaitingPoll(call), (call.trainer, call.incarnation)
         self._polls.add(poll)
+        self._newest[member_id] = poll
         try:
             async with asyncio.timeout(call.wait_s):
                 await poll.woken.wait()
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            self._disconnected((call.trainer, call.incarnation))
-            self._changed.set()
+            # the end of a connection that the member has replaced may arrive after its next call
+            if self._newest.get(member_id) is poll:
+                self._disconnected(member_id)
+                self._changed.set()
             raise
         finally:
             self._polls.discard(poll)
+            if self._newest.get(member_id) is poll:
+                del self._newest[member_id]
 
     def _publish(self) -> None:
         """Wakes the calls that have an answer now, and logs the events of the rendezvous."""

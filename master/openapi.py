@@ -57,6 +57,7 @@ _CALLS = (
         "Excludes a member from later rounds.",
     ),
     ("post", "/v1/rounds/keys/set", key_protocol.KeySet, "Sets a key of a round."),
+    ("post", "/v1/rounds/keys/delete", key_protocol.KeyDelete, "Deletes keys of a round."),
     ("post", "/v1/rounds/keys/add", key_protocol.KeyAdd, "Adds to a counter of a round."),
     (
         "post",

@@ -35,7 +35,7 @@ class _Keys:
         before = self.values.get(key)
         grows = len(value) - len(before or b"")
         if before is None:
-            grows += len(key.encode(errors="surrogatepass")) + _KEY_BYTES
+            grows += _size_of(key)
             if len(self.values) >= MAX_KEYS:
                 raise RefusedError(413, f"a round has at most {MAX_KEYS} keys", "key")
         if grows > 0 and self.size + grows > MAX_BYTES:
@@ -44,6 +44,17 @@ class _Keys:
             )
         self.size += grows
         self.values[key] = value
+
+    def drop(self, key: str) -> None:
+        """Deletes a key, where it is set."""
+        value = self.values.pop(key, None)
+        if value is not None:
+            self.size -= len(value) + _size_of(key)
+
+
+def _size_of(key: str) -> int:
+    """What a key takes without its value, in bytes."""
+    return len(key.encode(errors="surrogatepass")) + _KEY_BYTES
 
 
 class RoundKeys:
@@ -80,6 +91,21 @@ class RoundKeys:
             RefusedError: 409, the round is over or the caller is not in it; 413, there is no room.
         """
         self._of(number, member_id).put(key, value)
+
+    def delete(self, number: int, member_id: MemberId, keys: Sequence[str]) -> None:
+        """Deletes those of some keys that are set: there is room for others then.
+
+        Args:
+            number: The round.
+            member_id: The caller.
+            keys: Their names.
+
+        Raises:
+            RefusedError: 409, the round is over, or the caller is not in it.
+        """
+        of_round = self._of(number, member_id)
+        for key in keys:
+            of_round.drop(key)
 
     def add(self, number: int, member_id: MemberId, key: str, amount: int, call: int) -> int:
         """Adds to a counter and returns the sum; a call that is repeated adds nothing.

@@ -324,6 +324,23 @@ def test_a_compaction_that_fails_refuses_nothing(
     assert "cannot write" in error
 
 
+def test_a_master_that_ends_with_a_write_that_failed_writes_nothing_after_it(
+    durable_ledger: DurableLedger, tmp_path: Path
+) -> None:
+    """A disk that is full for many commands may have room for the few that came later."""
+    durable_ledger.execute(Join(**who("b")))
+    lines = durable_ledger.take_pending()
+    with files_up_to(10), pytest.raises(JournalError, match="cannot write"):
+        durable_ledger.write(lines)
+    durable_ledger.execute(Work(**who("b"), want=1, call=1))
+    durable_ledger.close()
+    again = DurableLedger(Ledger("digits"), tmp_path / "journal")
+    names = [trainer.name for trainer in again.ledger.trainers]
+    again.close()
+
+    assert names == ["a"]
+
+
 def test_a_journal_that_does_not_fit_its_snapshot_is_named(
     durable_ledger: DurableLedger, tmp_path: Path
 ) -> None:

@@ -106,6 +106,21 @@ def test_keys_and_bytes_of_a_round_are_bounded(monkeypatch: pytest.MonkeyPatch) 
         keys.set(1, A, "n", b"")
 
 
+def test_keys_that_are_deleted_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as many others; those that are not set are none."""
+    monkeypatch.setattr(round_keys, "MAX_KEYS", 2)
+    monkeypatch.setattr(round_keys, "MAX_BYTES", 1_000)
+    keys = _keys()
+    for number in range(20):
+        names = [f"\xfc{number}", f"part/{number}"]
+        for name in names:
+            keys.set(1, A, name, b"x" * 300)
+        keys.delete(1, B, [*names, "other"])
+        assert keys.get(1, A, names) == {}
+    with pytest.raises(RefusedError, match="x is not in round 1"):
+        keys.delete(1, ("x", "x-1"), ["k"])
+
+
 # -- over HTTP -----------------------------------------------------------------------------------
 
 
@@ -154,6 +169,8 @@ def test_a_member_waits_for_keys_of_the_others(served: Served, store: Store) -> 
         ours.get("never", timeout_s=0.0)
     with pytest.raises(Refused, match="key"):
         ours.set("", b"")
+    ours.delete(["b/address", "never"])
+    assert not theirs.check(["b/address"])
     assert served.service.key_calls.waiting == 0
 
 

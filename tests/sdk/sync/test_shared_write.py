@@ -26,11 +26,19 @@ class Keys:
         """Characters of the longest value that was set."""
         self._changed = threading.Condition()
         self._is_over = False
+        self.deletes = True
+        """Whether it has the call that deletes keys."""
         self.closed = 0
 
     def call_keys(self, operation: str, body: Json) -> Json:
-        """Sets a key, or waits for some."""
+        """Sets a key, deletes some, or waits for some."""
         with self._changed:
+            if operation == "delete" and not self._is_over:
+                if not self.deletes:
+                    raise Refused(404, "there is no such call")
+                for key in body["keys"]:
+                    self.values.pop(key, None)
+                return {}
             if operation == "set" and not self._is_over:
                 self.most = max(self.most, len(body["value"]))
                 self.values[body["key"]] = body["value"]
@@ -173,6 +181,27 @@ def test_a_model_may_have_many_tensors(tmp_path: Path) -> None:
     assert (checkpoint.path / "index").read_text("utf-8") == "[0, 1, 2]"
     assert keys.most < 1 << 20
     assert sum(len(value) for value in keys.values.values()) < 100
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_round_has_room_for_any_number_of_checkpoints(tmp_path: Path, *, deletes: bool) -> None:
+    """Those that were left out, too. An older master keeps the keys, with no values."""
+    keys = Keys()
+    keys.deletes = deletes
+    crew = members(tmp_path, keys, "", "", "")
+    for step in range(0, 40, 2):
+        for member in crew:
+            member.may_write.clear()
+            member.save(step)
+            member.save(step + 1)
+        for member in crew:
+            member.may_write.set()
+        close(crew)
+    left = {key.split("/")[1] for key in keys.values}
+    assert left == {"39"} if deletes else len(left) == 40
+    checkpoint = latest_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.step == 38
 
 
 def test_a_part_that_fails_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -243,6 +243,26 @@ def what_is_frozen_is_in_the_signature() -> None:
     assert len(signatures) == 3
 
 
+def newcomers_undo_a_step_as_the_others_do() -> None:
+    """Running statistics of half precision, too, for which numpy has no type."""
+    replicas = []
+    for seed in (0, 7):
+        model = network(seed, normed=True).bfloat16()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        replicas.append(TorchReplica(model, optimizer, None, None, 4))
+    source, newcomer = replicas
+    source.begin_step()
+    before = [buffer.clone() for buffer in source.model.buffers()]
+    source.model(torch.ones(8, FEATURES, dtype=torch.bfloat16))
+    newcomer.begin_step()
+    source.groups()
+    newcomer.load_rest(source.rest())
+    for replica in replicas:
+        replica.clear()
+        for buffer, expected in zip(replica.model.buffers(), before, strict=True):
+            assert torch.equal(buffer, expected), buffer
+
+
 def settings_that_cannot_be_sent_are_refused() -> None:
     """A rate as a tensor: before training, and not once another trainer comes."""
     model = network()
@@ -281,6 +301,7 @@ FACTS = (
     steps_of_the_program_s_own_are_refused,
     models_that_change_are_refused,
     what_is_frozen_is_in_the_signature,
+    newcomers_undo_a_step_as_the_others_do,
     settings_that_cannot_be_sent_are_refused,
     other_kinds_of_arguments_are_refused,
 )

@@ -178,10 +178,10 @@ class Client:
         self._connection.call("POST", "/v1/rendezvous/leave", self._identity, answer_s=answer_s)
 
     def call_keys(self, operation: str, body: protocol.Json) -> protocol.Json:
-        """Sets, adds to or gets keys of a round; see the master's protocol.
+        """Sets, deletes, adds to or gets keys of a round; see the master's protocol.
 
         Args:
-            operation: `set`, `add` or `get`.
+            operation: `set`, `delete`, `add` or `get`.
             body: The body of the call, without the caller's identity.
         """
         answer_s = ANSWER_S + body.get("wait_s", 0.0)

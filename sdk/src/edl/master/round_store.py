@@ -15,6 +15,8 @@ from edl.master.client import Client
 WAIT_S = 10.0
 """How long one call waits at the master."""
 TIMEOUT_S = 60.0
+_MAX_KEYS = 4096
+"""Keys of one call."""
 
 
 class RoundStore:
@@ -33,6 +35,16 @@ class RoundStore:
         """Sets a key, of 1 to 250 characters, to at most 1 MiB."""
         body = {"key": key, "value": base64.b64encode(value).decode()}
         self._call("set", body, clock.monotonic_s() + TIMEOUT_S)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Deletes keys, where they are set: a round has room for 65 536.
+
+        Raises:
+            Refused: The master is of a version without this call.
+        """
+        for first in range(0, len(keys), _MAX_KEYS):
+            body = {"keys": list(keys[first : first + _MAX_KEYS])}
+            self._call("delete", body, clock.monotonic_s() + TIMEOUT_S)
 
     def get(self, key: str, timeout_s: float = TIMEOUT_S) -> bytes:
         """Waits until a key is set, and returns its value."""

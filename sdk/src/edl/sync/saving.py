@@ -103,6 +103,8 @@ class CheckpointWriter:
         self._is_writing = False
         self._skipped: list[SharedWrite] = []
         """Those of which the other members do not know yet that they are left out."""
+        self._left_out: list[str] = []
+        """Keys of those of which they know."""
 
     def save(
         self,
@@ -156,7 +158,8 @@ class CheckpointWriter:
             if permit is None:
                 write.help()
             else:
-                write.lead(permit)
+                left_out, self._left_out = self._left_out, []
+                write.lead(permit, left_out)
         except EdlError as error:
             log.warning("could not save a checkpoint at step %s: %s", write.step, error)
         finally:
@@ -164,6 +167,8 @@ class CheckpointWriter:
                 skipped, self._skipped, self._is_writing = self._skipped, [], False
             for shared in (write.shared, *skipped):
                 shared.close()
+            if permit is not None:
+                self._left_out += [key for shared in skipped for key in shared.keys]
             if permit is not None:
                 permit.close()
 
@@ -178,12 +183,17 @@ class _Write:
         self.shared, self._wait = shared, wait
         self.step: int = about["step"]
 
-    def lead(self, permit: CheckpointPermit) -> None:
-        """Writes the leader's part, waits for the others, and completes the checkpoint."""
+    def lead(self, permit: CheckpointPermit, left_out: Sequence[str]) -> None:
+        """Writes the leader's part, waits for the others, and completes the checkpoint.
+
+        Args:
+            permit: To write it.
+            left_out: As in `SharedWrite.gather`.
+        """
 
         def into(folder: Path) -> None:
             self.shared.announce(folder.name)
-            results = self.shared.gather(self._share.write(folder))
+            results = self.shared.gather(self._share.write(folder), left_out)
             self._share.finish(folder, results)
             text = json.dumps({**self._about, "extra": self._share.extra})
             (folder / _ABOUT).write_text(text, encoding="utf-8")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
+from collections.abc import Sequence
 
-from edl.errors import CheckpointError, EdlError, one_line
+from edl.errors import CheckpointError, EdlError, Refused, one_line
 from edl.master import protocol
 from edl.master.client import Client
 from edl.master.round_store import RoundStore
@@ -51,7 +52,14 @@ class SharedWrite:
         self._keys = None if client is None else RoundStore(client, round_number)
         # with the keys of the one before, a member would write into a folder that is complete
         self._prefix = f"checkpoint/{step}/last" if is_last else f"checkpoint/{step}"
+        self._part_keys = [f"{self._prefix}/{rank}" for rank in range(1, count)]
+        self._is_last = is_last
         self._is_announced = self._is_reported = False
+
+    @property
+    def keys(self) -> list[str]:
+        """Its keys that nobody waits for once all members have reported a later one."""
+        return [self._prefix, *self._part_keys]
 
     def announce(self, folder: str) -> None:
         """Tells the others to write into this folder; "" to write nothing."""
@@ -72,6 +80,7 @@ class SharedWrite:
             raise CheckpointError(
                 f"the leader names {folder!r:.80}, which is not a folder of checkpoints"
             )
+        self._is_reported = not folder  # the leader waits for no part
         return folder
 
     def fail(self, reason: str) -> None:
@@ -92,10 +101,15 @@ class SharedWrite:
         if self._keys is not None:
             self._keys.set(f"{self._prefix}/{self.rank}", _encode(result))
 
-    def gather(self, own: protocol.Json) -> list[protocol.Json]:
+    def gather(self, own: protocol.Json, left_out: Sequence[str] = ()) -> list[protocol.Json]:
         """Waits for the parts of all; returns their results in order of rank.
 
-        Their keys are emptied: the master keeps all keys of a round, and a round may have thousands of checkpoints.
+        The keys are deleted, with those of checkpoints that were left out before: a round has room for
+        some thousands, and may have as many checkpoints.
+
+        Args:
+            own: The leader's result.
+            left_out: `keys` of the checkpoints that it has left out since the last one.
 
         Raises:
             CheckpointError: A member could not write its part.
@@ -103,11 +117,13 @@ class SharedWrite:
         """
         if self._keys is None:
             return [own]
-        keys = [f"{self._prefix}/{rank}" for rank in range(1, self.count)]
-        values = self._keys.get_all(keys, _WAIT_S)
-        for key in keys:
-            self._keys.set(key, b"")
-        results = [own, *(_decode(values[key]) for key in keys)]
+        values = self._keys.get_all(self._part_keys, _WAIT_S)
+        try:
+            self._keys.delete([*left_out, *self.keys])
+        except Refused:  # by an older master: the values, at least, are gone
+            for key in self._part_keys:
+                self._keys.set(key, b"")
+        results = [own, *(_decode(values[key]) for key in self._part_keys)]
         errors = [result["error"] for result in results if "error" in result]
         if errors:
             raise CheckpointError("; ".join(errors))
@@ -130,7 +146,8 @@ class SharedWrite:
             if self.rank == 0:
                 if not self._is_announced:
                     self.announce("")
-                self._keys.set(f"{self._prefix}/end", b"")
+                if self._is_last:  # nobody waits for the end of others
+                    self._keys.set(f"{self._prefix}/end", b"")
             elif not self._is_reported:
                 self.fail("was still writing the one before")
         self._client.close()

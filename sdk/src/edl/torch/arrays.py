@@ -21,17 +21,14 @@ VIEWS = {torch.bfloat16: torch.int16}
 
 def unflatten(state: State) -> dict[str, Any]:
     """Returns the state dicts of model, optimizer and schedule that a state was made of."""
-    types = state.extra["types"]
     model: dict[str, Any] = {}
     kinds = [kind for kind in _OPTIMIZERS if kind in state.extra]
     entries: dict[str, dict[int, dict[str, Any]]] = {
         kind: {int(index): dict(values) for index, values in state.extra[kind]["values"].items()}
         for kind in kinds
     }
-    for key, array in state.arrays.items():
-        tensor = torch.from_numpy(np.array(array))
-        if key in types:
-            tensor = tensor.view(getattr(torch, types[key]))
+    for key in state.arrays:
+        tensor = as_tensor(state, key)
         kind, name = key.split("/", 1)
         if kind == MODEL:
             model[name] = tensor
@@ -42,6 +39,13 @@ def unflatten(state: State) -> dict[str, Any]:
     for kind in kinds:
         tree[kind] = {"state": entries[kind], "param_groups": state.extra[kind]["groups"]}
     return {**tree, **{k: v for k, v in state.extra.items() if k == "scheduler"}}
+
+
+def as_tensor(state: State, key: str) -> Any:
+    """Returns a copy of an array of a state as a tensor, of the type that it had: see `as_state`."""
+    tensor = torch.from_numpy(np.array(state.arrays[key]))
+    types = state.extra["types"]
+    return tensor.view(getattr(torch, types[key])) if key in types else tensor
 
 
 def as_own(read: Any, own: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from edl.errors import CheckpointError
 from edl.sync.parts import ArrayGroup
 from edl.sync.replica import State
-from edl.torch.arrays import MODEL, OPTIMIZER, VIEWS, as_state, unflatten
+from edl.torch.arrays import MODEL, OPTIMIZER, VIEWS, as_state, as_tensor, unflatten
 from edl.torch.norm_statistics import NormStatistics
 from edl.torch.shards import as_shard, is_part_of, local
 
@@ -97,7 +97,7 @@ class StateParts:
             CheckpointError: It is of another model.
         """
         norms = [key for key in rest.arrays if key.startswith(f"{_NORM}/")]
-        self._statistics.saved = [torch.from_numpy(np.array(rest.arrays[key])) for key in norms]
+        self._statistics.saved = [as_tensor(rest, key) for key in norms]
         named = {key: array for key, array in rest.arrays.items() if key not in norms}
         tree = unflatten(State(named, rest.extra))
         for name in rest.extra["in_parts"]:
