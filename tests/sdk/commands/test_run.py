@@ -131,6 +131,17 @@ def test_an_undisturbed_run_trains_each_record_once_an_epoch(run: Run, tmp_path:
     assert "logs and journal" not in done.stdout
 
 
+def test_a_trainer_that_leaves_with_0_finishes_no_job(run: Run) -> None:
+    """As on a cluster: a program with a handler of its own may exit with any code when it is removed."""
+    handler = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    program = handler + PROGRAM.format(records=50, step='wait_for("never")')
+    done = run("-n", "1", "--schedule", "40%:-1", program=program)
+
+    assert "trainer-0 ended: done" in done.stderr
+    assert _last(done.stdout)[0] == "not done"
+    assert done.returncode == 1
+
+
 def test_a_program_that_fails_ends_the_run(run: Run) -> None:
     """After a few tries, with its last line, and where the logs are."""
     done = run("-n", "1", program="raise ValueError('no data')")

@@ -162,9 +162,14 @@ class Run:
         if pool.running:
             return False
         has_failed = self._supervisor.status.get("state") == "failed"
-        if has_failed or pool.finished or pool.ended_fatally or pool.failures > MAX_FAILURES:
+        if has_failed or self._is_done or pool.ended_fatally or pool.failures > MAX_FAILURES:
             return True
         return not self._is_terminal and not self._options.schedule.adds
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether a trainer ended by itself without an error, or the master has all data done."""
+        return self._pool.finished or self._supervisor.status.get("state") == "done"
 
     def _handle_events(self) -> None:
         """Waits for an event, and handles all that are queued."""
@@ -256,7 +261,7 @@ class Run:
         self._handle_events()
         totals = sum_datasets(self._supervisor.status)
         status = self._supervisor.status
-        is_finished = self._pool.finished and not (self._quit or self._broken)
+        is_finished = self._is_done and not (self._quit or self._broken)
         succeeded = is_finished and status.get("state") != "failed"
         total_text = "" if totals.records is None else f" of {totals.records}"
         print(  # noqa: T201 - a command prints
