@@ -1,4 +1,5 @@
 import os
+import resource
 import struct
 import zlib
 from pathlib import Path
@@ -64,6 +65,20 @@ def test_an_error_leaves_no_half_file(tmp_path: Path) -> None:
     """Neither under its name nor under another."""
     with pytest.raises(ZeroDivisionError), records.Writer(tmp_path / "a.rec") as writer:
         writer.write(b"one"[1 // 0 :])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [97, 300])
+def test_a_full_disk_keeps_no_half_file(tmp_path: Path, count: int) -> None:
+    """Whether it is full at the index or before: the bytes of what failed would keep it full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (98_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            _written(tmp_path / "a.rec", [bytes(1000)] * count)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert list(tmp_path.iterdir()) == []
 

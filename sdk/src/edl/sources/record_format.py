@@ -11,6 +11,7 @@ CRC-32 of index and these two numbers (4), 4 bytes of magic.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import struct
@@ -64,10 +65,22 @@ class Writer:
         return len(self._offsets) - 1
 
     def close(self) -> None:
-        """Writes the index, makes the file durable, and renames it to its final name."""
+        """Writes the index, makes the file durable, and renames it to its final name.
+
+        Raises:
+            OSError: It cannot be written; then nothing is left of it.
+        """
         file, self._file = self._file, None
         if file is None:
             return
+        try:
+            self._finish(file)
+            self._temporary.replace(self._path)
+        except BaseException:
+            self._temporary.unlink(missing_ok=True)
+            raise
+
+    def _finish(self, file: IO[bytes]) -> None:
         with file:
             index = _little(self._offsets).tobytes()
             numbers = _NUMBERS.pack(self._place, len(self._offsets))
@@ -75,14 +88,14 @@ class Writer:
             file.write(struct.pack("<I4s", zlib.crc32(index + numbers), _END))
             file.flush()
             os.fsync(file.fileno())
-        self._temporary.replace(self._path)
 
     def discard(self) -> None:
         """Deletes the unfinished file."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
-            self._temporary.unlink()
+            with contextlib.suppress(OSError):  # on a full disk it still has bytes to write
+                file.close()
+            self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> Writer:
         return self
