@@ -52,10 +52,12 @@ class Writer:
         """Appends a record and returns its number, from 0.
 
         Raises:
-            DataError: The writer is closed, or the record is longer than `MAX_BYTES`.
+            DataError: The writer is closed, or the record is not bytes, or longer than `MAX_BYTES`.
         """
         if self._file is None:
             raise DataError(f"{self._path} is closed: nothing can be added to it")
+        if not isinstance(record, bytes):
+            record = _bytes(record)
         if len(record) > MAX_BYTES:
             raise DataError(f"a record of {len(record)} bytes is longer than {MAX_BYTES}")
         self._file.write(_HEAD.pack(len(record), zlib.crc32(record)))
@@ -191,6 +193,15 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bytes(record: object) -> bytes:
+    """The bytes of a buffer, such as an array, whose length counts elements and not bytes."""
+    try:
+        return memoryview(record).tobytes()  # type: ignore[arg-type]
+    except TypeError as error:
+        kind = type(record).__name__
+        raise DataError(f"a record is {kind!r:.80}: write bytes, such as text.encode()") from error
 
 
 def _little(offsets: array[int]) -> array[int]:
