@@ -48,7 +48,7 @@ class Writer:
         self._file: IO[bytes] | None = self._temporary.open("xb")  # follows no link
         self._file.write(_MAGIC)
 
-    def write(self, record: bytes) -> int:
+    def write(self, record: bytes | bytearray | memoryview) -> int:
         """Appends a record and returns its number, from 0.
 
         Raises:
