@@ -125,6 +125,23 @@ def test_records_that_cannot_be_read_are_named(lone: Lone, home: Path) -> None:
         np.testing.assert_array_equal(last["cloud"], _outputs(inputs[30:], home).argmax(1))
 
 
+def test_outputs_of_other_tasks_are_not_taken_for_those_of_a_job(lone: Lone, home: Path) -> None:
+    """On a cluster nobody has looked into the folder before: rows would be there twice in --join."""
+    words = ("predict", "model.py", "--model", "trained", "--data", "test.npz", "--output", "out")
+    joined = (*words, "--join", "all.npz")
+    assert lone(*joined, "--batch-size", "10").code == 0
+    with np.load(home / "all.npz") as whole:
+        rows = len(whole["outputs"])
+    other = lone(*joined, "--batch-size", "8")
+    again = lone(*joined, "--batch-size", "10")  # the same tasks: their files are replaced
+
+    assert other.code == 2
+    assert "is of a job with other data or another --batch-size" in other.err
+    assert again.code == 0
+    with np.load(home / "all.npz") as whole:
+        assert len(whole["outputs"]) == rows
+
+
 def test_outputs_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     """In a trainer, too: the folder, the file of a task, the index and the file of all outputs."""
     (tmp_path / "file").touch()

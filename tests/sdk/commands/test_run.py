@@ -131,6 +131,43 @@ def test_an_undisturbed_run_trains_each_record_once_an_epoch(run: Run, tmp_path:
     assert "logs and journal" not in done.stdout
 
 
+def test_a_trainer_that_leaves_with_0_finishes_no_job(run: Run) -> None:
+    """As on a cluster: a program with a handler of its own may exit with any code when it is removed."""
+    handler = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    program = handler + PROGRAM.format(records=50, step='wait_for("never")')
+    done = run("-n", "1", "--schedule", "40%:-1", program=program)
+
+    assert "trainer-0 ended: done" in done.stderr
+    assert _last(done.stdout)[0] == "not done"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("place", ["a full disk", "a pipe without a reader"])
+def test_output_that_cannot_be_written_is_no_traceback(tmp_path: Path, place: str) -> None:
+    """On a full disk the job goes on; who reads no more, as `head` does, ends it with 141."""
+    path, is_disk = tmp_path / "train.py", place == "a full disk"
+    step = "pass" if is_disk else 'wait_for("never")'
+    path.write_text(PROGRAM.format(records=200, step=step))
+    reader, pipe = os.pipe()
+    os.close(reader)
+    with open("/dev/full" if is_disk else pipe, "wb") as output:  # noqa: PTH123 - of a descriptor
+        ended = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-m", "edl", "run", "-n", "1", str(path), str(tmp_path / "trained")],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+    assert ended.returncode == (0 if is_disk else 141), ended.stderr
+    assert ("the output cannot be written, and is left out: No space" in ended.stderr) is is_disk
+
+
 def test_a_program_that_fails_ends_the_run(run: Run) -> None:
     """After a few tries, with its last line, and where the logs are."""
     done = run("-n", "1", program="raise ValueError('no data')")

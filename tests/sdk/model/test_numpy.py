@@ -284,6 +284,7 @@ def test_restoring_needs_something(make: Make, tmp_path: Path) -> None:
         ("{'kind': 'newton'}", "of the kinds sgd"),
         ("{'kind': 'sgd'}", "sgd needs a learning_rate above 0"),
         ("{'kind': 'sgd', 'learning_rate': 1, 'beta': 1}", "sgd has no setting 'beta'; it has"),
+        ("{'kind': 'adam', 'learning_rate': 1, 'beta1': 1.0}", "beta1 1.0: it must be from 0 to"),
     ],
 )
 def test_optimizers_are_checked(make: Make, settings: str, message: str) -> None:

@@ -1,9 +1,11 @@
 import os
+import resource
 import struct
 import zlib
 from pathlib import Path
 
 import edl
+import numpy as np
 import pytest
 from edl import DataError, RecordError, records
 from hypothesis import given
@@ -66,6 +68,32 @@ def test_an_error_leaves_no_half_file(tmp_path: Path) -> None:
         writer.write(b"one"[1 // 0 :])
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [97, 300])
+def test_a_full_disk_keeps_no_half_file(tmp_path: Path, count: int) -> None:
+    """Whether it is full at the index or before: the bytes of what failed would keep it full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (98_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            _written(tmp_path / "a.rec", [bytes(1000)] * count)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_is_what_has_bytes(tmp_path: Path) -> None:
+    """Of an array its bytes, more than its length; a text has none, and the file stays whole."""
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with records.Writer(tmp_path / "a.rec") as writer:
+        writer.write(numbers)  # type: ignore[arg-type]
+        with pytest.raises(DataError, match=r"a record is 'str': write bytes"):
+            writer.write("text")  # type: ignore[arg-type]
+        writer.write(bytearray(b"last"))
+    with records.Reader(tmp_path / "a.rec") as reader:
+        assert [reader[0], reader[1]] == [numbers.tobytes(), b"last"]
 
 
 def test_a_closed_writer_takes_nothing_more(tmp_path: Path) -> None:

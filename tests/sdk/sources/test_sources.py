@@ -52,7 +52,7 @@ def test_arrays_whose_plus_adds_numbers_are_refused() -> None:
 
 def test_tensors_are_joined_by_their_own_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their `+` adds numbers; the framework's function is called with all slices."""
-    tensor = type("Tensor", (_Sums,), {"__module__": "torch"})
+    tensor: Any = type("Tensor", (_Sums,), {"__module__": "torch"})
     tensor.__getitem__ = lambda self, key: tensor(list.__getitem__(self, key))
     joined: Any = ModuleType("torch")
     joined.cat = lambda parts: tensor(number for part in parts for number in part)

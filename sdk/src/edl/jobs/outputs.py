@@ -80,6 +80,27 @@ def parts(folder: Path) -> list[Part]:
     )
 
 
+def check_others(folder: Path, shape: protocol.Json, task_records: int) -> None:
+    """Refuses a folder with outputs that no task of this job replaces: they would be among its own.
+
+    Args:
+        folder: Folder of the output files; it may be missing.
+        shape: Description of the data set.
+        task_records: Records of a task.
+
+    Raises:
+        DataError: There is one; another job has written it, of other data or with other tasks.
+    """
+    sizes = _sizes(shape)
+    for part in parts(folder) if folder.is_dir() else ():
+        is_ours = part.file < len(sizes) and part.start < sizes[part.file]
+        if not is_ours or part.start % task_records:
+            raise DataError(
+                f"{part.path} is of a job with other data or another --batch-size, and would be among "
+                "the outputs of this one: name another folder, or empty it"
+            )
+
+
 def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list[str]:
     """Writes the index, and optionally all outputs in one file.
 
@@ -92,7 +113,7 @@ def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list
         Descriptions of the records without outputs, whose tasks were dropped.
     """
     lengths = {part: _length(part.path) for part in parts(folder)}
-    sizes = [int(file["records"]) for file in shape.get("files", ())] or [int(shape["records"])]
+    sizes = _sizes(shape)
     entries = [
         {"name": part.path.name, "file": part.file, "start": part.start, "records": length}
         for part, length in lengths.items()
@@ -106,6 +127,11 @@ def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list
     if single_file is not None and lengths:
         _write(single_file, concatenated([_read(part.path) for part in lengths]))
     return missing
+
+
+def _sizes(shape: protocol.Json) -> list[int]:
+    """Records of each file; of a data set without files one number."""
+    return [int(file["records"]) for file in shape.get("files", ())] or [int(shape["records"])]
 
 
 def _gaps(sizes: Sequence[int], lengths: Mapping[Part, int]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 from edl import model as models
-from edl.data.batches import batches
+from edl.data.batches import batches, describe
 from edl.data.export import Export
 from edl.jobs import outputs
 from edl.jobs.progress_lines import RESULT, STEP, ReportInterval, format_count, print_line
@@ -16,7 +16,7 @@ from edl.master.settings import load
 
 log = logging.getLogger("edl")
 
-DATASET = "prediction"
+DATASET = _KIND = "prediction"
 
 
 class PredictionJob:
@@ -32,6 +32,11 @@ class PredictionJob:
         self._model = models.load(args.model)
         self._data = models.data(args.data, DATASET)
         models.check_records(self._model, self._data)
+        tasks = describe(
+            self._data, args.batch_size, kind=_KIND, shuffle_seed=None, task_records=None
+        )
+        shape, task_records = self._data.source.shape(), tasks["task_records"]
+        outputs.check_others(Path(args.output), shape, task_records)
         self._replica = models.replica(self._model, trainer=load().trainer)
         self.step = models.restore(self._replica, args.parameters)
         self._interval = ReportInterval()
@@ -40,7 +45,7 @@ class PredictionJob:
         """Predicts this trainer's share; one trainer writes the index."""
         args, folder = self._args, Path(self._args.output)
         export = Export(member=member)
-        loop = batches(self._data, args.batch_size, kind="prediction", member=member)
+        loop = batches(self._data, args.batch_size, kind=_KIND, member=member)
         writer = outputs.OutputWriter(folder, self._data.source.shape())
         done = 0
         for records in loop:

@@ -17,9 +17,10 @@ from types import FrameType
 
 from edl import clock
 from edl.errors import EdlError
-from edl.jobs.flags import INTERRUPTED
+from edl.jobs.flags import CLOSED_PIPE, INTERRUPTED
 from edl.local import master, programs, server_processes
 from edl.local.keys import KeyReader
+from edl.local.output import Output
 from edl.local.ports import free_ports
 from edl.local.processes import Event, KeyPress, OutputLine, Process, stop_all
 from edl.local.schedule import MASTER, Action, Add, Kill, Quit, Remove, Schedule
@@ -88,6 +89,7 @@ class Run:
         self._keeps_folder = options.folder is not None
         self._folder = options.folder or Path(tempfile.mkdtemp(prefix="edl-"))
         self._started_s = clock.monotonic_s()
+        self._output = Output()
         self._is_terminal = sys.stdout.isatty()
         self._drawn = 0
         self._quit = self._broken = False
@@ -134,7 +136,7 @@ class Run:
         return self._print_summary()
 
     def _loop(self) -> None:
-        while not self._quit:
+        while not (self._quit or self._output.lost_reader):
             self._supervisor.check()
             self._servers.restart_dead()
             self._pool.replace_failed(self._needs_trainers)
@@ -162,9 +164,14 @@ class Run:
         if pool.running:
             return False
         has_failed = self._supervisor.status.get("state") == "failed"
-        if has_failed or pool.finished or pool.ended_fatally or pool.failures > MAX_FAILURES:
+        if has_failed or self._is_done or pool.ended_fatally or pool.failures > MAX_FAILURES:
             return True
         return not self._is_terminal and not self._options.schedule.adds
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether a trainer ended by itself without an error, or the master has all data done."""
+        return self._pool.finished or self._supervisor.status.get("state") == "done"
 
     def _handle_events(self) -> None:
         """Waits for an event, and handles all that are queued."""
@@ -189,7 +196,7 @@ class Run:
         if options.result_prefix and line.text.startswith(options.result_prefix):
             self._outcome = line.text
         if not self._is_terminal:
-            print(f"{line.name} | {line.text}", flush=True)  # noqa: T201 - a command prints
+            self._output.write(f"{line.name} | {line.text}\n")
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, Add):
@@ -235,8 +242,8 @@ class Run:
         )
         shown = [*lines[: max(1, size.lines - 2)], *lines[max(1, size.lines - 2) :][-1:]]
         cursor_up = f"\033[{self._drawn}A" if self._drawn else ""
-        sys.stdout.write(cursor_up + "".join(f"\r{line}\033[K\n" for line in shown) + "\033[J")
-        sys.stdout.flush()
+        text = "".join(f"\r{line}\033[K\n" for line in shown)
+        self._output.write(f"{cursor_up}{text}\033[J")
         self._drawn = len(shown)
 
     def _stop(self) -> None:
@@ -256,33 +263,34 @@ class Run:
         self._handle_events()
         totals = sum_datasets(self._supervisor.status)
         status = self._supervisor.status
-        is_finished = self._pool.finished and not (self._quit or self._broken)
+        is_finished = self._is_done and not (self._quit or self._broken)
         succeeded = is_finished and status.get("state") != "failed"
         total_text = "" if totals.records is None else f" of {totals.records}"
-        print(  # noqa: T201 - a command prints
+        self._output.write(
             f"{self._options.job} {'is done' if succeeded else 'is not done'} after "
             f"{self._elapsed_s:.1f} s: {totals.done}{total_text} records acknowledged, {totals.in_vain} trained "
             f"but lost before they were, {totals.dropped_tasks} tasks dropped, master restarted "
-            f"{self._supervisor.deaths} times{self._server_deaths()}",
-            flush=True,
+            f"{self._supervisor.deaths} times{self._server_deaths()}\n"
         )
         if status.get("state") == "failed":
-            print(f"the job failed: {status.get('reason') or 'no reason given'}", flush=True)  # noqa: T201 - as above
+            self._output.write(f"the job failed: {status.get('reason') or 'no reason given'}\n")
         elif not succeeded and self._pool.failed:
             process = self._pool.failed[-1]
-            print(f"the last line of {process.name}: {process.last_words}", flush=True)  # noqa: T201 - as above
+            self._output.write(f"the last line of {process.name}: {process.last_words}\n")
         if succeeded and not self._keeps_folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         elif not succeeded:
-            print(f"logs and journal are in {self._folder}", flush=True)  # noqa: T201 - as above
+            self._output.write(f"logs and journal are in {self._folder}\n")
         if succeeded and self._outcome:
-            print(self._outcome, flush=True)  # noqa: T201 - as above
+            self._output.write(f"{self._outcome}\n")
         return 0 if succeeded else self._failure_code()
 
     def _failure_code(self) -> int:
         """Returns the exit code of a run that was not successful."""
         if self._quit:
             return INTERRUPTED
+        if self._output.lost_reader:
+            return CLOSED_PIPE
         fatal_exit_code = self._options.fatal_exit_code
         return fatal_exit_code if self._pool.ended_fatally and fatal_exit_code is not None else 1
 

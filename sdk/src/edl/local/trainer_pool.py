@@ -48,8 +48,8 @@ class TrainerPool:
 
     @property
     def finished(self) -> bool:
-        """Whether a trainer ended successfully."""
-        return any(process.code == 0 for process in self.all)
+        """Whether a trainer ended successfully; one that was told to leave may exit with 0, too."""
+        return any(process.code == 0 and not process.stopped_by for process in self.all)
 
     def add(self, count: int) -> None:
         """Starts trainers."""

@@ -29,6 +29,16 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 _SLOTS = {"sgd": (), "momentum": ("speed",), "adagrad": ("squares",), "adam": ("mean", "squares")}
 
 
+_RANGES = {
+    "momentum": (0.0, 1.0),
+    "beta1": (0.0, 1.0),
+    "beta2": (0.0, 1.0),
+    "initial": (0.0, 1e6),
+    "weight_decay": (0.0, 1.0),
+}
+"""Each from the first number to below the second, as at the parameter servers."""
+
+
 class NumpyOptimizer:
     """An optimizer that changes one model's parameters in place."""
 
@@ -122,9 +132,12 @@ def _problem(settings: Mapping[str, Any]) -> str:
     """Returns what is wrong with a value; "" if nothing is."""
     if not _is_above_zero(settings.get("learning_rate")):
         return "needs a learning_rate above 0"
-    decay = settings["weight_decay"]
-    if not isinstance(decay, (int, float)) or not 0 <= decay < 1:
-        return f"has weight_decay {decay!r:.40}: it must be from 0 to below 1"
+    for name, (least, below) in _RANGES.items():
+        value = settings.get(name, least)
+        if not _is_number(value) or not least <= value < below:
+            return f"has {name} {value!r:.40}: it must be from {least:g} to below {below:g}"
+    if not _is_above_zero(settings.get("epsilon", 1.0)):
+        return f"has epsilon {settings['epsilon']!r:.40}: it must be above 0"
     limits = [name for name in ("clip_norm", "clip_value") if settings[name] is not None]
     for name in limits:
         if not _is_above_zero(settings[name]):
@@ -135,4 +148,8 @@ def _problem(settings: Mapping[str, Any]) -> str:
 
 
 def _is_above_zero(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value > 0
+    return _is_number(value) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -177,6 +177,6 @@ def _ends_in_quotes(line: bytes) -> bool:
     """
     try:
         next(csv.reader([line.decode("latin-1")], strict=True), None)  # quotes and commas are ASCII
-    except csv.Error as error:
-        return "unexpected end" in str(error)
+    except csv.Error as error:  # at the end of the text, or a cell longer than csv's limit
+        return "expected after" not in str(error)
     return False

@@ -11,6 +11,7 @@ CRC-32 of index and these two numbers (4), 4 bytes of magic.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import struct
@@ -47,14 +48,16 @@ class Writer:
         self._file: IO[bytes] | None = self._temporary.open("xb")  # follows no link
         self._file.write(_MAGIC)
 
-    def write(self, record: bytes) -> int:
+    def write(self, record: bytes | bytearray | memoryview) -> int:
         """Appends a record and returns its number, from 0.
 
         Raises:
-            DataError: The writer is closed, or the record is longer than `MAX_BYTES`.
+            DataError: The writer is closed, or the record is not bytes, or longer than `MAX_BYTES`.
         """
         if self._file is None:
             raise DataError(f"{self._path} is closed: nothing can be added to it")
+        if not isinstance(record, bytes):
+            record = _bytes(record)
         if len(record) > MAX_BYTES:
             raise DataError(f"a record of {len(record)} bytes is longer than {MAX_BYTES}")
         self._file.write(_HEAD.pack(len(record), zlib.crc32(record)))
@@ -64,10 +67,22 @@ class Writer:
         return len(self._offsets) - 1
 
     def close(self) -> None:
-        """Writes the index, makes the file durable, and renames it to its final name."""
+        """Writes the index, makes the file durable, and renames it to its final name.
+
+        Raises:
+            OSError: It cannot be written; then nothing is left of it.
+        """
         file, self._file = self._file, None
         if file is None:
             return
+        try:
+            self._finish(file)
+            self._temporary.replace(self._path)
+        except BaseException:
+            self._temporary.unlink(missing_ok=True)
+            raise
+
+    def _finish(self, file: IO[bytes]) -> None:
         with file:
             index = _little(self._offsets).tobytes()
             numbers = _NUMBERS.pack(self._place, len(self._offsets))
@@ -75,14 +90,14 @@ class Writer:
             file.write(struct.pack("<I4s", zlib.crc32(index + numbers), _END))
             file.flush()
             os.fsync(file.fileno())
-        self._temporary.replace(self._path)
 
     def discard(self) -> None:
         """Deletes the unfinished file."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
-            self._temporary.unlink()
+            with contextlib.suppress(OSError):  # on a full disk it still has bytes to write
+                file.close()
+            self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> Writer:
         return self
@@ -178,6 +193,15 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bytes(record: object) -> bytes:
+    """The bytes of a buffer, such as an array, whose length counts elements and not bytes."""
+    try:
+        return memoryview(record).tobytes()  # type: ignore[arg-type]
+    except TypeError as error:
+        kind = type(record).__name__
+        raise DataError(f"a record is {kind!r:.80}: write bytes, such as text.encode()") from error
 
 
 def _little(offsets: array[int]) -> array[int]:
