@@ -99,7 +99,10 @@ class RetryPauses:
             self._ticket = (ticket, now_s) if ticket else None
             return None
         allowed_s = max(TICKET_S, _TICKET_TIMES * self._longest_save_s)
-        return EndTicket(ticket) if now_s - self._ticket[1] > allowed_s else None
+        if now_s - self._ticket[1] <= allowed_s:
+            return None
+        self._ticket = None  # how long a saver has hung says nothing of how long others take
+        return EndTicket(ticket)
 
 
 def _after_failures(known: _Outage | None, failures: int, quiet_s: float, now_s: float) -> _Outage:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from master.membership import MemberId
 from master.round import Round
+from runtime.bounded_dict import BoundedDict
 from runtime.call_checks import RefusedError
 
 MAX_KEYS = 65_536
@@ -17,6 +18,8 @@ MAX_BYTES = 32 << 20
 _KEY_BYTES = 100
 """What a key takes besides its text and value."""
 _MAX_DIGITS = 18
+_MAX_ADDED = 64
+"""Calls of a member that are known when they are repeated; a pod has fewer processes."""
 
 
 @dataclass(slots=True)
@@ -27,8 +30,8 @@ class _Keys:
     values: dict[str, bytes] = field(default_factory=dict)
     size: int = 0
     """In bytes, as `MAX_BYTES` counts them."""
-    added: dict[MemberId, tuple[int, int]] = field(default_factory=dict)
-    """The newest call of each member that adds, and its result."""
+    added: dict[MemberId, BoundedDict[int, int]] = field(default_factory=dict)
+    """Each member's newest calls that add, and their results: the processes of a pod are one member."""
 
     def put(self, key: str, value: bytes) -> None:
         """Sets a key, unless there is no room for it."""
@@ -121,15 +124,15 @@ class RoundKeys:
             RefusedError: As for `set`; or 409, the value of the key is not a number.
         """
         keys = self._of(number, member_id)
-        last_call, last_sum = keys.added.get(member_id, (0, 0))
-        if call == last_call:
-            return last_sum
+        results = keys.added.setdefault(member_id, BoundedDict(_MAX_ADDED))
+        if call in results:
+            return results[call]
         before = keys.values.get(key, b"0")
         if len(before) > _MAX_DIGITS or not before.removeprefix(b"-").isdigit():
             raise RefusedError(409, f"key: the value of {key!r:.80} is not a whole number", "key")
         total = int(before) + amount
         keys.put(key, str(total).encode())
-        keys.added[member_id] = call, total
+        results[call] = total
         return total
 
     def get(self, number: int, member_id: MemberId, keys: Sequence[str]) -> dict[str, bytes]:

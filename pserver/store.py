@@ -189,7 +189,10 @@ class CheckpointStore:
             match = _FOLDER.fullmatch(folder.name)
             if match is None:
                 continue
-            for path in folder.iterdir():
+            files: list[Path] = []
+            with contextlib.suppress(FileNotFoundError):  # another server has just removed it
+                files = list(folder.iterdir())
+            for path in files:
                 file = _FILE.fullmatch(path.name)
                 if file is not None:
                     folders.add(

@@ -334,6 +334,18 @@ def test_a_ticket_lasts_as_long_as_checkpoints_of_the_job_take() -> None:
     assert pauses.ticket("1-2", 2_501.0) == EndTicket("1-2")
 
 
+def test_savers_that_hang_one_after_the_other_are_waited_for_alike() -> None:
+    """Storage that hangs is no checkpoint that took long: the next is not waited for three times as long."""
+    pauses, now_s = RetryPauses(), 0.0
+    for number in range(5):
+        ticket = f"1-{number}"
+        assert pauses.ticket(ticket, now_s) is None
+        assert pauses.ticket(ticket, now_s + TICKET_S) is None
+        now_s += TICKET_S + 1.0
+        assert pauses.ticket(ticket, now_s) == EndTicket(ticket)
+        assert pauses.ticket("", now_s) is None
+
+
 def test_pauses_grow_and_are_bounded() -> None:
     """1, 2, 4, 8, 16 s, then 30 s."""
     pauses = RetryPauses()

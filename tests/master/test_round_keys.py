@@ -60,6 +60,16 @@ def test_an_addition_that_is_sent_twice_counts_once() -> None:
         keys.add(1, A, "text", 1, 2)
 
 
+def test_an_addition_is_known_after_those_of_other_processes_of_the_pod() -> None:
+    """All of them call as one member, each with numbers of its own."""
+    keys, begins = _keys(), [process << 20 for process in range(8)]
+    sums = [keys.add(1, A, "n", 1, begin + 1) for begin in begins]
+
+    assert sums == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [keys.add(1, A, "n", 1, begin + 1) for begin in begins] == sums
+    assert [keys.add(1, A, "n", 1, begin + 2) for begin in begins][-1] == 16
+
+
 def test_keys_end_with_their_round_once_the_next_has_formed() -> None:
     """Members of a round that goes on meanwhile need theirs; those of a void one end at once."""
     keys = _keys()

@@ -1,6 +1,7 @@
 """Checkpoints on disk: whole ones are found, all others are as if they were not there."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -183,6 +184,26 @@ def test_a_prepared_one_that_nobody_committed_goes_later(store: CheckpointStore)
     store.commit(CheckpointName(1, 20, 2), 3)
 
     assert [checkpoint.name for checkpoint in store.checkpoints()] == [CheckpointName(1, 20, 2)]
+
+
+def test_a_folder_that_another_server_removes_at_this_moment_is_left_out(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that share a folder commit at the same time, and the last of them removes the old one."""
+    old, new = CheckpointName(1, 10, 2), CheckpointName(1, 20, 2)
+    for name in (old, new):
+        write(store, name)
+    iterate = Path.iterdir
+
+    def remove_before(path: Path) -> Iterator[Path]:
+        if path.name == old.folder:
+            shutil.rmtree(path, ignore_errors=True)
+        return iterate(path)
+
+    monkeypatch.setattr(Path, "iterdir", remove_before)
+    store.commit(new, 1)
+
+    assert [checkpoint.name for checkpoint in store.checkpoints()] == [new]
 
 
 def test_a_commit_leaves_alone_what_is_newer(store: CheckpointStore) -> None:

@@ -4,8 +4,11 @@ import dataclasses
 import json
 
 import pytest
+from edl.master import leases
 from edl.master.leases import LeaseTable, Portion
 from edl.master.protocol import Lease
+
+from master.protocol import MAX_BYTES
 
 
 def _lease(index: int = 0, attempt: int = 1, dataset: str = "train") -> Lease:
@@ -180,6 +183,30 @@ def test_a_lease_table_is_dumped_as_json_with_all_its_entries(lease_table: Lease
     failed = {"task": "train/0/3", "attempt": 1, "error": "x" * 500}
     done = {"task": "train/0/2", "attempt": 1, "records": 10, "steps": 1, "metrics": {"loss": 0.5}}
     assert (other.report().done, other.report().failed) == ([done], [failed])
+
+
+@pytest.mark.parametrize(("kind", "has_metrics"), [("training", False), ("evaluation", True)])
+def test_acknowledgements_that_no_snapshot_has_fit_one_call(
+    kind: str, *, has_metrics: bool
+) -> None:
+    """Thousands, while snapshots cannot be stored. The metrics of training mean nothing to a master."""
+    table, metrics = LeaseTable(), {f"metric_of_group_{n}": 1 / 3 for n in range(16)}
+    lease = dataclasses.replace(_lease(), kind=kind)
+    table.add(lease)
+    table.record_step([Portion(lease, 10)], metrics)
+    report = table.report()
+    table.apply_results(report, ["accepted"], call=1)
+    other = dataclasses.replace(_lease(1), kind=kind)
+    table.add(other)
+    table.record_step([Portion(other, 10)], metrics)
+    table.complete_handover([])
+    entries = table.not_yet_durable()
+
+    assert "metrics" in report.done[0]
+    assert ["metrics" in entry for entry in entries] == 2 * [has_metrics]
+    if kind == "training":
+        longest = max(len(json.dumps(entry)) for entry in entries)
+        assert leases._MAX_NOT_YET_DURABLE * 2 * longest < MAX_BYTES  # noqa: SLF001 - its bound
 
 
 def test_a_successor_sends_done_and_held_tasks(lease_table: LeaseTable) -> None:

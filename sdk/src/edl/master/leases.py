@@ -211,7 +211,7 @@ class LeaseTable:
                     continue
                 if result == _ACCEPTED:
                     if index < len(report.done):
-                        self._not_yet_durable.append((call, entry))
+                        self._not_yet_durable.append((call, _kept(held_lease.lease, entry)))
                         self._count_acknowledged(held_lease, held_lease.trained)
                     else:
                         self._count_acknowledged(held_lease, entry.get("counted", 0))
@@ -317,7 +317,8 @@ class LeaseTable:
         """
         with self._lock:
             for task in [task for task in self._ended if task not in self._failures]:
-                self._not_yet_durable.append((1, self._ended[task]))
+                lease = self._entries[task].lease
+                self._not_yet_durable.append((1, _kept(lease, self._ended[task])))
                 self._entries[task].trained = 0
                 self._remove(task)
             for task in lost:
@@ -382,6 +383,16 @@ class LeaseTable:
             return False
         self.counts_of(entry.lease.dataset).wasted += entry.trained
         return True
+
+
+def _kept(lease: Lease, entry: protocol.Json) -> protocol.Json:
+    """What a master that takes over needs of an acknowledgement: metrics count in evaluations alone.
+
+    With those of thousands of tasks the call would be longer than it may be.
+    """
+    if lease.kind == "evaluation":
+        return entry
+    return {name: value for name, value in entry.items() if name != "metrics"}
 
 
 def _belongs_to(lease: Lease, dataset: str | None) -> bool:
