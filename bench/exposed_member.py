@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from threading import Timer
 
-from edl.agent.part_exchange import PartServer, listen
+from edl.agent.part_exchange import PartServer
 from edl.collective import Interrupt, Listener, Ring
 from edl.collective.handshake import RoundPosition
+from edl.collective.transport import listen
 from edl.data.snapshot_parts import Slots, SnapshotPart
 from edl.errors import RoundOver
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from edl import Snapshots, clock
 from edl.agent import holdings
-from edl.agent.part_exchange import PartClient, PartServer, listen
+from edl.agent.part_exchange import PartClient, PartServer
 from edl.agent.snapshot_folder import MEMORY
 from edl.collective.handshake import RoundPosition
+from edl.collective.transport import listen
 from edl.data.snapshot_parts import SnapshotPart, find_parts, reading
 from edl.data.snapshots import RESTORE
 

@@ -81,7 +81,7 @@ class Training:
         """Starts a master on a node; its pod's name."""
         self.masters += 1
         name = f"master-{self.masters}"
-        words = ["--listen", f"0.0.0.0:{PORT}", "--journal", "/journal/books"]
+        words = ["--listen", f":{PORT}", "--journal", "/journal/books"]
         words += ["--snapshot-configmap", f"{self.namespace}/books"]
         self._create(name, node, ["-m", "master", *words], app="master")
         return name

@@ -156,7 +156,7 @@ def _container(
         "restartPolicy": "Always",
         "command": [
             *("python", "-m", "master"),
-            *("--listen", f"0.0.0.0:{MASTER_PORT}"),
+            *("--listen", f":{MASTER_PORT}"),
             *("--journal", _JOURNAL),
             *flags,
         ],

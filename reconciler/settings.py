@@ -15,7 +15,7 @@ class ReconcilerSettings(ServeSettings):
 
     component: ClassVar[str] = "reconciler"
 
-    listen: Address = "0.0.0.0:8080"
+    listen: Address = ":8080"
     """Address and port of probes and metrics; port 0 takes a free one."""
     probe_listen: Address | None = None
     """Another address for them; none leaves them at --listen, where nothing else is."""

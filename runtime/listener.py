@@ -371,8 +371,11 @@ def bind(listen: str) -> socket.socket:
         OSError: The address cannot be used.
     """
     host, port = address(listen)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    is_dual = not host and socket.has_dualstack_ipv6()  # the pods of a cluster may have IPv6 alone
+    family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
+    return socket.create_server(
+        (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+    )
 
 
 def note(drops: DropCounts, reason: Drop) -> None:

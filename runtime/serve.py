@@ -49,9 +49,9 @@ _APART_THREADS = 1
 class ServeSettings(Settings):
     """Settings of every component that serves HTTPS."""
 
-    listen: Address = "0.0.0.0:8443"
+    listen: Address = ":8443"
     """Address and port to serve on; port 0 selects a free one."""
-    probe_listen: Address | None = "0.0.0.0:8080"
+    probe_listen: Address | None = ":8080"
     """Address and port of probes and metrics, without TLS; none serves them with the rest."""
     announce_file: Path | None = None
     """File to which the actual addresses are written once the server listens, one a line."""

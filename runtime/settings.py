@@ -33,7 +33,7 @@ _MAX_PORT = 65_535
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parses "127.0.0.1:8443", "[::1]:0" or ":8443" (every address) to (host, port).
+    """Parses "127.0.0.1:8443", "[::1]:0" or ":8443" to (host, port); host "" is every address, of IPv4 and IPv6.
 
     Raises:
         ValueError: the text has another form.
@@ -42,8 +42,8 @@ def address(text: str) -> tuple[str, int]:
         r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})", text
     )
     if match is None or int(match["port"]) > _MAX_PORT:
-        raise ValueError("write host:port, such as 0.0.0.0:8443 or [::]:8443")
-    return match["six"] or match["host"] or "0.0.0.0", int(match["port"])  # noqa: S104 - a pod serves its cluster
+        raise ValueError("write host:port, such as 127.0.0.1:8443 or [::1]:8443, or :8443 for all")
+    return match["six"] or match["host"], int(match["port"])
 
 
 def _check_address(text: str) -> str:

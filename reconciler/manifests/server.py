@@ -137,7 +137,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
         "command": [
             *("python", "-m", "pserver"),
             *("--index", str(number), "--of", str(server_spec.count)),
-            *("--listen", f"0.0.0.0:{SERVER_PORT}"),
+            *("--listen", f":{SERVER_PORT}"),
             *("--checkpoints", _MOUNT_PATH),
             *("--job", job.name),
         ],

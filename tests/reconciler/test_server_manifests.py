@@ -78,7 +78,7 @@ def test_the_command_is_one_that_a_server_takes() -> None:
 
     assert command[:3] == ["python", "-m", "pserver"]
     assert (settings.index, settings.of, settings.job) == (3, 4, "net")
-    assert (settings.listen, str(settings.checkpoints)) == ("0.0.0.0:8791", "/var/lib/edl-pserver")
+    assert (settings.listen, str(settings.checkpoints)) == (":8791", "/var/lib/edl-pserver")
 
 
 def test_the_token_comes_from_the_jobs_secret() -> None:

@@ -349,3 +349,12 @@ def test_a_handshake_that_fails_frees_its_memory_at_once(
             writer.close()
 
     _play(scene)
+
+
+def test_without_a_host_it_listens_on_ipv4_and_ipv6() -> None:
+    """The pods of a cluster may have IPv6 alone, and a node's kernel IPv4 alone."""
+    with bind(":0") as listening:
+        port = listening.getsockname()[1]
+        hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+        for host in hosts:
+            socket.create_connection((host, port), timeout=LIMIT_S).close()

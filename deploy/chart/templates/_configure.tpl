@@ -63,7 +63,7 @@ value names stays as it is there.
 {{- $_ := set $container "image" (printf "%s%s" $image.repository $suffix) -}}
 {{- $_ := set $container "resources" $server.resources -}}
 {{- if $server.tlsSecret -}}
-{{- $flags := list "--listen" "0.0.0.0:8446" "--tls-cert" "/run/edl-page/tls.crt" "--tls-key" "/run/edl-page/tls.key" -}}
+{{- $flags := list "--listen" ":8446" "--tls-cert" "/run/edl-page/tls.crt" "--tls-key" "/run/edl-page/tls.key" -}}
 {{- $_ := set $container "command" (concat $container.command $flags) -}}
 {{- $_ := set $container "ports" (append $container.ports (dict "name" "https" "containerPort" 8446)) -}}
 {{- $_ := set $container "volumeMounts" (list (dict "name" "certificate" "mountPath" "/run/edl-page" "readOnly" true)) -}}

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from edl.agent import part_exchange
-from edl.agent.part_exchange import PartClient, PartServer, listen
+from edl.agent.part_exchange import PartClient, PartServer
 from edl.collective.handshake import RoundPosition
+from edl.collective.transport import listen
 from edl.data.snapshot_parts import Slots, SnapshotPart, find_parts, reading
 from edl.errors import CheckpointError, RoundOver
 

@@ -378,3 +378,11 @@ def test_bad_calls_are_refused() -> None:
         Ring.connect(listener, ["a:1"], 0, number=1, key=b"", interrupt=interrupt)
     listener.close()
     interrupt.close()
+
+
+def test_without_a_host_it_listens_on_ipv4_and_ipv6() -> None:
+    """A pod may have an address of IPv6 alone."""
+    listener = Listener("")
+    for host in ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]:
+        socket.create_connection((host, listener.address[1]), timeout=LIMIT_S).close()
+    listener.close()

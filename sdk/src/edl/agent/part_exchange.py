@@ -41,7 +41,6 @@ _HANDSHAKE_S = 5.0
 _MAX_STRANGERS = 64
 """Connections whose peer has not proven yet that it has the token; one more ends one of them."""
 _MAX_MEMBERS = 1_024
-_BACKLOG = 128
 _PAUSE_S = 0.5
 """Of accepting, while the process lacks what a connection needs."""
 _GET, _PUT = "get", "put"
@@ -229,20 +228,6 @@ class PartClient:
                 yield connection
         except (OSError, HandshakeError, ValueError, LookupError, TypeError) as error:
             raise RoundOver(f"no snapshot from or to {address}: {one_line(error)}") from error
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Returns a listener for other agents.
-
-    Args:
-        host: Empty for all addresses.
-        port: 0 for any free one.
-
-    Raises:
-        OSError: It cannot be bound.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def _send_at_once(connection: socket.socket) -> None:

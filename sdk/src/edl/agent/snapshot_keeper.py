@@ -50,9 +50,10 @@ class SnapshotKeeper:
         self._folder, self._limit_bytes = folder, limit_bytes
         self._key = settings.token.encode()
         exchange = importlib.import_module("edl.agent.part_exchange")
+        transport = importlib.import_module("edl.collective.transport")
         port = settings.exchange_port
         try:
-            listener: socket.socket = exchange.listen("" if port else settings.address, port)
+            listener: socket.socket = transport.listen("" if port else settings.address, port)
         except OSError as error:
             raise SettingError(
                 f"EDL_EXCHANGE_PORT or EDL_ADDRESS cannot be used ({one_line(error)}): the other agents "

@@ -20,7 +20,6 @@ from edl.collective.transport import READ, Waiter
 
 log = logging.getLogger("edl")
 
-_BACKLOG = 128
 _MAX_EARLY = 16
 _HANDSHAKE_TIMEOUT_S = 5.0
 """Peers that send nothing for this long are disconnected; nothing else ends their handshake."""
@@ -38,15 +37,13 @@ class Listener:
         """Listens at once.
 
         Args:
-            host: To bind to; empty for all addresses.
+            host: To bind to; empty for all addresses, of IPv4 and IPv6.
             port: 0 for any free one.
 
         Raises:
             OSError: The address cannot be bound; the system's text gives the reason.
         """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        self._socket = transport.track(server)
+        self._socket = transport.track(transport.listen(host, port))
         self._early: deque[tuple[socket.socket, ClientHello]] = deque()
         """Connections for later rings, oldest first."""
         self.refusals = BoundedWarnings(log)
@@ -207,6 +204,6 @@ class Acceptor:
 
 def _peer_address(connection: socket.socket) -> str:
     try:
-        return str(connection.getpeername()[0])
+        return str(connection.getpeername()[0]).removeprefix("::ffff:")
     except OSError:
         return "an address that is gone"

@@ -20,12 +20,30 @@ is no longer blocked."""
 REPORT_AFTER_S = 0.25
 """Shorter waits are not reported."""
 _MAX_WAIT_S = 60.0
+_BACKLOG = 128
 READ, WRITE = select.POLLIN, select.POLLOUT
 
 _open: WeakSet[socket.socket] = WeakSet()
 """Sockets that forked children must close: a child that was forked (a data loader's worker) shares
 its parent's sockets, and as long as it lives peers would not see that a killed parent's connections
 have ended."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens.
+
+    Args:
+        host: Empty for all addresses, of IPv4 and IPv6: a pod may have one of IPv6 alone.
+        port: 0 for any free one.
+
+    Raises:
+        OSError: The address cannot be bound; the system's text gives the reason.
+    """
+    is_dual = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
+    return socket.create_server(
+        (host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual
+    )
 
 
 def track(sock: socket.socket) -> socket.socket:
