@@ -13,6 +13,7 @@ from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.torch.buckets import GradientBuckets
 from edl.torch.local_steps import LocalReplica
+from edl.torch.random_numbers import seed_torch
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
 from edl.torch.torch_round import LoaderBatches
@@ -105,6 +106,14 @@ def transforms_draw_what_the_micro_batch_says() -> None:
             drawn.append(inputs)
     _, second, alone = drawn
     assert torch.equal(second, alone)
+
+
+def random_numbers_are_seeded_as_by_torch() -> None:
+    """Without the stack of each call, which torch keeps as text where CUDA is not in use."""
+    torch.manual_seed(1 << 40)
+    expected = torch.rand(3)
+    seed_torch(1 << 40)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def losses_without_a_gradient_are_refused() -> None:
@@ -295,6 +304,7 @@ FACTS = (
     a_backward_whose_sums_cannot_begin_ends,
     gradients_that_are_not_finite_are_seen,
     transforms_draw_what_the_micro_batch_says,
+    random_numbers_are_seeded_as_by_torch,
     losses_without_a_gradient_are_refused,
     changed_gradients_are_refused,
     dropped_gradients_are_applied,

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class StepFlags:
         out[:4] = self.switch, self.leaving, self.nan, self.unreadable
         out[4:_FLAGS] = self.lacking, self.saving, *self.parts
         if self.metrics:
-            hashes = _hashes(self.metrics)
+            hashes = _hashes(tuple(sorted(self.metrics)))
             out[_FLAGS] = 1.0
             out[_FLAGS + 1 : _FLAGS + _NAMES : 2] = hashes
             out[_FLAGS + 2 : _FLAGS + _NAMES : 2] = hashes**2
@@ -108,7 +109,8 @@ def sum_by_name(members: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return sums
 
 
-def _hashes(names: Iterable[str]) -> np.ndarray:
+@lru_cache(maxsize=4)
+def _hashes(names: tuple[str, ...]) -> np.ndarray:
     """Small whole numbers that differ for other names, all of them equal once in 2^30."""
-    digest = hashlib.sha256(json.dumps(sorted(names)).encode()).digest()
+    digest = hashlib.sha256(json.dumps(names).encode()).digest()
     return np.array([byte >> (8 - _HASH_BITS) for byte in digest[:_HASHES]], np.float32)

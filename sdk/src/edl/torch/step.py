@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-
 from edl.errors import DataError, RoundOver, is_transient, one_line
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.sync.step_flags import StepFlags
 from edl.sync.step_reader import UnreadableTask
 from edl.torch.program_checks import check_loss
+from edl.torch.random_numbers import seed_torch
 from edl.torch.records import UnreadableError
 
 
@@ -129,7 +128,7 @@ class MemberStep:
 
     def _read(self, index: int, spans: tuple[Span, ...]) -> Any:
         """Returns the next micro-batch; notes it where it cannot be read."""
-        torch.manual_seed(self._micro(index).seed)  # transforms of the data set draw numbers here
+        seed_torch(self._micro(index).seed)  # transforms of the data set draw numbers here
         try:
             return self._next_batch()
         except DataError:
@@ -145,7 +144,7 @@ class MemberStep:
     def _begin_micro(self, index: int, spans: tuple[Span, ...]) -> None:
         self._current = index, _size(spans)
         self.micro = self._micro(index)
-        torch.manual_seed(self.micro.seed)
+        seed_torch(self.micro.seed)
 
     def _add_gradient(self, loss: Any, weight: float) -> None:
         if self._trained == len(self._assignment):
