@@ -111,8 +111,8 @@ def test_who_may_not_read_the_secret_gets_no_answer(world: PageWorld, server: Ma
     [
         (answer(b"", "401 Unauthorized"), "another token"),
         (answer(b"", "500 Oops"), "answered"),
-        (answer(b"not json"), "no status"),
-        (answer(b"[1]"), "no status"),
+        (answer(b"not json"), "not a status"),
+        (answer(b"[1]"), "not a status"),
         (answer(b" " * (1 << 20)), "more than"),
         (b"", "answered"),
     ],
