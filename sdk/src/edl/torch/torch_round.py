@@ -70,9 +70,9 @@ class LoaderBatches:
         )
 
     def _new_iterator(self) -> Iterator[Any]:
-        """Draws a seed for the loader's workers, by which the batch must not depend on how often this is called."""
+        """Returns a new iterator; the seed that it draws for its workers is not one of a micro-batch's numbers."""
         state = torch.get_rng_state()
-        iterator = iter(self._loader)
+        iterator: Iterator[Any] = iter(self._loader)
         torch.set_rng_state(state)
         return iterator
 
