@@ -176,19 +176,21 @@ def signature(tree: Any) -> str:
     Raises:
         DataError: It holds something that members cannot be given.
     """
-    leaves, structure = jax.tree_util.tree_flatten(tree)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    shapes = []
+    for path, leaf in leaves:
         place = jax.tree_util.keystr(path) or "it"
         if jax.dtypes.issubdtype(getattr(leaf, "dtype", np.int32), jax.dtypes.prng_key):
             raise DataError(
                 f"state: {place} is a key of random numbers: keep jax.random.key_data(key) there, and make the key "
                 "with jax.random.wrap_key_data where it is used"
             )
-        if np.asarray(leaf).dtype == np.object_ or np.asarray(leaf).dtype.kind in "SU":
+        array = np.asarray(leaf)
+        if array.dtype == np.object_ or array.dtype.kind in "SU":
             raise DataError(
                 f"state: {place} is a {type(leaf).__name__}: keep numbers and arrays there, and the rest beside it"
             )
-    shapes = [(str(np.asarray(leaf).dtype), np.shape(leaf)) for leaf in leaves]
+        shapes.append((str(array.dtype), array.shape))
     return f"{structure} {shapes}"
 
 
