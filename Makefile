@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax pods changes torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax gpu gpu-wheels pods changes torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,14 @@ build/paddle/.installed:
 	@build/paddle/bin/pip install --quiet paddlepaddle==3.3.1 scikit-learn -e sdk
 	@touch $@
 
-torch: build/torch/.installed ## install torch into build/torch, for the tests that need it (0.5 GB to load, 1.1 GB on disk)
+torch: build/standin/.installed ## install torch into build/torch, and a stand-in for a GPU, for the tests that need it (0.5 GB to load, 1.1 GB on disk)
+
+build/standin/.installed: build/torch/.installed $(wildcard tests/support/standin/*)
+	@echo "compiling the stand-in for a GPU into build/standin (half a minute)"
+	@rm -rf build/standin
+	@$(BIN)/python -m tests.support.standin build/torch build/standin
+	@PYTHONPATH=build/torch:build/standin $(BIN)/python -c "import torch; torch.zeros(1, device='standin')"
+	@touch $@
 
 build/torch/.installed: tests/support/torch_stubs.py requirements.lock | $(STAMP)
 	@echo "installing torch into build/torch (about a minute)"
@@ -75,6 +82,12 @@ build/jax/.installed: requirements.lock | $(STAMP)
 	@$(BIN)/pip install --quiet --no-deps --target build/jax jax==0.10.2 jaxlib==0.10.2 ml-dtypes opt-einsum scipy
 	@PYTHONPATH=build/jax $(BIN)/python -c "import jax"
 	@touch $@
+
+gpu: ## try EDL on this machine's GPU in six minutes: correctness, NCCL, costs; without one, say what it would try (CELLS=digits,step)
+	@$(PYTHON) -m e2e.gpu $(if $(CELLS),--cells $(CELLS)) $(if $(DEVICE),--device $(DEVICE))
+
+gpu-wheels: ## gather the packages that `make gpu` needs on a machine without a package index into build/gpu-wheels
+	@$(PYTHON) -m e2e.gpu.wheels
 
 CHANGES ?= 200
 pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200 SEED=7)
@@ -195,6 +208,8 @@ lock: install ## write the lock files from pyproject.toml, with the newest versi
 	  --no-header --no-annotate --group docs -o docs.lock
 	printf '%s\n' click kubernetes orjson pydantic pyyaml rich | $(BIN)/uv pip compile --quiet --generate-hashes \
 	  --no-strip-extras --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o deploy/cli.lock
+	printf '%s\n' aiohttp orjson prometheus-client pydantic | $(BIN)/uv pip compile --quiet --generate-hashes \
+	  --no-strip-extras --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o e2e/gpu/wheels.lock
 	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	  --no-header --no-annotate - -c requirements.lock -o deploy/build.lock
 

@@ -24,6 +24,8 @@ _DEFINED = re.compile(r"\b(?:GLOBAL|WEAK|UNIQUE)\s+(?:DEFAULT|PROTECTED)\s+\d+\s
 _NO_DEVICE = 100
 """The value of cudaErrorNoDevice and of CUDA_ERROR_NO_DEVICE."""
 _OF_CUDA = re.compile(r"lib(cu|nv|nccl)")
+_SYMBOL_OF_CUDA = re.compile(r"_*(cu|nv|nccl)", re.IGNORECASE)
+"""Other symbols without a version are those of Python."""
 
 
 def read(*words: str) -> str:
@@ -54,7 +56,7 @@ def missing_symbols(libraries: list[Path]) -> dict[str, dict[str, set[str]]]:
             library = file_of.get(version, "")
             if _OF_CUDA.match(library):
                 missing[library][version].add(symbol)
-            elif not version and symbol not in defined:
+            elif not version and _SYMBOL_OF_CUDA.match(symbol) and symbol not in defined:
                 missing[_library_of(symbol, needed)][""].add(symbol)
     return missing
 

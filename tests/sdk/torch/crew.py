@@ -13,6 +13,7 @@ from edl.torch.training import Training
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from tests.master.serving import TOKEN, Served
+from tests.sdk.torch.devices import DEVICE
 
 LIMIT_S = 60.0
 RECORDS, FEATURES = 512, 8
@@ -32,12 +33,13 @@ def network(seed: int = 0, *, width: int = 16, normed: bool = False) -> Any:
         torch.manual_seed(seed)
         norm = [torch.nn.BatchNorm1d(width)] if normed else []
         first, last = torch.nn.Linear(FEATURES, width), torch.nn.Linear(width, 1)
-        return torch.nn.Sequential(first, *norm, torch.nn.Tanh(), last)
+        return torch.nn.Sequential(first, *norm, torch.nn.Tanh(), last).to(DEVICE)
 
 
 def loss_of(model: Any, inputs: Any, targets: Any) -> Any:
-    """The mean squared error."""
-    return torch.nn.functional.mse_loss(model(inputs).squeeze(1), targets)
+    """The mean squared error; records come from the host."""
+    outputs = model(inputs.to(DEVICE)).squeeze(1)
+    return torch.nn.functional.mse_loss(outputs, targets.to(DEVICE))
 
 
 class Trainer:

@@ -24,6 +24,7 @@ from edl.torch.step import MemberStep
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.crew import RECORDS, Crew, Trainer, network, train
+from tests.sdk.torch.devices import DEVICE, IS_CPU
 from tests.sdk.torch.torch_training import CLOSE, alone, gate, is_near, job
 
 EVERY = 5
@@ -183,6 +184,7 @@ def states_of_all_types_are_kept() -> None:
     """Half precision, scalars, empty tensors, a schedule; other networks are refused by name."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 2).bfloat16(), torch.nn.BatchNorm1d(2))
     model.register_buffer("nothing", torch.zeros(0, 3))
+    model.to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
     replica = TorchReplica(model, optimizer, scheduler, None, 1)
@@ -200,6 +202,24 @@ def states_of_all_types_are_kept() -> None:
     for key, array in expected.arrays.items():
         assert (state.arrays[key] == array).all(), key
         assert state.arrays[key].dtype == array.dtype, key
+
+
+def copies_are_those_of_their_step() -> None:
+    """The next step may change the model before its copy has arrived on the host, and reading finds the copy."""
+    model = network()
+    replica = TorchReplica(model, torch.optim.SGD(model.parameters(), 0.5), None, None, 1)
+    before = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        share = DcpFiles().stage(replica, 0, 1)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(1.0)
+        share.finish(folder, [share.write(folder)])
+        with torch.device("meta" if IS_CPU else DEVICE):  # a program's default device
+            state = DcpFiles().read(edl.Checkpoint(folder, 1, 1, {}), share.extra)
+    for key, tensor in before.items():
+        assert (state.arrays[f"model/{key}"] == tensor.numpy()).all(), key
 
 
 def schedules_continue() -> None:
@@ -244,6 +264,7 @@ FACTS = (
     only_tensors_are_read,
     parts_that_are_gone_are_named,
     states_of_all_types_are_kept,
+    copies_are_those_of_their_step,
     schedules_continue,
 )
 

@@ -17,6 +17,7 @@ from edl.torch.link import GroupLink
 from edl.torch.store import MasterStore
 
 from tests.sdk.model.paddle_facts import check
+from tests.sdk.torch.devices import DEVICE, IS_CPU
 from tests.sdk.torch.members import LIMIT_S, MemoryKeys, Seat, together
 
 HAS_RECONFIGURE = isinstance(gloo_groups("127.0.0.1"), ReconfiguredGroups)
@@ -42,14 +43,14 @@ def connect(members: list[Seat], number: int = 1) -> list[GroupLink]:
 
 def add(link: GroupLink, value: float) -> float:
     """Sums one number over all members."""
-    tensor = torch.full((3,), value)
+    tensor = torch.full((3,), value, device=DEVICE)
     link.wait_for([link.begin_sum(tensor)])
     return float(tensor[0])
 
 
 def add_often(link: GroupLink) -> None:
     """Begins more sums than gloo has threads, and waits for them."""
-    link.wait_for([link.begin_sum(torch.ones(3)) for _ in range(5)])
+    link.wait_for([link.begin_sum(torch.ones(3, device=DEVICE)) for _ in range(5)])
 
 
 def sums_are_of_all_members() -> None:
@@ -145,7 +146,7 @@ def abandoned_sums_do_not_reach_later_gradients() -> None:
     for make in MAKERS:
         members = seats(make, 2)
         links = connect(members)
-        model = torch.nn.Linear(3, 2)
+        model = torch.nn.Linear(3, 2).to(DEVICE)
         buckets = GradientBuckets(model.named_parameters(), 4)
         reported = threading.Event()
         members[0].waiting.on_wait = lambda _, event=reported: event.set()
@@ -162,7 +163,7 @@ def abandoned_sums_do_not_reach_later_gradients() -> None:
         (work,) = links[0].works
         assert links[0].has_pending
         buckets.move()
-        links[1].wait_for([links[1].begin_sum(torch.ones(3 * 2 + 2 + 4))])
+        links[1].wait_for([links[1].begin_sum(torch.ones(3 * 2 + 2 + 4, device=DEVICE))])
         assert until(work.is_completed)
         gradients = [parameter.grad for parameter in model.parameters()]
         assert all(gradient is not None and not gradient.any() for gradient in gradients)
@@ -195,6 +196,20 @@ def arrays_are_broadcast() -> None:
             assert meta == b"about"
             assert [a.dtype for a in received] == [a.dtype for a in arrays]
             assert all(np.array_equal(a, b) for a, b in zip(received, arrays, strict=True))
+
+
+def messages_do_not_follow_the_default_device() -> None:
+    """A program may create all its tensors on a GPU; those of members' messages stay on the host."""
+    for make in MAKERS:
+        links = connect(seats(make, 2))
+
+        def talk(link: GroupLink) -> list[bytes]:
+            with torch.device("meta" if IS_CPU else DEVICE):
+                link.barrier()
+                link.broadcast([np.ones(2)] if link.rank == 0 else None, b"about", 0)
+                return link.gather(bytes([link.rank]))
+
+        assert together([partial(talk, link) for link in links]) == [[b"\0", b"\1"]] * 2
 
 
 def states_go_to_those_that_lack_them() -> None:
@@ -261,6 +276,7 @@ FACTS = (
     abandoned_sums_do_not_reach_later_gradients,
     payloads_are_gathered_in_order,
     arrays_are_broadcast,
+    messages_do_not_follow_the_default_device,
     states_go_to_those_that_lack_them,
     torch_meets_over_the_keys,
     the_store_is_as_torch_expects,

@@ -16,10 +16,11 @@ from edl.sync import SyncResult
 
 from tests.master.serving import TOKEN, Served
 from tests.sdk.model.paddle_facts import check
+from tests.sdk.torch.devices import DEVICE
 
-HEAD = "import torch\nfrom torch import nn\n"
+HEAD = f"import torch\nfrom torch import nn\nDEVICE = {str(DEVICE)!r}\n"
 PARTS = {
-    "model": "def model():\n    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))\n",
+    "model": "def model():\n    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(DEVICE)\n",
     "loss": "def loss(outputs, labels):\n    return nn.functional.cross_entropy(outputs, labels)\n",
     "optimizer": "def optimizer(parameters):\n    return torch.optim.Adam(parameters, 0.02)\n",
     "metrics": "def metrics():\n    return {'right': lambda o, y: (o.argmax(1) == y).float().mean()}\n",

@@ -12,7 +12,9 @@ from edl.master.protocol import Lease
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.torch.buckets import GradientBuckets
+from edl.torch.host_copies import HostCopies
 from edl.torch.local_steps import LocalReplica
+from edl.torch.norm_statistics import NormStatistics
 from edl.torch.random_numbers import seed_torch
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
@@ -20,6 +22,7 @@ from edl.torch.torch_round import LoaderBatches
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.crew import FEATURES, network
+from tests.sdk.torch.devices import DEVICE
 
 
 def step_of(micro_batches: int, *, before_last: Any = lambda: None, **calls: Any) -> MemberStep:
@@ -27,7 +30,7 @@ def step_of(micro_batches: int, *, before_last: Any = lambda: None, **calls: Any
     lease = Lease("t", 1, "training", "train", 0, 0, 8 * micro_batches, None, 60.0)
     assignment: Assignment = [(i, (Span(lease, 8 * i, 8),)) for i in range(micro_batches)]
     plan = Plan("plan", tuple(span for _, spans in assignment for span in spans))
-    batches = (torch.ones(8, FEATURES) for _ in range(micro_batches))
+    batches = (torch.ones(8, FEATURES, device=DEVICE) for _ in range(micro_batches))
     sources = {"next_batch": batches.__next__, "micro": lambda index: Micro(0, index, index)}
     return MemberStep(plan, assignment, before_last=before_last, **(sources | calls))
 
@@ -50,7 +53,7 @@ def a_step_that_cannot_count_is_left() -> None:
 
 def a_backward_whose_sums_cannot_begin_ends() -> None:
     """Where sums begin while it runs; the program sees a step without more micro-batches."""
-    model = torch.nn.Sequential(*(torch.nn.Linear(600, 600) for _ in range(6)))
+    model = torch.nn.Sequential(*(torch.nn.Linear(600, 600) for _ in range(6))).to(DEVICE)
     buckets = GradientBuckets(model.named_parameters(), 4)
     reached: list[torch.Tensor] = []
     for parameter in model.parameters():
@@ -64,7 +67,7 @@ def a_backward_whose_sums_cannot_begin_ends() -> None:
         buckets.clear()
         step = step_of(1, before_last=lambda: buckets.begin(begin_sum, may_end=may_end))  # noqa: B023
         for _ in step:
-            step.backward(model(torch.ones(2, 600)).square().mean())
+            step.backward(model(torch.ones(2, 600, device=DEVICE)).square().mean())
         assert step.is_cut_short == may_end
         assert len(reached) <= count, len(reached)
     buckets.close()
@@ -73,7 +76,8 @@ def a_backward_whose_sums_cannot_begin_ends() -> None:
 def gradients_that_are_not_finite_are_seen() -> None:
     """Of any type: of complex parameters also where only an imaginary part is not."""
     for kind in (torch.float32, torch.float64, torch.bfloat16, torch.complex64):
-        model = torch.nn.ParameterList([torch.ones(3), torch.ones(3, dtype=kind)])
+        ones = (torch.ones(3, device=DEVICE), torch.ones(3, dtype=kind, device=DEVICE))
+        model = torch.nn.ParameterList(ones)
         buckets = GradientBuckets(model.named_parameters(), 4)
         bad = complex(0, float("nan")) if kind.is_complex else float("inf")
         assert buckets.is_finite()
@@ -114,6 +118,35 @@ def random_numbers_are_seeded_as_by_torch() -> None:
     expected = torch.rand(3)
     seed_torch(1 << 40)
     assert torch.equal(torch.rand(3), expected)
+
+
+def random_numbers_of_a_device_follow_the_micro_batch() -> None:
+    """Those of dropout on a GPU, too, which come from a generator of its own."""
+    drawn = []
+    for before in (0, 5):
+        torch.rand(before, device=DEVICE)
+        seed_torch(3)
+        drawn.append(torch.rand(4, device=DEVICE).cpu())
+    assert torch.equal(*drawn)
+
+
+def running_statistics_are_summed_where_they_are() -> None:
+    """One tensor on the device of the model, as a copy to the host would wait for each buffer."""
+    statistics = NormStatistics(network(normed=True))
+    assert statistics.flat.device.type == DEVICE.type
+    statistics.write(0.5)
+    statistics.flat *= 2.0
+    statistics.read()
+
+
+def copies_on_the_host_are_complete_when_they_are_read() -> None:
+    """A device makes them in the order of its operations, and later than the call returns."""
+    tensors = {"one": torch.ones(3, device=DEVICE), "two": torch.full((2, 2), 2.0, device=DEVICE)}
+    copies = HostCopies(tensors)
+    for tensor in tensors.values():
+        tensor.zero_()
+    arrived = {name: copy.tolist() for name, copy in copies.wait().items()}
+    assert arrived == {"one": [1.0] * 3, "two": [[2.0] * 2] * 2}
 
 
 def losses_without_a_gradient_are_refused() -> None:
@@ -179,7 +212,7 @@ def dropped_gradients_are_applied() -> None:
             replica = new_replica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
             replica.begin_step()
             if has_part:
-                model(torch.ones(8, FEATURES)).square().mean().backward()
+                model(torch.ones(8, FEATURES, device=DEVICE)).square().mean().backward()
             if drops:
                 model.zero_grad()
             (flat,) = replica.buckets.gradients()
@@ -262,7 +295,7 @@ def newcomers_undo_a_step_as_the_others_do() -> None:
     source, newcomer = replicas
     source.begin_step()
     before = [buffer.clone() for buffer in source.model.buffers()]
-    source.model(torch.ones(8, FEATURES, dtype=torch.bfloat16))
+    source.model(torch.ones(8, FEATURES, dtype=torch.bfloat16, device=DEVICE))
     newcomer.begin_step()
     source.groups()
     newcomer.load_rest(source.rest())
@@ -305,6 +338,9 @@ FACTS = (
     gradients_that_are_not_finite_are_seen,
     transforms_draw_what_the_micro_batch_says,
     random_numbers_are_seeded_as_by_torch,
+    random_numbers_of_a_device_follow_the_micro_batch,
+    copies_on_the_host_are_complete_when_they_are_read,
+    running_statistics_are_summed_where_they_are,
     losses_without_a_gradient_are_refused,
     changed_gradients_are_refused,
     dropped_gradients_are_applied,

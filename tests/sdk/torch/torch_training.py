@@ -33,6 +33,7 @@ from tests.sdk.torch.crew import (
     points,
     train,
 )
+from tests.sdk.torch.devices import DEVICE
 
 CLOSE = 1e-5
 
@@ -210,7 +211,7 @@ def parameters_without_an_optimizer_and_those_with_two_names_come_in_parts() -> 
     models = [network(seed, width=FEATURES) for seed in (0, 7)]
     replicas = []
     for model in models:
-        model.append(torch.nn.Linear(FEATURES, FEATURES))
+        model.append(torch.nn.Linear(FEATURES, FEATURES).to(DEVICE))
         model[3].weight = model[0].weight
         model[2].requires_grad_(False)
         trained = [p for p in model.parameters() if p.requires_grad]

@@ -26,6 +26,7 @@ from edl.errors import CheckpointError, one_line
 from edl.master import protocol
 from edl.sync.replica import GroupModel, State
 from edl.torch.arrays import MODEL, OPTIMIZER, OUTER, as_state
+from edl.torch.host_copies import HostCopies
 from edl.torch.pod import Pod
 from edl.torch.replica import TorchReplica
 from edl.torch.shards import as_shard, local
@@ -73,7 +74,7 @@ class DcpFiles:
 
     def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:  # noqa: ARG002 - see PodFiles
         """Returns where a tensor is read to, by its place in `TorchReplica.tensors`."""
-        return torch.empty(about.size, dtype=about.properties.dtype)
+        return torch.empty(about.size, dtype=about.properties.dtype, device="cpu")
 
 
 def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class DcpShare:
     def __init__(
         self, replica: TorchReplica, rank: int, count: int, gather: Gather | None = None
     ) -> None:
-        """Copies them to the host.
+        """Begins to copy them to the host.
 
         Args:
             replica: Of this member; all members have the same state.
@@ -108,11 +109,12 @@ class DcpShare:
         self._plan = FileSystemWriter("").prepare_global_plan(plans)[rank]
         live = self._planner.state_dict
         names = {item.index.fqn for item in self._plan.items}
-        self._planner.state_dict = {n: live[n].detach().to("cpu", copy=True) for n in sorted(names)}
+        self._copies = HostCopies({name: live[name] for name in sorted(names)})
 
     def write(self, folder: Path) -> protocol.Json:
         """As in `Share`."""
         plan = self._planner.finish_plan(self._plan)
+        self._planner.state_dict = self._copies.wait()
         results = FileSystemWriter(folder).write_data(plan, self._planner).wait()
         return {"tensors": [_as_json(result) for result in results]}
 
@@ -152,7 +154,7 @@ class PodFiles(DcpFiles):
         like = self._replica.like(path)
         if like is None or like.shape != about.size:
             return super().target(path, about)
-        part = torch.empty(local(like).shape, dtype=about.properties.dtype)
+        part = torch.empty(local(like).shape, dtype=about.properties.dtype, device="cpu")
         return as_shard(part, like)
 
     def _gather(self, plan: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +19,8 @@ from edl.torch.waiting import Waiting
 T = TypeVar("T")
 
 _LENGTH = struct.Struct("!Q")
+_SENT_BY_GLOO = ("cpu", "cuda")
+"""Devices of tensors that gloo sums; those on a GPU it copies to the host and back by itself."""
 _BLOCK_BYTES = 4_096
 """Payloads up to this length need one call."""
 
@@ -50,7 +53,11 @@ class GroupLink:
         Raises:
             RoundOver: A member is lost.
         """
-        return self._guard(lambda: self._begin(lambda group: group.allreduce([tensor]), tensor))
+        if tensor.device.type in _SENT_BY_GLOO:
+            return self._guard(lambda: self._begin(lambda group: group.allreduce([tensor]), tensor))
+        host = tensor.detach().to("cpu")
+        work = self._guard(lambda: self._begin(lambda group: group.allreduce([host]), host))
+        return _HostSum(work, host, tensor)
 
     def wait_for(self, works: Sequence[Any]) -> None:
         """Waits until works are done.
@@ -75,7 +82,7 @@ class GroupLink:
     def barrier(self) -> None:
         """As in `edl.collective.Ring`."""
         if self.world_size > 1:
-            tensor = torch.zeros(1)
+            tensor = torch.zeros(1, device="cpu")
             self._run(lambda group: group.allreduce([tensor]), tensor)
         self.check()
 
@@ -146,9 +153,9 @@ class GroupLink:
     ) -> tuple[bytes, list[Any]]:
         """Sends or receives a length, a header with bytes, and arrays."""
         header = bundle.encode_header(meta, arrays) + meta if sends else b""
-        length = torch.tensor([len(header)], dtype=torch.int64)
+        length = torch.tensor([len(header)], dtype=torch.int64, device="cpu")
         move(length)
-        text = _tensor(header) if sends else torch.empty(int(length[0]), dtype=torch.uint8)
+        text = _tensor(header) if sends else _empty(int(length[0]))
         move(text)
         if not sends:
             meta, arrays = bundle.decode_header(text.numpy().tobytes())
@@ -163,7 +170,7 @@ class GroupLink:
             self.check()
             return [payload]
         own = _tensor(payload.ljust(size, b"\0"))
-        all_blocks = [torch.empty(size, dtype=torch.uint8) for _ in range(self.world_size)]
+        all_blocks = [_empty(size) for _ in range(self.world_size)]
         self._run(lambda group: group.allgather([all_blocks], [own]), (own, all_blocks))
         return [block.numpy().tobytes() for block in all_blocks]
 
@@ -196,6 +203,22 @@ class GroupLink:
             raise RoundOver(one_line(error)) from error
 
 
+class _HostSum:
+    """A sum that goes over the host, because gloo cannot send from the tensor's device."""
+
+    def __init__(self, work: Any, host: Any, target: Any) -> None:
+        self._work, self._host, self._target = work, host, target
+
+    def wait(self, timeout: timedelta) -> None:
+        """Waits for the sum, and copies it to the device."""
+        self._work.wait(timeout)
+        self._target.copy_(self._host)
+
+    def is_completed(self) -> bool:
+        """Whether the sum has ended; it may not have been copied yet."""
+        return bool(self._work.is_completed())
+
+
 class _KeptWork:
     """A work and the tensors that it reads and writes."""
 
@@ -205,6 +228,11 @@ class _KeptWork:
     def is_completed(self) -> bool:
         """Whether it has ended."""
         return bool(self._work.is_completed())
+
+
+def _empty(size: int) -> Any:
+    """Returns a buffer of bytes on the host, whatever the program's default device is."""
+    return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
 def _tensor(payload: bytes) -> Any:

@@ -17,7 +17,9 @@ class NormStatistics:
         self._buffers = [buffer for layer in layers for buffer in layer.buffers()]
         self.saved: list[Any] = []
         """As they were before the step under way; none where no step is."""
-        self.flat = torch.zeros(sum(b.numel() for b in self._buffers), dtype=torch.float64)
+        device = self._buffers[0].device if self._buffers else "cpu"
+        size = sum(buffer.numel() for buffer in self._buffers)
+        self.flat = torch.zeros(size, dtype=torch.float64, device=device)
 
     def __bool__(self) -> bool:
         """Whether the model has any."""

@@ -126,7 +126,10 @@ class TorchModel(LayerModel):
             if self._user_code.model.has("export"):
                 self._user_code.call_function("export", self.layer, folder)
             else:
-                torch.save(self.layer.state_dict(), folder / TORCH_FILE)
+                state = self.layer.state_dict()
+                for name, tensor in state.items():
+                    state[name] = tensor.cpu()  # machines without a GPU read it, too
+                torch.save(state, folder / TORCH_FILE)
         finally:
             self.layer.train()
 

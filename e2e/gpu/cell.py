@@ -1,0 +1,52 @@
+"""What a cell is given: the device, a folder, and a place for its figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Figure = float | int | str | bool | None
+FIGURES = "figures.json"
+
+
+class Run:
+    """One run of a cell. Figures are written as they come, so those of a cell that hangs are kept."""
+
+    def __init__(self, device: str, folder: Path) -> None:
+        """Measures nothing yet.
+
+        Args:
+            device: Of torch: "cuda", or "standin" where CI plays the cell without a card.
+            folder: Empty, for this cell alone.
+        """
+        self.device, self.folder = device, folder
+        self.figures: dict[str, Figure] = {}
+
+    def record(self, **figures: Figure) -> None:
+        """Adds figures; names end with their unit, such as `step_ms`."""
+        self.figures |= figures
+        temporary = self.folder / f"{FIGURES}.new"
+        temporary.write_text(json.dumps(self.figures, indent=1), encoding="utf-8")
+        temporary.rename(self.folder / FIGURES)
+
+    def check(self, holds: Any, what: str) -> None:
+        """Fails the cell unless something holds.
+
+        Args:
+            holds: Whether it does.
+            what: The failure in one line, with the numbers.
+
+        Raises:
+            CellError: It does not.
+        """
+        if not holds:
+            raise CellError(what)
+
+
+class CellError(Exception):
+    """A check of a cell failed; the message is one line for the table."""
+
+
+Play = Callable[[Run], None]
