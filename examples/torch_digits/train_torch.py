@@ -50,8 +50,14 @@ def train(out: Path, epochs: int, workers: int, save_every: int, local_steps: in
     """Trains until the job is done."""
     images, labels = digits()
     data = TensorDataset(images[:-TEST], labels[:-TEST])
+    device = (
+        torch.accelerator.current_accelerator()
+        if torch.accelerator.is_available()
+        else torch.device("cpu")
+    )
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 10))
+    model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), RATE)
     with edl.torch.Training(
         model,
@@ -74,14 +80,16 @@ def train(out: Path, epochs: int, workers: int, save_every: int, local_steps: in
         )
         for step in training.steps(loader):
             for x, y in step:
-                step.backward(nn.functional.cross_entropy(model(x), y))
+                outputs = model(x.to(device))
+                step.backward(nn.functional.cross_entropy(outputs, y.to(device)))
         result = training.result
     if result.late:
         print("the others had trained all data before this trainer came")
         return
     model.eval()
     with torch.no_grad():
-        right = (model(images[-TEST:]).argmax(1) == labels[-TEST:]).float().mean()
+        answers = model(images[-TEST:].to(device)).argmax(1).cpu()
+    right = (answers == labels[-TEST:]).float().mean()
     print(
         f"test accuracy {float(right):.3f} after {result.steps} steps, {result.redone} done again"
     )

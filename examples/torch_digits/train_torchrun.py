@@ -33,15 +33,20 @@ def train(out: Path, steps: int, save_every: int, pause_s: float) -> None:
     """Trains until that many steps are made, in all processes together."""
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
+    device = (
+        torch.accelerator.current_accelerator()
+        if torch.accelerator.is_available()
+        else torch.device("cpu")
+    )
     images, labels = map(torch.as_tensor, runpy.run_path(str(IMAGES))["digits"]())
     labels = labels.long()
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     model = DistributedDataParallel(network)
     optimizer = torch.optim.Adam(model.parameters(), RATE)
     path, step = out / "checkpoint.pt", 0
     if path.exists():
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, map_location=device, weights_only=True)
         network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step = int(state["step"])
@@ -49,7 +54,8 @@ def train(out: Path, steps: int, save_every: int, pause_s: float) -> None:
     while step < steps:
         chance = torch.Generator().manual_seed(step)
         batch = torch.randint(len(images) - TEST, (BATCH,), generator=chance)[rank::world_size]
-        loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
+        outputs = model(images[batch].to(device))
+        loss = nn.functional.cross_entropy(outputs, labels[batch].to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -70,7 +76,8 @@ def train(out: Path, steps: int, save_every: int, pause_s: float) -> None:
         time.sleep(pause_s)
     if rank == 0:
         with torch.no_grad():
-            right = (network(images[-TEST:]).argmax(1) == labels[-TEST:]).float().mean()
+            answers = network(images[-TEST:].to(device)).argmax(1).cpu()
+        right = (answers == labels[-TEST:]).float().mean()
         print(f"test accuracy {float(right):.3f}")
     dist.destroy_process_group()
 

@@ -8,7 +8,7 @@ summed while backward runs; with `--local-steps 20` trainers exchange what they 
 
     edl agent --replica --nproc 2 -- python examples/torch_transformer/train_transformer.py docs/*.md
 
-runs it as a pod of two processes, which hold the model together (FSDP2).
+runs it as a pod of two processes, which hold the model together (FSDP2), on the CPU.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Transformer(nn.Module):  # type: ignore[misc]  # as above
     def forward(self, windows: Tensor) -> Tensor:
         """Returns logits of the next byte, for each byte of each window."""
         size = windows.shape[1]
-        mask = nn.Transformer.generate_square_subsequent_mask(size)
+        mask = nn.Transformer.generate_square_subsequent_mask(size, device=windows.device)
         hidden = self.embedding(windows) + self.positions[:size]
         return self.last(self.layers(hidden, mask=mask, is_causal=True))
 
@@ -110,8 +110,11 @@ def train(args: argparse.Namespace) -> None:
     count = len(data) - HELD_OUT
     if count < BATCH:
         raise SystemExit(f"the text has {max(0, len(data))} windows of {CONTEXT} bytes: give more")
+    device = torch.device("cpu")
+    if torch.accelerator.is_available() and "RANK" not in os.environ:
+        device = torch.accelerator.current_accelerator()
     torch.manual_seed(0)
-    model = Transformer()
+    model = Transformer().to(device)
     if "RANK" in os.environ:
         shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), RATE)
@@ -134,15 +137,16 @@ def train(args: argparse.Namespace) -> None:
     ) as training:
         for step in training.steps(DataLoader(data, batch_sampler=training.sampler)):
             for windows, following in step:
-                step.backward(loss_of(model, windows, following))
+                step.backward(loss_of(model, windows.to(device), following.to(device)))
         result = training.result
     if result.late:
         print("the others had trained all data before this trainer came")
         return
     model.eval()
-    windows, following = zip(*(data[count + index] for index in range(HELD_OUT)), strict=True)
+    pairs = zip(*(data[count + index] for index in range(HELD_OUT)), strict=True)
+    windows, following = (torch.stack(part).to(device) for part in pairs)
     with torch.no_grad():
-        loss = float(loss_of(model, torch.stack(windows), torch.stack(following)))
+        loss = float(loss_of(model, windows, following))
     if os.environ.get("RANK", "0") == "0":  # of a pod, one process
         print(f"held-out loss {loss:.3f} after {result.steps} steps, {result.redone} done again")
 

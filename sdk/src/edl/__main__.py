@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from edl.commands import agent, convert, plugins, predict, run, submit, train
 from edl.errors import EdlError, printable
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> flags.Parser:
     epilog = f"{plugins.epilog()}{flags.CODES}"
     parser = flags.Parser(prog="edl", description="Elastic training.", epilog=epilog)
-    parser.add_argument("--version", action="version", version=f"edl {version('edl-sdk')}")
+    parser.add_argument("--version", action="version", version=f"edl {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for subcommand in (train, predict, submit, convert, run, agent):
         about = f"{subcommand.HELP[0].upper()}{subcommand.HELP[1:]}."
@@ -45,6 +45,13 @@ def _parser() -> flags.Parser:
         subcommand.add_arguments(command)
         command.set_defaults(run=subcommand.run)
     return parser
+
+
+def _version() -> str:
+    try:
+        return version("edl-sdk")
+    except PackageNotFoundError:
+        return "from source, not installed"
 
 
 if __name__ == "__main__":

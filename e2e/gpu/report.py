@@ -1,0 +1,66 @@
+"""The report of a run: a table for the terminal, and a file with every figure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from e2e.gpu.cell import Figure
+from e2e.gpu.player import Outcome
+
+_STATE = 8
+"""Width of the longest state."""
+
+
+def row(outcome: Outcome, name_width: int, width: int) -> str:
+    """Returns a line of the table.
+
+    Args:
+        outcome: Of a cell.
+        name_width: Characters for the name.
+        width: Characters of the terminal.
+    """
+    figures = "  ".join(f"{name} {text(value)}" for name, value in outcome.figures.items())
+    what = outcome.problem.splitlines()[0] if outcome.problem else figures
+    seconds = f"{outcome.seconds:6.1f}" if outcome.seconds else " " * 6
+    line = f"{outcome.cell:{name_width}}  {outcome.state:{_STATE}}  {seconds}  {what}"
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def text(value: Figure) -> str:
+    """Returns a figure with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write(
+    path: Path, about: Mapping[str, object], outcomes: Sequence[Outcome], commit: str
+) -> None:
+    """Writes the file.
+
+    Args:
+        path: Of it.
+        about: The card and the software beside it.
+        outcomes: Of all cells.
+        commit: Of the tree that was played.
+    """
+    content = {**about, "commit": commit, "cells": [outcome.as_json() for outcome in outcomes]}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def commit_of(root: Path, carried: Path) -> str:
+    """Returns the commit of a tree, with "+" if files differ from it.
+
+    Args:
+        root: Of the repository; it may have come without its history.
+        carried: A file that says it then; see `e2e.gpu.wheels`.
+    """
+    try:
+        words = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
+        said = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    except OSError:
+        said = None
+    if said is not None and said.returncode == 0:
+        return said.stdout.strip()
+    return carried.read_text(encoding="utf-8").strip() if carried.exists() else "unknown"
