@@ -22,7 +22,8 @@ def row(outcome: Outcome, name_width: int, width: int) -> str:
         name_width: Characters for the name.
         width: Characters of the terminal.
     """
-    figures = "  ".join(f"{name} {text(value)}" for name, value in outcome.figures.items())
+    shown = sorted(outcome.figures.items(), key=lambda item: isinstance(item[1], str))
+    figures = "  ".join(f"{name} {text(value)}" for name, value in shown)
     what = outcome.problem.splitlines()[0] if outcome.problem else figures
     seconds = f"{outcome.seconds:6.1f}" if outcome.seconds else " " * 6
     line = f"{outcome.cell:{name_width}}  {outcome.state:{_STATE}}  {seconds}  {what}"
