@@ -83,11 +83,12 @@ build/jax/.installed: requirements.lock | $(STAMP)
 	@PYTHONPATH=build/jax $(BIN)/python -c "import jax"
 	@touch $@
 
-gpu: ## try EDL on this machine's GPU in six minutes: correctness, NCCL, costs; without one, say what it would try (CELLS=digits,step)
-	@$(PYTHON) -m e2e.gpu $(if $(CELLS),--cells $(CELLS)) $(if $(DEVICE),--device $(DEVICE))
+gpu: ## try EDL on this machine's GPU in six minutes: correctness, NCCL, costs; without one, say what it would run (CELLS=digits,step SECONDS=540)
+	@$(PYTHON) -m e2e.gpu $(if $(CELLS),--cells "$(CELLS)") $(if $(DEVICE),--device $(DEVICE)) $(if $(SECONDS),--seconds $(SECONDS))
 
-gpu-wheels: ## gather the packages that `make gpu` needs on a machine without a package index into build/gpu-wheels
-	@$(PYTHON) -m e2e.gpu.wheels
+FOR ?= 3.12
+gpu-wheels: ## download the packages that `make gpu` needs on a machine without a package index into build/gpu-wheels (FOR=3.12)
+	@$(PYTHON) -m e2e.gpu.wheels $(FOR)
 
 CHANGES ?= 200
 pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200 SEED=7)
@@ -208,7 +209,7 @@ lock: install ## write the lock files from pyproject.toml, with the newest versi
 	  --no-header --no-annotate --group docs -o docs.lock
 	printf '%s\n' click kubernetes orjson pydantic pyyaml rich | $(BIN)/uv pip compile --quiet --generate-hashes \
 	  --no-strip-extras --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o deploy/cli.lock
-	printf '%s\n' aiohttp orjson prometheus-client pydantic | $(BIN)/uv pip compile --quiet --generate-hashes \
+	printf '%s\n' aiohttp numpy orjson prometheus-client pydantic | $(BIN)/uv pip compile --quiet --generate-hashes \
 	  --no-strip-extras --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o e2e/gpu/wheels.lock
 	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	  --no-header --no-annotate - -c requirements.lock -o deploy/build.lock
