@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax gpu gpu-wheels pods changes torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax gpu gpu-wheels pods changes torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page performance-page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,12 +134,16 @@ policy-schema: install ## write deploy/policy.schema.json, the schema of the pol
 metrics-page: install ## write docs/metrics.md from the metrics that the components export
 	$(BIN)/python -m bench.metrics_page
 
-reference: install ## write the pages of docs/ that come from the code: annotations, commands, fields of the policy, metrics, reasons
+reference: install ## write the pages of docs/ that come from the code: annotations, commands, fields of the policy, metrics, reasons; performance from bench/results
 	$(BIN)/python -m bench.annotations_page
 	$(BIN)/python -m bench.commands_page
 	$(BIN)/python -m bench.policy_page
 	$(BIN)/python -m bench.metrics_page
 	$(BIN)/python -m bench.reasons_page
+	$(BIN)/python -m bench.performance_page
+
+performance-page: install ## write docs/performance.md from the figures in bench/results
+	$(BIN)/python -m bench.performance_page
 
 pictures: install ## write the pictures of commands in a terminal, and of the page (needs Chromium), into docs/pictures
 	$(BIN)/python -m bench.terminal_pictures
