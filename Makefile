@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax gpu gpu-wheels pods changes torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page performance-page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax gpu gpu-wheels pods changes torchft fmt lint types test soak properties paddle cov covered fuzz metrics-page page performance-page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,14 +110,6 @@ cov: install ## run the tests with branch coverage; policy/ must have 100 %
 covered: install ## check what the last tests with coverage have covered; CI's part of cov
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 	$(BIN)/coverage report --format=total
-
-mutants: install ## put small faults into a copy of the tree, and list those that no test notices (SEED= COUNT= ROOM= WORKERS= RESUME=1)
-	$(BIN)/python -m bench.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
-	  $(if $(WORKERS),--workers $(WORKERS)) $(if $(RESUME),--resume) \
-	  $(foreach room,$(ROOM),--room $(room))
-
-house: install ## compare sizes, layers, names and prose of the code with model code bases
-	$(BIN)/python -m bench.house --faults
 
 # --quiet would hide the warnings that end a strict build.
 docs: build/docs/.installed ## build the documentation as a site into build/site; a broken link ends it

@@ -22,9 +22,9 @@ from e2e.measure.criteria import Criterion
 from kube import request
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
-from kube.fake import FakeApi
-from kube.fake.streams import FakeStream
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS, Request, Resource
+from lab.fake_api import FakeApi
+from lab.fake_api.streams import FakeStream
 from policy.names import MANAGER, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES
 from reconciler.components import Clocks

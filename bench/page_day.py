@@ -14,9 +14,9 @@ import orjson
 
 from bench import objects
 from bench.page_cluster import LiveCluster
-from kube.fake.storage import Key
 from kube.object_change import ObjectChange
 from kube.request import CONFIGMAPS, NODES, PODS
+from lab.fake_api.storage import Key
 from policy.model import Fairness, Objectives, Policy, ReclaimObjective, Reserve
 from policy.names import ANNOTATION_BOOKS, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Role
 from policy.plan import Plan

@@ -9,9 +9,9 @@ import pytest
 
 from kube import errors, request
 from kube.api import Api, Stream
-from kube.fake import FakeApi
 from kube.lease import RETRY_S, Elector, Lease, LeaseAction, decide
 from kube.request import LEASES, Request
+from lab.fake_api import FakeApi
 
 
 def lease(holder: str) -> Lease:

@@ -13,9 +13,9 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from kube import config, request
-from kube.fake import FakeApi
 from kube.lease import Elector
 from kube.request import CONFIGMAPS, EVENTS, JOBS, LEASES, NODES
+from lab.fake_api import FakeApi
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from reconciler import __main__ as command
 from reconciler import app

@@ -7,8 +7,8 @@ import pytest
 
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
-from kube.fake import FakeApi
 from kube.request import JOBS, NODES, create
+from lab.fake_api import FakeApi
 from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from kube import errors
-from kube.fake.selectors import selects
-from kube.fake.storage import FakeStorage, Object, StorageEvent
 from kube.request import Resource
+from lab.fake_api.selectors import selects
+from lab.fake_api.storage import FakeStorage, Object, StorageEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,6 @@ from typing import Any
 import orjson
 
 from kube import errors
-from kube.fake import objects
-from kube.fake.faults import Faults
-from kube.fake.patches import merged, patched
-from kube.fake.routes import Route, kinds, route
-from kube.fake.selectors import check, labels_of, matches, selects
-from kube.fake.storage import HISTORY, FakeStorage, Key, Object
-from kube.fake.streams import FakeStream, WatchScope
 from kube.request import (
     JSON_PATCH,
     MERGE_PATCH,
@@ -30,6 +23,13 @@ from kube.request import (
     Request,
     Resource,
 )
+from lab.fake_api import objects
+from lab.fake_api.faults import Faults
+from lab.fake_api.patches import merged, patched
+from lab.fake_api.routes import Route, kinds, route
+from lab.fake_api.selectors import check, labels_of, matches, selects
+from lab.fake_api.storage import HISTORY, FakeStorage, Key, Object
+from lab.fake_api.streams import FakeStream, WatchScope
 from runtime import clock
 
 _TOKENS = 100

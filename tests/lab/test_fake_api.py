@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube import errors, request
-from kube.fake import FakeApi
-from kube.fake.patches import merged, patched
-from kube.fake.selectors import matches
 from kube.request import CONFIGMAPS, PODDISRUPTIONBUDGETS, PODS, Request, Resource
+from lab.fake_api import FakeApi
+from lab.fake_api.patches import merged, patched
+from lab.fake_api.selectors import matches
 
 
 @pytest.fixture

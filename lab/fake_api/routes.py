@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from kube import errors
-from kube.fake.storage import Key
 from kube.request import Request, Resource
+from lab.fake_api.storage import Key
 
 
 @dataclass(frozen=True, slots=True)

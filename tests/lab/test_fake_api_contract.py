@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from tests.kube.contract import ApiContract
 
 
