@@ -5,7 +5,7 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from admin import checks, findings, registry, scheduler_config, servers
+from admin import checks, findings, scheduler_config, servers
 from admin.after import pem
 from admin.before import in_host_network
 from admin.checks import Ask
@@ -75,9 +75,6 @@ def _add_commands(parser: Parser) -> None:
     check.add_argument(
         "--namespace", action="append", default=[], help="where elastic Jobs will be; repeatable"
     )
-    check.add_argument(
-        "--image", default="", help="of EDL; asks whether nodes or its registry have it"
-    )
     commands.add_parser("doctor", help="after the installation: is EDL well?")
     commands.add_parser("remains", help="what a removal does to jobs, and what is left of EDL")
     render = commands.add_parser(
@@ -105,9 +102,7 @@ def _show(results: list[findings.Finding]) -> int:
 
 
 def _check(reader: Reader, arguments: Namespace) -> int:
-    return _show(
-        checks.check(reader, clock.now(), arguments.namespace, arguments.image, registry.ask)
-    )
+    return _show(checks.check(reader, clock.now(), arguments.namespace))
 
 
 def _doctor(reader: Reader, arguments: Namespace) -> int:

@@ -32,7 +32,6 @@ from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
-from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 
 Json = dict[str, Any]
@@ -153,7 +152,6 @@ class _World:
             policy=policy,
             leads=lambda: True,
             recorder=EventRecorder(self._api, "bench", self._clock.now),
-            decision_log=DecisionLog(),
             metrics=ReconcilerMetrics(Metrics("reconciler")),
             clocks=Clocks(self._clock.seconds, self._clock.seconds),
         )

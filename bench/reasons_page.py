@@ -14,7 +14,7 @@ _INTRODUCTION = """# Reasons
 `make reference` writes this page from the code; do not edit it.
 
 Every decision carries one of these codes: in events, in the Job's condition `edl.training/Waiting`, in logs,
-as label of metrics, and in decision records (`kubectl edl why`, `GET /decisions`, docs/decisions/0005) together with its figures.
+as label of metrics, and in decision records (`kubectl edl why`, `GET /decisions` of the extender, docs/decisions/0005) together with its figures.
 Codes are an interface: they are added to, never renamed. Records of jobs have `live` and `target` besides
 (trainers there now, trainers wanted), records of released trainers `node`.
 

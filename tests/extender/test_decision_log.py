@@ -7,10 +7,10 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
+from extender.decision_log import DecisionLog, add_decisions_route
 from policy.decisions import Decision
 from policy.reasons import Reason
 from runtime import web
-from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.metrics import Metrics
 from tests.support.builders import NOW_S
 
@@ -118,25 +118,14 @@ def test_the_oldest_records_and_subjects_go_first() -> None:
     assert log.dropped == 4
 
 
-def test_a_subject_that_is_gone_is_forgotten() -> None:
-    """Removing an unknown subject has no effect."""
-    log = DecisionLog()
-    log.record(JOB, FULL)
-    log.forget(JOB)
-    log.forget("ml/none")
-
-    assert log.about(JOB) == []
-    assert log.newest() == {}
-
-
-def _app(log: DecisionLog, *, absent: str = "") -> Flask:
+def _app(log: DecisionLog) -> Flask:
     app = web.application(
         "room",
         registry=Metrics("room"),
         readiness=lambda: web.Readiness(ready=True),
         max_body_bytes=1024,
     )
-    add_decisions_route(app, log, "job", lambda: absent)
+    add_decisions_route(app, log)
     return app
 
 
@@ -148,9 +137,9 @@ def log() -> DecisionLog:
     return log
 
 
-def _get(log: DecisionLog, query: str = "", address: str = "127.0.0.1", **options: Any) -> Any:
+def _get(log: DecisionLog, query: str = "", address: str = "127.0.0.1") -> Any:
     answer: TestResponse = (
-        _app(log, **options)
+        _app(log)
         .test_client()
         .get(f"/decisions{query}", environ_overrides={"REMOTE_ADDR": address})
     )
@@ -160,10 +149,10 @@ def _get(log: DecisionLog, query: str = "", address: str = "127.0.0.1", **option
 
 def test_records_of_one_are_shown(log: DecisionLog) -> None:
     """The response has code, figures and the sentence composed of them."""
-    status, body = _get(log, f"?job={JOB}")
+    status, body = _get(log, f"?pod={JOB}")
 
     assert status == 200
-    assert body["job"] == JOB
+    assert body["pod"] == JOB
     assert body["decisions"] == [
         {
             "about": "job ml/net",
@@ -188,9 +177,9 @@ def test_without_a_name_the_newest_of_all_are_shown(log: DecisionLog) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "expected"),
     [
-        ("?job=ml/none", 404, "there are no decisions about 'ml/none'"),
-        ("?job=", 404, "write namespace/name"),
-        ("?pod=ml/p", 400, "pod: the parameter here is job"),
+        ("?pod=ml/none", 404, "there are no decisions about 'ml/none'"),
+        ("?pod=", 404, "write namespace/name"),
+        ("?job=ml/p", 400, "job: the parameter here is pod"),
     ],
 )
 def test_wrong_questions_are_answered_in_one_line(
@@ -201,14 +190,6 @@ def test_wrong_questions_are_answered_in_one_line(
 
     assert code == status
     assert expected in body["error"]["message"]
-
-
-def test_who_has_none_says_who_has(log: DecisionLog) -> None:
-    """Old ones of a process that led before would be wrong by now."""
-    code, body = _get(log, f"?job={JOB}", absent="ask r-2")
-
-    assert code == 503
-    assert body["error"]["message"] == "ask r-2"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,15 @@
-"""Stores the newest decisions about each subject, and serves them to authorised callers.
+"""Stores the newest decisions about each pod, and serves them to callers on the same host.
 
-A decision record explains the present state; the log is not an archive. It is bounded in subjects
-and in decisions for each subject; evicted decisions are counted.
+A decision record explains the present state; the log is not an archive. It is bounded in pods
+and in decisions for each pod; evicted decisions are counted.
 """
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from flask import Flask, Response, request
-from werkzeug.exceptions import BadRequest, NotFound, ServiceUnavailable
+from werkzeug.exceptions import BadRequest, NotFound
 
 from policy.decisions import Decision
 from runtime import web
@@ -93,11 +92,6 @@ class DecisionLog:
             _, oldest = self._entries.popitem(last=False)
             self.dropped += len(oldest)
 
-    def forget(self, subject: str) -> None:
-        """Removes a subject, if it is known."""
-        with self._lock:
-            self._entries.pop(subject, None)
-
     def about(self, subject: str) -> list[dict[str, object]]:
         """The decisions about a subject as JSON, oldest first; empty if it is unknown."""
         with self._lock:
@@ -133,10 +127,8 @@ def _newest(subject: str, entries: deque[_Entry]) -> _Entry:
     return next(own, entries[-1])
 
 
-def add_decisions_route(
-    app: Flask, log: DecisionLog, subject: str, absent: Callable[[], str] = lambda: ""
-) -> None:
-    """Adds `GET /decisions`, and `GET /decisions?<subject>=namespace/name`.
+def add_decisions_route(app: Flask, log: DecisionLog) -> None:
+    """Adds `GET /decisions`, and `GET /decisions?pod=namespace/name`.
 
     A private route: the cluster's RBAC decides who may use `kubectl port-forward`
     (docs/decisions/0005).
@@ -144,26 +136,21 @@ def add_decisions_route(
     Args:
         app: From `web.application`.
         log: The log to serve.
-        subject: The kind of its subjects: "job" or "pod".
-        absent: Why this process cannot serve it now (503); "" if it can.
     """
 
     def decisions() -> Response:
-        reason = absent()
-        if reason:
-            raise ServiceUnavailable(reason)
-        unknown = request.args.keys() - {subject}
+        unknown = request.args.keys() - {"pod"}
         if unknown:
-            raise BadRequest(f"{', '.join(sorted(unknown))}: the parameter here is {subject}")
-        name = request.args.get(subject)
+            raise BadRequest(f"{', '.join(sorted(unknown))}: the parameter here is pod")
+        name = request.args.get("pod")
         if name is None:
             return web.reply({"newest": log.newest(), "dropped": log.dropped})
         decisions_json = log.about(name)
         if not decisions_json:
             raise NotFound(
-                f"{subject}: there are no decisions about {name!r}; write namespace/name, "
+                f"pod: there are no decisions about {name!r}; write namespace/name, "
                 "or omit the parameter to list all"
             )
-        return web.reply({subject: name, "decisions": decisions_json})
+        return web.reply({"pod": name, "decisions": decisions_json})
 
     web.private(app, "/decisions", decisions)
