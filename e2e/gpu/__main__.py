@@ -20,6 +20,7 @@ from e2e.gpu import report, wheels
 from e2e.gpu.card import CardError, environment, find_card, has_standin, missing_modules
 from e2e.gpu.catalogue import CELLS, Cell, UnknownCellError, choose
 from e2e.gpu.player import Outcome, play_all
+from runtime.command_line import Parser
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build/gpu"
@@ -103,7 +104,7 @@ def _run_cells(
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m e2e.gpu", description="Tries EDL on a GPU.")
+    parser = Parser(prog="python -m e2e.gpu", description="Tries EDL on a GPU.")
     listed = "; ".join(f"{cell.name} ({cell.about})" for cell in CELLS)
     parser.add_argument("--cells", default="", help=f"some of: {listed}. All by default")
     parser.add_argument(

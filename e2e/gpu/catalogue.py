@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+
+from policy.nearest import advice
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,6 @@ def choose(names: Sequence[str]) -> tuple[Cell, ...]:
     wanted = [name.strip() for name in names if name.strip()]
     for name in wanted:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UnknownCellError(f"no cell is called {name}: {hint}Cells: {', '.join(known)}")
+            hint = advice(name, known)
+            raise UnknownCellError(f"no cell is called {name}{hint}; cells: {', '.join(known)}")
     return tuple(cell for cell in CELLS if cell.name in wanted or not wanted)
