@@ -85,8 +85,13 @@ class Module:
 
 
 def length(function: Function) -> int:
-    """Lines of a function, decorators excluded."""
-    return (function.end_lineno or function.lineno) - function.lineno + 1
+    """Returns the number of lines of a function, without its decorators and its docstring."""
+    lines = _lines(function)
+    return lines if ast.get_docstring(function) is None else lines - _lines(function.body[0])
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def modules(root: Path, *folders: str) -> list[Module]:
