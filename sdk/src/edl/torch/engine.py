@@ -8,15 +8,13 @@ from functools import partial
 
 import torch
 
-from edl.master import protocol
 from edl.master.client import Client
 from edl.master.connection import Connection
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session, session
-from edl.sources.base import Dataset
 from edl.sync.member_loop import MemberLoop
-from edl.sync.options import SyncOptions
+from edl.sync.options import RunSpec
 from edl.torch.dcp_files import DcpFiles
 from edl.torch.groups import form_group, gloo_groups
 from edl.torch.link import GroupLink
@@ -32,9 +30,7 @@ class TorchEngine(MemberLoop):
     def __init__(
         self,
         replica: TorchReplica,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         member: Session | None,
         *,
         new_round: Callable[..., TorchRound] = TorchRound,
@@ -44,9 +40,7 @@ class TorchEngine(MemberLoop):
 
         Args:
             replica: This trainer's copy of the model.
-            dataset: The same in all trainers.
-            description: Of the data set, for the master.
-            options: Those of the run.
+            spec: The run's data set and options, the same in all trainers.
             member: This trainer's session; the process's by default.
             new_round: Makes this member's part in a round.
             files: Of checkpoints.
@@ -61,7 +55,7 @@ class TorchEngine(MemberLoop):
         """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
         code = {"torch": _version(), "model": replica.signature()}
         files = DcpFiles() if files is None else files
-        super().__init__(replica, dataset, description, options, own, code=code, files=files)
+        super().__init__(replica, spec, own, code=code, files=files)
 
     def run(self, batches: MemberBatches) -> Generator[MemberStep, None, None]:
         """Yields one step after the other, until all data is trained.

@@ -26,11 +26,10 @@ from edl.master.connection import Connection
 from edl.master.protocol import Member, Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session, session
-from edl.sources.base import Dataset
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import plan_message
 from edl.sync.group_round import micro_of
-from edl.sync.options import SyncOptions, SyncResult
+from edl.sync.options import RunSpec, SyncResult
 from edl.sync.plans import Assignment, Plan, micro_size, split
 from edl.sync.replica import State
 from edl.sync.round_start import encode_json
@@ -82,9 +81,7 @@ class Follower:
     def __init__(
         self,
         replica: TorchReplica,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         member: Session | None,
         *,
         pod: Pod,
@@ -93,20 +90,18 @@ class Follower:
 
         Args:
             replica: Its part of the model.
-            dataset: As in `TorchEngine`.
-            description: As in `TorchEngine`.
-            options: As in `TorchEngine`.
+            spec: As in `TorchEngine`.
             member: The pod's; only its settings are used.
             pod: Its processes.
         """
-        self._replica, self._pod, self._options = replica, pod, options
-        self._dataset, self._description = dataset, description
+        self._replica, self._pod, self._options = replica, pod, spec.options
+        self._dataset, self._description = spec.dataset, spec.description
         self._settings = (session() if member is None else member).settings
         self._groups = gloo_groups(self._settings.address)
         self._files = PodFiles(pod, replica)
-        folder = options.checkpoints
+        folder = spec.options.checkpoints
         self._writer = None if folder is None else CheckpointWriter(folder, self._files)
-        self._micro_size = micro_size(options.batch_size, options.micro_batches)
+        self._micro_size = micro_size(spec.options.batch_size, spec.options.micro_batches)
         self.result = SyncResult()
         self.exchanged_bytes = 0
         """As in `TorchEngine`."""

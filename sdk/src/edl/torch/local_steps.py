@@ -9,8 +9,7 @@ the members' changes as if it were a gradient. Decision 0067.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,20 +30,26 @@ _OWN = "own"
 """The settings of the members' own optimizer, in a state."""
 
 
-def local_options(
-    options: SyncOptions, local_steps: int, outer: Any | None
-) -> tuple[SyncOptions, Callable[..., TorchRound]]:
-    """Returns the options of a run of outer steps, and what makes its rounds.
+@dataclass(frozen=True)
+class LocalSteps:
+    """How members train apart from each other; built with keywords."""
 
-    Args:
-        options: Those of the run; `batch_size` is of one member's own step.
-        local_steps: Steps that each member makes between two exchanges.
-        outer: The program's outer optimizer, or None.
-    """
-    name = "Nesterov" if outer is None else f"{type(outer).__name__} {_numbers(outer)}"
-    code = {**options.code, "outer": f"{name} after {local_steps} steps of {options.batch_size}"}
-    own = replace(options, micro_batches=1, constant_batch=False, code=code)
-    return own, partial(LocalRound, local_steps=local_steps)
+    count: int
+    """Steps that each member makes between two exchanges."""
+    outer: Any | None
+    """The program's outer optimizer; None is SGD with Nesterov's momentum."""
+
+    def options(self, options: SyncOptions) -> SyncOptions:
+        """Returns the options of a run of outer steps.
+
+        Args:
+            options: Those of the run; `batch_size` is of one member's own step.
+        """
+        outer = self.outer
+        name = "Nesterov" if outer is None else f"{type(outer).__name__} {_numbers(outer)}"
+        steps = f"{name} after {self.count} steps of {options.batch_size}"
+        code = {**options.code, "outer": steps}
+        return replace(options, micro_batches=1, constant_batch=False, code=code)
 
 
 def _numbers(outer: Any) -> str:

@@ -7,12 +7,10 @@ from functools import partial
 from typing import Any
 
 from edl.errors import DataError, RoundOver
-from edl.master import protocol
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session
-from edl.sources.base import Dataset
-from edl.sync.options import SyncOptions
+from edl.sync.options import RunSpec, SyncOptions
 from edl.torch.dcp_files import PodFiles
 from edl.torch.engine import TorchEngine
 from edl.torch.follower import Follower
@@ -31,9 +29,7 @@ class PodEngine(TorchEngine):
     def __init__(
         self,
         replica: PodReplica,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         member: Session | None,
         *,
         pod: Pod,
@@ -42,18 +38,14 @@ class PodEngine(TorchEngine):
 
         Args:
             replica: The pod's.
-            dataset: As in `TorchEngine`.
-            description: As in `TorchEngine`.
-            options: As in `TorchEngine`.
+            spec: As in `TorchEngine`.
             member: As in `TorchEngine`.
             pod: Its processes.
         """
         self._pod = pod
         files = PodFiles(pod, replica)
         new_round = partial(PodRound, pod=pod, files=files)
-        super().__init__(
-            replica, dataset, description, options, member, new_round=new_round, files=files
-        )
+        super().__init__(replica, spec, member, new_round=new_round, files=files)
 
     def _interrupt_calls(self) -> None:
         """As in `TorchEngine`; those of the other processes, too."""
@@ -93,7 +85,7 @@ class PodEngine(TorchEngine):
         super()._end()
 
 
-def check_options(options: SyncOptions, local_steps: int) -> None:
+def check_options(options: SyncOptions, *, local_steps: bool) -> None:
     """Refuses what a model that is sharded cannot do.
 
     Raises:
@@ -107,8 +99,7 @@ def check_options(options: SyncOptions, local_steps: int) -> None:
 def pod_process(
     mesh: Any,
     about: tuple[Any, ...],
-    options: SyncOptions,
-    data: tuple[Dataset, protocol.Json],
+    spec: RunSpec,
     member: Session | None,
 ) -> PodEngine | Follower:
     """Returns this process's part in its pod; all processes of the pod call it.
@@ -116,8 +107,7 @@ def pod_process(
     Args:
         mesh: Of the processes that hold the model together.
         about: The arguments of `TorchReplica`.
-        options: As in `TorchEngine`.
-        data: The data set and its description, as in `TorchEngine`.
+        spec: As in `TorchEngine`.
         member: As in `TorchEngine`.
 
     Raises:
@@ -129,8 +119,8 @@ def pod_process(
             "would differ in each process: use LayerNorm or GroupNorm"
         )
     pod = Pod(mesh)
-    options = replace(options, code={**options.code, "pod": f"{pod.size} processes"})
-    run = (*data, options, member)
+    code = {**spec.options.code, "pod": f"{pod.size} processes"}
+    spec = replace(spec, options=replace(spec.options, code=code))
     if pod.is_first:
-        return PodEngine(PodReplica(pod, *about), *run, pod=pod)
-    return Follower(TorchReplica(*about), *run, pod=pod)
+        return PodEngine(PodReplica(pod, *about), spec, member, pod=pod)
+    return Follower(TorchReplica(*about), spec, member, pod=pod)

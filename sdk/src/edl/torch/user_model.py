@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from edl.data.batches import describe
+from edl.data.schedule import DataSchedule
 from edl.errors import EdlError
 from edl.master.session import Session
 from edl.model.arrays import to_array
@@ -22,7 +22,7 @@ from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
 from edl.sources.base import Dataset
 from edl.sync import step_flags
-from edl.sync.options import SyncOptions, SyncResult
+from edl.sync.options import RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
 from edl.torch.records import RecordBatches
 from edl.torch.replica import TorchReplica
@@ -97,21 +97,22 @@ class TorchModel(LayerModel):
         member: Session,
     ) -> SyncResult:
         """Trains together with all other trainers of the job; as `edl.sync.train`."""
-        folder = None if checkpoints is None else Path(checkpoints)
-        batches = (batch_size, micro_batches, constant_batch)
         options = SyncOptions(
-            *batches, dict(code), folder, checkpoint_steps, on_nan, seed, on_step, between
+            batch_size=batch_size,
+            micro_batches=micro_batches,
+            constant_batch=constant_batch,
+            code=dict(code),
+            checkpoints=None if checkpoints is None else Path(checkpoints),
+            checkpoint_steps=checkpoint_steps,
+            on_nan=on_nan,
+            seed=seed,
+            on_step=on_step,
+            between=between,
         )
-        description = describe(
-            dataset,
-            batch_size,
-            epochs=epochs,
-            shuffle_seed=shuffle_seed,
-            shuffle=shuffle,
-            task_records=None,
-            overlap=True,
-        )
-        with closing(TorchEngine(self._replica, dataset, description, options, member)) as engine:
+        schedule = DataSchedule(epochs=epochs, shuffle_seed=shuffle_seed, shuffle=shuffle)
+        description = schedule.describe(dataset, batch_size, overlap=True)
+        spec = RunSpec(dataset=dataset, description=description, options=options)
+        with closing(TorchEngine(self._replica, spec, member)) as engine:
             for step in engine.run(RecordBatches()):
                 for records in step:
                     self._backward(step, records)
