@@ -99,8 +99,10 @@ class GroupMember:
         if self._checkpoint_writer is not None:
             self._checkpoint_writer.close()
         if self.leader is not None:
-            last = self.result.whole or self.is_last
-            (self.leader.finish if last else self.leader.abandon)()
+            if self.result.whole or self.is_last:
+                self.leader.finish()
+            else:
+                self.leader.abandon()
             self.leader = None
 
     # -- leadership --------------------------------------------------------------------------

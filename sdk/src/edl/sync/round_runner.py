@@ -85,10 +85,10 @@ class RoundRunner(GroupRound):
         if self._round.world_size == 1:
             return
         flags.write(member.buffer[size:])
-        self._timed(self._sums.all_reduce, member.buffer)
+        self._timed(lambda: self._sums.all_reduce(member.buffer))
         flags.read(member.buffer[size:], self._metric_names)
         if not flags.same_names:
-            payloads = self._timed(self._ring.gather, encode_json(flags.metrics))
+            payloads = self._timed(lambda: self._ring.gather(encode_json(flags.metrics)))
             flags.metrics = step_flags.sum_by_name(map(json.loads, payloads))
 
     @property

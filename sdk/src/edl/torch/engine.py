@@ -20,7 +20,7 @@ from edl.torch.groups import form_group, gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
-from edl.torch.torch_round import MemberBatches, TorchRound
+from edl.torch.torch_round import MemberBatches, RoundParts, TorchRound
 from edl.torch.waiting import Waiting
 
 
@@ -33,7 +33,7 @@ class TorchEngine(MemberLoop):
         spec: RunSpec,
         member: Session | None,
         *,
-        new_round: Callable[..., TorchRound] = TorchRound,
+        new_round: Callable[[RoundParts], TorchRound] = TorchRound,
         files: DcpFiles | None = None,
     ) -> None:
         """Makes no call yet.
@@ -97,7 +97,15 @@ class TorchEngine(MemberLoop):
         try:
             link = self._connect(round_, RoundStore(client, round_.number), waiting)
             link.streams = self._streams(round_)
-            yield self._new_round(self.member, link, round_, self._replica, batches)
+            yield self._new_round(
+                RoundParts(
+                    member=self.member,
+                    link=link,
+                    round=round_,
+                    replica=self._replica,
+                    batches=batches,
+                )
+            )
         finally:
             if not self._is_forked:
                 if link is not None:

@@ -44,6 +44,7 @@ from edl.torch.pod_growth import PodGrowth
 from edl.torch.pod_step import PodStep, process_share
 from edl.torch.replica import TorchReplica
 from edl.torch.shard_rings import ShardRings
+from edl.torch.step import StepCalls
 from edl.torch.torch_round import MemberBatches, MemberReader, read_flags, write_flags
 from edl.torch.waiting import Waiting
 
@@ -296,15 +297,12 @@ class Follower:
         self._requested().take(planned)
         self._replica.begin_step()
         seed, growth = self._options.seed, self._growing()
-        pod_step = PodStep(
-            planned,
-            counted,
-            batches.next,
-            lambda index: micro_of(seed, step, index),
-            self._begin_sums,
-            pod=self._pod,
-            growth=growth,
+        calls = StepCalls(
+            next_batch=batches.next,
+            micro=lambda index: micro_of(seed, step, index),
+            before_last=self._begin_sums,
         )
+        pod_step = PodStep(planned, counted, calls, pod=self._pod, growth=growth)
         yield pod_step
         pod_step.end()
         flags = StepFlags()
@@ -339,8 +337,10 @@ class Follower:
             self._replica.step(scale)
 
     def _clear(self) -> None:
-        is_pending = self._link is not None and self._link.has_pending
-        (self._replica.move if is_pending else self._replica.clear)()
+        if self._link is not None and self._link.has_pending:
+            self._replica.move()
+        else:
+            self._replica.clear()
 
     # -- inside ------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ the members' changes as if it were a gradient. Decision 0067.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +19,9 @@ from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
 from edl.torch.arrays import OUTER
-from edl.torch.replica import TorchReplica, as_json
-from edl.torch.step import MemberStep
-from edl.torch.torch_round import TorchRound
+from edl.torch.replica import ModelSetup, TorchReplica, as_json
+from edl.torch.step import MemberStep, StepCalls
+from edl.torch.torch_round import RoundParts, TorchRound
 
 _RATE, _MOMENTUM = 0.7, 0.9
 """Of the outer optimizer; those of the paper on DiLoCo."""
@@ -61,34 +60,23 @@ def _numbers(outer: Any) -> str:
 class LocalReplica(TorchReplica):
     """A model that members train apart from each other between two outer steps."""
 
-    def __init__(
-        self,
-        model: Any,
-        optimizer: Any,
-        scheduler: Any | None,
-        before_step: Callable[[], object] | None,
-        tail: int,
-        *,
-        outer: Any | None,
-    ) -> None:
-        """As `TorchReplica`.
+    def __init__(self, setup: ModelSetup, *, outer: Any | None) -> None:
+        """Takes a setup whose optimizer, scheduler and hook are those of members' own steps.
 
         Args:
-            model: As there.
-            optimizer: Of the members' own steps.
-            scheduler: Stepped after each of them.
-            before_step: Called before each of them.
-            tail: As there.
+            setup: As in `TorchReplica`.
             outer: Of the model's parameters; None is SGD with Nesterov's momentum.
 
         Raises:
             DataError: The outer optimizer is not one of the model's parameters.
         """
-        super().__init__(model, optimizer, scheduler, before_step, tail)
+        super().__init__(setup)
         trained = [parameter for parameter, _ in self.buckets.views()]
         if outer is None:
             outer = torch.optim.SGD(trained, _RATE, momentum=_MOMENTUM, nesterov=True)
-        elif {p for group in outer.param_groups for p in group["params"]} - set(model.parameters()):
+        elif {p for group in outer.param_groups for p in group["params"]} - set(
+            setup.model.parameters()
+        ):
             raise DataError(
                 "the outer optimizer has parameters that are not of the model: make it of "
                 "model.parameters()"
@@ -171,13 +159,10 @@ class LocalStep(MemberStep):
         self,
         plan: Plan,
         assignment: Assignment,
-        next_batch: Callable[[], Any],
-        micro: Callable[[int], Any],
+        calls: StepCalls,
         replica: LocalReplica,
-        *,
-        is_over: Callable[[], bool],
     ) -> None:
-        super().__init__(plan, assignment, next_batch, micro, lambda: None, is_over=is_over)
+        super().__init__(plan, assignment, calls)
         self._replica = replica
 
     def _add_gradient(self, loss: Any, weight: float) -> None:
@@ -197,15 +182,15 @@ class LocalRound(TorchRound):
     has_long_steps = True
     _model: LocalReplica
 
-    def __init__(self, *args: Any, local_steps: int) -> None:
-        """As `TorchRound`.
+    def __init__(self, parts: RoundParts, *, local_steps: int) -> None:
+        """Makes no call.
 
         Args:
-            args: As there.
+            parts: As in `TorchRound`; the replica is a `LocalReplica`.
             local_steps: Steps that each member makes between two exchanges.
         """
         self._local_steps = local_steps
-        super().__init__(*args)
+        super().__init__(parts)
 
     def _step_records(self) -> int:
         return self._local_steps * self._options.batch_size * self._growth.workers
@@ -215,8 +200,10 @@ class LocalRound(TorchRound):
         return 1.0
 
     def _new_step(self, plan: Plan, assignment: Assignment) -> LocalStep:
-        about = plan, assignment, self._batches.next, self._micro, self._model
-        return LocalStep(*about, is_over=lambda: self._sums.is_over)
+        calls = StepCalls(
+            next_batch=self._batches.next, micro=self._micro, is_over=lambda: self._sums.is_over
+        )
+        return LocalStep(plan, assignment, calls, self._model)
 
     def _sum_gradients(self, flags: StepFlags) -> None:
         if not (flags.nan or flags.unreadable):

@@ -19,7 +19,7 @@ from edl.torch.link import GroupLink
 from edl.torch.norm_statistics import NormStatistics
 from edl.torch.pod import Pod
 from edl.torch.pod_round import PodLink, PodReplica, PodRound
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.waiting import Waiting
 
 
@@ -98,7 +98,7 @@ def check_options(options: SyncOptions, *, local_steps: bool) -> None:
 
 def pod_process(
     mesh: Any,
-    about: tuple[Any, ...],
+    setup: ModelSetup,
     spec: RunSpec,
     member: Session | None,
 ) -> PodEngine | Follower:
@@ -106,14 +106,14 @@ def pod_process(
 
     Args:
         mesh: Of the processes that hold the model together.
-        about: The arguments of `TorchReplica`.
+        setup: As in `TorchReplica`.
         spec: As in `TorchEngine`.
         member: As in `TorchEngine`.
 
     Raises:
         DataError: The model has batch normalisation.
     """
-    if NormStatistics(about[0]):
+    if NormStatistics(setup.model):
         raise DataError(
             "the model is sharded by fully_shard and has batch normalisation, whose running statistics "
             "would differ in each process: use LayerNorm or GroupNorm"
@@ -122,5 +122,5 @@ def pod_process(
     code = {**spec.options.code, "pod": f"{pod.size} processes"}
     spec = replace(spec, options=replace(spec.options, code=code))
     if pod.is_first:
-        return PodEngine(PodReplica(pod, *about), spec, member, pod=pod)
-    return Follower(TorchReplica(*about), spec, member, pod=pod)
+        return PodEngine(PodReplica(setup, pod=pod), spec, member, pod=pod)
+    return Follower(TorchReplica(setup), spec, member, pod=pod)

@@ -7,11 +7,14 @@ one of its processes does, so all of them begin to apply steps, and to compute, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from edl.collective.transport import OnWait
 from edl.errors import RoundOver
 from edl.master import protocol
-from edl.sync.growth import Growth
+from edl.master.protocol import Round
+from edl.sync.growth import Growth, Streams
+from edl.sync.link import Link
+from edl.sync.replica import GroupModel
 from edl.sync.step_flags import StepFlags
 from edl.torch.pod import Pod
 
@@ -45,14 +48,27 @@ class PodGrowth(Growth):
 class LeadingGrowth(PodGrowth):
     """The growth of a pod's first process; the others begin with it."""
 
-    def __init__(self, *about: Any, pod: Pod) -> None:
-        """As in `Growth`.
+    def __init__(
+        self,
+        replica: GroupModel,
+        ring: Link,
+        round_: Round,
+        streams: Streams | None,
+        on_wait: OnWait,
+        *,
+        pod: Pod,
+    ) -> None:
+        """Makes no call.
 
         Args:
-            about: Its arguments.
+            replica: As in `Growth`.
+            ring: As in `Growth`.
+            round_: As in `Growth`.
+            streams: As in `Growth`.
+            on_wait: As in `Growth`.
             pod: The pod's processes.
         """
-        super().__init__(*about)
+        super().__init__(replica, ring, round_, streams, on_wait)
         self._pod = pod
 
     def start(self) -> None:

@@ -11,9 +11,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from edl.errors import RoundOver
-from edl.master.protocol import Round
 from edl.sync import plan_message
-from edl.sync.group_member import GroupMember
+from edl.sync.growth import Streams
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
@@ -22,22 +21,17 @@ from edl.torch.link import GroupLink
 from edl.torch.pod import Pod, require_ok
 from edl.torch.pod_growth import LeadingGrowth
 from edl.torch.pod_step import PodStep, process_share
-from edl.torch.replica import TorchReplica
-from edl.torch.torch_round import MemberBatches, MemberReader, TorchRound
+from edl.torch.replica import ModelSetup, TorchReplica
+from edl.torch.step import StepCalls
+from edl.torch.torch_round import MemberReader, RoundParts, TorchRound
 from edl.torch.waiting import Waiting
 
 
 class PodReplica(TorchReplica):
     """A model that the processes of a pod hold together; all of them change it alike."""
 
-    def __init__(self, pod: Pod, *about: Any) -> None:
-        """As in `TorchReplica`.
-
-        Args:
-            pod: Its processes.
-            about: The arguments of `TorchReplica`.
-        """
-        super().__init__(*about)
+    def __init__(self, setup: ModelSetup, *, pod: Pod) -> None:
+        super().__init__(setup)
         self._pod = pod
 
     def step(self, scale: float) -> None:
@@ -119,41 +113,29 @@ class PodRound(TorchRound):
 
     may_cut_short = False  # the pod's processes sum gradients in backward, and wait for each other
 
-    def __init__(
-        self,
-        member: GroupMember,
-        link: GroupLink,
-        round_: Round,
-        replica: TorchReplica,
-        batches: MemberBatches,
-        *,
-        pod: Pod,
-        files: PodFiles,
-    ) -> None:
+    def __init__(self, parts: RoundParts, *, pod: Pod, files: PodFiles) -> None:
         self._pod, self._files = pod, files
         self._all_finite = False
-        super().__init__(member, link, round_, replica, batches)
+        super().__init__(parts)
 
-    def _new_growth(self, *about: Any) -> LeadingGrowth:
-        self._pod_growth = LeadingGrowth(*about, pod=self._pod)
+    def _new_growth(self, streams: Streams | None) -> LeadingGrowth:
+        waiting = self._member.rendezvous.waiting
+        self._pod_growth = LeadingGrowth(
+            self._model, self._ring, self._round, streams, waiting, pod=self._pod
+        )
         return self._pod_growth
 
     def _new_reader(self) -> MemberReader:
-        self._parts = _PodReader(super()._new_reader(), self._pod)
-        return self._parts
+        self._assignments = _PodReader(super()._new_reader(), self._pod)
+        return self._assignments
 
     def _new_step(self, plan: Plan, assignment: Assignment) -> PodStep:
         """As in `TorchRound`; the other processes begin theirs."""
         self._pod.send(do="step", plan=plan.name, step=self._progress.step)
-        return PodStep(
-            plan,
-            assignment,
-            self._batches.next,
-            self._micro,
-            self._begin_sums,
-            pod=self._pod,
-            growth=self._pod_growth,
+        calls = StepCalls(
+            next_batch=self._batches.next, micro=self._micro, before_last=self._begin_sums
         )
+        return PodStep(plan, assignment, calls, pod=self._pod, growth=self._pod_growth)
 
     def _exchange(self, flags: StepFlags) -> None:
         """As in `GroupRound`; complete in all processes of the pod, or in none."""

@@ -6,17 +6,16 @@ fewer than another computes one more that counts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from edl.master import protocol
 from edl.sync.plans import Assignment, Plan, assigned_indices
-from edl.sync.replica import Micro
 from edl.sync.step_flags import sum_by_name
 from edl.sync.step_reader import UnreadableTask
 from edl.torch.pod import Pod
 from edl.torch.pod_growth import PodGrowth
-from edl.torch.step import MemberStep
+from edl.torch.step import MemberStep, StepCalls
 
 
 class ProcessShare(NamedTuple):
@@ -43,15 +42,13 @@ class PodStep(MemberStep):
         self,
         plan: Plan,
         assignment: Assignment,
-        next_batch: Callable[[], Any],
-        micro: Callable[[int], Micro],
-        before_last: Callable[[], None],
+        calls: StepCalls,
         *,
         pod: Pod,
         growth: PodGrowth,
     ) -> None:
         """As in `MemberStep`; micro-batches without records count nothing."""
-        super().__init__(plan, assignment, next_batch, micro, before_last)
+        super().__init__(plan, assignment, calls)
         self._pod, self._growth = pod, growth
 
     def __iter__(self) -> Iterator[Any]:

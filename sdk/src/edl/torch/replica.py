@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from edl.errors import CheckpointError, DataError, one_line
+from edl.sync import step_flags
 from edl.sync.parts import ArrayGroup
 from edl.sync.replica import State
 from edl.torch.arrays import MODEL, OPTIMIZER, as_own, as_state, unflatten
@@ -21,33 +23,33 @@ from edl.torch.shards import local
 from edl.torch.state_parts import StateParts
 
 
+@dataclass(frozen=True)
+class ModelSetup:
+    """What the program trains and steps with; built with keywords."""
+
+    model: Any
+    """A `torch.nn.Module`."""
+    optimizer: Any
+    """Of the model's parameters."""
+    scheduler: Any | None = None
+    """A `torch.optim.lr_scheduler`, stepped after each step."""
+    before_step: Callable[[], object] | None = None
+    """Called before the optimizer, for example to clip the gradient."""
+
+
 class TorchReplica:
     """A `GroupModel` of a torch module, an optimizer, and perhaps a schedule of the rate."""
 
-    def __init__(
-        self,
-        model: Any,
-        optimizer: Any,
-        scheduler: Any | None,
-        before_step: Callable[[], object] | None,
-        tail: int,
-    ) -> None:
-        """Makes gradients views of buckets.
-
-        Args:
-            model: A `torch.nn.Module`.
-            optimizer: Of its parameters.
-            scheduler: A `torch.optim.lr_scheduler`, stepped after each step.
-            before_step: Called before the optimizer, for example to clip the gradient.
-            tail: As in `GradientBuckets`.
-        """
+    def __init__(self, setup: ModelSetup) -> None:
+        """Makes gradients views of buckets, behind which the flags of a step are summed."""
+        model, optimizer = setup.model, setup.optimizer
         check_types(model, optimizer)
-        self.model, self._optimizer, self._scheduler = model, optimizer, scheduler
+        self.model, self._optimizer, self._scheduler = model, optimizer, setup.scheduler
         self._shared = {OPTIMIZER: optimizer}
         """The optimizers whose state all members have alike, by kind."""
-        self._before_step = before_step
+        self._before_step = setup.before_step
         self._check_optimizer()
-        self.buckets = GradientBuckets(model.named_parameters(), tail)
+        self.buckets = GradientBuckets(model.named_parameters(), step_flags.SIZE)
         self.size = self.buckets.size
         self._named = [(n, p, p.requires_grad) for n, p in model.named_parameters()]
         """The parameters, and whether each was trained at first."""

@@ -13,13 +13,12 @@ from edl.data.schedule import DataSchedule
 from edl.errors import DataError
 from edl.master.session import Session, session
 from edl.sources.base import Dataset
-from edl.sync import step_flags
 from edl.sync.options import OnStep, RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
 from edl.torch.follower import Follower
 from edl.torch.local_steps import LocalReplica, LocalRound, LocalSteps
 from edl.torch.pod_engine import check_options, pod_process
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.sampler import IndexSource, LeasedSampler
 from edl.torch.shards import check_alone, mesh_of
 from edl.torch.step import MemberStep
@@ -120,10 +119,12 @@ class Training:
         description = schedule.describe(dataset, batch_size, overlap=True)
         self.sampler = LeasedSampler()
         """The `batch_sampler` of the `DataLoader`."""
-        about = (model, optimizer, scheduler, before_step, step_flags.SIZE)
+        setup = ModelSetup(
+            model=model, optimizer=optimizer, scheduler=scheduler, before_step=before_step
+        )
         local = LocalSteps(count=local_steps, outer=outer) if local_steps else None
         spec = RunSpec(dataset=dataset, description=description, options=options)
-        self._engine = _new_engine(about, spec, member, local)
+        self._engine = _new_engine(setup, spec, member, local)
 
     @property
     def result(self) -> SyncResult:
@@ -169,22 +170,22 @@ class Training:
 
 
 def _new_engine(
-    about: tuple[Any, ...], spec: RunSpec, member: Session | None, local: LocalSteps | None
+    setup: ModelSetup, spec: RunSpec, member: Session | None, local: LocalSteps | None
 ) -> TorchEngine | Follower:
     """Returns this process's part in the job.
 
     Raises:
         DataError: A model that is sharded cannot be trained so, or other processes are this trainer.
     """
-    mesh = mesh_of(about[0])
+    mesh = mesh_of(setup.model)
     if mesh is not None:
         check_options(spec.options, local_steps=local is not None)
-        return pod_process(mesh, about, spec, member)
+        return pod_process(mesh, setup, spec, member)
     if local is None:
-        engine = TorchEngine(TorchReplica(*about), spec, member)
+        engine = TorchEngine(TorchReplica(setup), spec, member)
     else:
         engine = TorchEngine(
-            LocalReplica(*about, outer=local.outer),
+            LocalReplica(setup, outer=local.outer),
             replace(spec, options=local.options(spec.options)),
             member,
             new_round=partial(LocalRound, local_steps=local.count),

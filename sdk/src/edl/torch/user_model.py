@@ -21,11 +21,10 @@ from edl.model.parameters import TORCH_FILE, first_difference, mismatch_error
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
 from edl.sources.base import Dataset
-from edl.sync import step_flags
 from edl.sync.options import RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
 from edl.torch.records import RecordBatches
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.requirement import require_torch
 from edl.torch.step import MemberStep
 
@@ -72,7 +71,9 @@ class TorchModel(LayerModel):
             raise ModelError(f"model() of {user_code.model.path} has no trainable parameters")
         self.optimizer, scheduler = self._new_optimizer()
         try:
-            self._replica = TorchReplica(layer, self.optimizer, scheduler, None, step_flags.SIZE)
+            self._replica = TorchReplica(
+                ModelSetup(model=layer, optimizer=self.optimizer, scheduler=scheduler)
+            )
         except EdlError as error:
             raise ModelError(f"{user_code.model.path}: {error}") from error
         self._device = next(layer.parameters()).device
