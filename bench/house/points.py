@@ -224,14 +224,20 @@ def errors(project: Project) -> Point:
 
 
 def docstrings(project: Project) -> Point:
-    """Modules, public classes and public functions with a docstring."""
+    """Modules, public classes and public functions with a docstring, or with that of a base class."""
     bare = [
         f"{module.path}:{getattr(node, 'lineno', 1)}"
         for module in project.production
         for node in (module.tree, *_public(module.tree))
-        if ast.get_docstring(node) is None
+        if ast.get_docstring(node) is None and not _overrides(node)
     ]
     return Point("Docstrings", f"{len(bare)} public things without", "0", not bare, tuple(bare))
+
+
+def _overrides(node: ast.AST) -> bool:
+    """Whether it is a method whose description is that of its base class."""
+    decorators = getattr(node, "decorator_list", [])
+    return any(isinstance(name, ast.Name) and name.id == "override" for name in decorators)
 
 
 def tests(project: Project) -> Point:

@@ -39,7 +39,7 @@ class LayerModel(ABC):
         return self._user_code.call("the model", self.layer, inputs), labels
 
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `edl.model.protocols.Adapter`."""
+        """Returns means over one batch: the loss, the user's metrics, and sums of additive ones."""
         del lookup
         self._user_code.set_context("an evaluation", records)
 
@@ -52,11 +52,11 @@ class LayerModel(ABC):
         return self._without_training(measure)
 
     def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """As in `edl.model.protocols.Adapter`."""
+        """Returns values by name of such means over all records (`edl.model.metrics`)."""
         return finish(reported, self._metrics)
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
-        """As in `edl.model.protocols.Adapter`."""
+        """Returns predictions for one batch; the first axis of each array is records."""
         del lookup
         self._user_code.set_context("a prediction", records)
 

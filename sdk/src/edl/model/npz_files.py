@@ -43,13 +43,13 @@ class NpzSource:
         self._ends = np.cumsum([record_count(arrays) for arrays in self._files.values()])
 
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
+        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {
             "files": [{"name": name, "records": record_count(f)} for name, f in self._files.items()]
         }
 
     def read(self, file: str | None, start: int, end: int) -> Columns:
-        """As in `Source`; costs no copy."""
+        """Returns views of the records of a range."""
         arrays = self._files.get(file or "")
         if arrays is None:
             raise DataError(f"the master knows a file {file!r} that this trainer was not given")
@@ -58,7 +58,7 @@ class NpzSource:
         return {name: array[start:end] for name, array in arrays.items()}
 
     def pick(self, numbers: Sequence[int]) -> Columns:
-        """As in `RandomAccess`; a copy."""
+        """Returns copies of the records of these numbers."""
         chosen = np.asarray(numbers)
         if len(self._files) == 1:
             return {

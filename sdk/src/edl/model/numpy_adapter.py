@@ -38,12 +38,12 @@ _SLOTS = "optimizer/"
 
 
 def replica(user_model: Any, user_code: UserCode) -> NumpyReplica:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a replica of the object that `model()` returned."""
     return NumpyReplica(user_model, user_code)
 
 
 def worker(user_model: Any, user_code: UserCode, seed: int) -> NumpyWorker:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a worker of the object that `model()` returned; initial rows of its embeddings depend on the seed."""
     del seed  # it has no tables
     return NumpyWorker(user_model, user_code)
 
@@ -63,7 +63,7 @@ class NumpyModel:
         self._metrics = user_code.metrics()
 
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `Adapter`."""
+        """Returns means over one batch: the loss, the user's metrics, and sums of additive ones."""
         del lookup
         self._user_code.set_context("an evaluation", records)
         outputs, labels = self._outputs(records)
@@ -71,11 +71,11 @@ class NumpyModel:
         return {"loss": loss, **self._user_code.metric_values(self._metrics, outputs, labels)}
 
     def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """As in `Adapter`."""
+        """Returns values by name of such means over all records (`edl.model.metrics`)."""
         return finish(reported, self._metrics)
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
-        """As in `Adapter`."""
+        """Returns predictions for one batch; the first axis of each array is records."""
         del lookup
         self._user_code.set_context("a prediction", records)
         return self._user_code.prediction_arrays(
@@ -83,7 +83,7 @@ class NumpyModel:
         )
 
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `Adapter`."""
+        """Writes the model into an empty folder."""
         del lookup
         self._user_code.set_context("the export")
         if self._user_code.model.has("export"):
@@ -92,11 +92,11 @@ class NumpyModel:
             np.savez(folder / NUMPY_FILE, **self._parameters)
 
     def parameters(self) -> Arrays:
-        """As in `Adapter`."""
+        """Returns copies of the model's arrays by name, without embeddings at the servers."""
         return {name: array.copy() for name, array in self._parameters.items()}
 
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """As in `Adapter`."""
+        """Loads arrays by name into the model."""
         difference = first_difference(_shapes(self._parameters), _shapes(arrays))
         if difference:
             raise mismatch_error(origin, difference)
@@ -144,7 +144,7 @@ class NumpyReplica(NumpyModel):
         self.size = sum(array.size for array in self._parameters.values())
 
     def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
-        """As in `Replica`."""
+        """Adds `weight` times the gradient of the mean loss over these records."""
         self._user_code.set_context(
             f"step {micro.step + 1}, micro-batch {micro.index + 1}", records
         )
@@ -155,34 +155,34 @@ class NumpyReplica(NumpyModel):
         return {"loss": loss}
 
     def read_gradient(self, out: np.ndarray) -> None:
-        """As in `Replica`."""
+        """Copies the gradient into an array of `size` float32 numbers; zeros if there is none."""
         np.concatenate([gradient.ravel() for gradient in self._gradient.values()], out=out)
 
     def write_gradient(self, flat: np.ndarray) -> None:
-        """As in `Replica`."""
+        """Replaces the gradient by an array of `size` float32 numbers."""
         offset = 0
         for gradient in self._gradient.values():
             gradient[...] = flat[offset : offset + gradient.size].reshape(gradient.shape)
             offset += gradient.size
 
     def step(self, scale: float) -> None:
-        """As in `Replica`."""
+        """Applies the gradient with the learning rate times `scale`, and clears it."""
         self._optimizer.step(self._gradient, scale)
         self.clear()
 
     def clear(self) -> None:
-        """As in `Replica`."""
+        """Drops the gradient: the step is done again, or left out."""
         for gradient in self._gradient.values():
             gradient.fill(0)
 
     def state(self) -> State:
-        """As in `Replica`."""
+        """Returns the state after the newest step; arrays may be views, valid until the next."""
         arrays = {MODEL_PREFIX + name: array for name, array in self._parameters.items()}
         arrays.update((_SLOTS + name, array) for name, array in self._optimizer.slots.items())
         return State(arrays, {"steps": self._optimizer.steps})
 
     def groups(self) -> list[ArrayGroup]:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
         arrays = self.state().arrays
         if not all(array.flags.c_contiguous for array in arrays.values()):
             return []  # a flat view of these would be a copy
@@ -195,19 +195,19 @@ class NumpyReplica(NumpyModel):
         return groups
 
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns a copy of elements [start, stop) of an array, along one axis in C order."""
         return self._flat(name)[start:stop].copy()
 
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Replaces elements from `start` on."""
         self._flat(name)[start : start + len(elements)] = elements
 
     def rest(self) -> State:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns copies of what is in no group."""
         return State({}, self.state().extra)
 
     def load_rest(self, rest: State) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Loads what `rest` returned."""
         self._optimizer.steps = int(rest.extra["steps"])
 
     def _flat(self, name: str) -> np.ndarray:
@@ -215,7 +215,7 @@ class NumpyReplica(NumpyModel):
         return array.reshape(-1)
 
     def load(self, state: State) -> None:
-        """As in `Replica`."""
+        """Loads a state."""
         arrays = self.state().arrays
         difference = first_difference(_shapes(arrays), _shapes(state.arrays))
         if difference:
@@ -237,23 +237,23 @@ class NumpyWorker(NumpyModel):
         user_code.memory_advice = SMALLER_BATCH
 
     def initial(self) -> Arrays:
-        """As in `Worker`."""
+        """Returns the initial dense parameters: floating point arrays by name."""
         return self.parameters()
 
     def tables(self) -> dict[str, Table]:
-        """As in `Worker`."""
+        """Returns the sparse parameters; may be empty."""
         return {}
 
     def optimizer(self) -> dict[str, Any]:
-        """As in `Worker`."""
+        """Returns the optimizer of the servers, such as {"kind": "adam", "learning_rate": 0.001}."""
         return self._optimizer
 
     def load(self, dense: Mapping[str, Any]) -> None:
-        """As in `Worker`."""
+        """Loads dense parameters; the arrays may change after the call, so copy them."""
         self.load_parameters(dense, "what the servers hold")
 
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
-        """As in `Worker`."""
+        """Returns the gradients over a batch of `edl.batches`."""
         del lookup
         self._batches += 1
         self._user_code.set_context(f"its batch {self._batches}", records)

@@ -54,15 +54,15 @@ class ArraySource:
         self._picks = [_picks(array) for array in arrays]
 
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
+        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"records": len(self._arrays[0])}
 
     def read(self, file: str | None, start: int, end: int) -> tuple[Any, ...]:  # noqa: ARG002 - no files
-        """As in `Source`."""
+        """Returns a block: records [start, end), of one file if the source has files."""
         return tuple(array[start:end] for array in self._arrays)
 
     def pick(self, numbers: Sequence[int]) -> tuple[Any, ...]:
-        """As in `RandomAccess`; a copy."""
+        """Returns copies of the records of these numbers."""
         return _Copied([picks(numbers) for picks in self._picks])
 
     def batch(self, blocks: Sequence[tuple[Any, ...]]) -> Any:

@@ -93,11 +93,11 @@ class RecordwiseSource:
         raise NotImplementedError
 
     def read(self, file: str | None, start: int, end: int) -> list[Any]:
-        """As in `Source`."""
+        """Returns a block: records [start, end), of one file if the source has files."""
         return [self._read_record(file, number) for number in range(start, end)]
 
     def pick(self, numbers: Sequence[int]) -> list[Any]:
-        """As in `RandomAccess`."""
+        """Returns a block of records, in this order, as `Source.read` does."""
         return [self._pick_record(int(number)) for number in numbers]
 
     def batch(self, blocks: Sequence[list[Any]]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Union
 
 from edl.errors import DataError
 from edl.master import protocol
+from edl.overriding import override
 from edl.sources.base import Collate, Dataset, RecordwiseSource
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -67,9 +68,10 @@ class FileSource(RecordwiseSource):
         self._paths, self._read = paths, read
 
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
+        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"records": len(self._paths)}
 
+    @override
     def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
         """Returns the result of `read` for the file."""
         return self._read(self._paths[number])

@@ -7,6 +7,7 @@ from typing import Any
 
 from edl.errors import DataError
 from edl.master import protocol
+from edl.overriding import override
 from edl.sources.base import Collate, Dataset, RecordwiseSource
 
 
@@ -36,9 +37,10 @@ class FunctionSource(RecordwiseSource):
         self._read, self._size = read, size
 
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
+        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"stream": True} if self._size is None else {"records": self._size}
 
+    @override
     def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
         """Returns the result of the function."""
         return self._read(number)

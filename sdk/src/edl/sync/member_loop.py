@@ -19,6 +19,7 @@ from edl.errors import EdlError, Mismatch, RoundOver, Unavailable
 from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 from edl.master.session import Loop, Session
+from edl.overriding import override
 from edl.sync.group_member import GroupMember
 from edl.sync.group_round import GroupRound
 from edl.sync.growth import Streams
@@ -85,6 +86,7 @@ class MemberLoop(Loop):
         result.skipped, result.metrics = progress.skipped, dict(progress.metrics)
         return result
 
+    @override
     def wake(self, error: EdlError | None) -> None:
         """Makes this trainer leave after the current or next step: SIGTERM, or the job stops."""
         if error is not None:

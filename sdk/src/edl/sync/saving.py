@@ -68,11 +68,11 @@ class NpzFiles:
     is_sharded = False
 
     def stage(self, replica: GroupModel, rank: int, count: int) -> NpzShare:  # noqa: ARG002 - it writes all
-        """As in `StateFiles`."""
+        """Copies what the member of this rank writes, if `count` members do."""
         return NpzShare(replica.state())
 
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """As in `StateFiles`."""
+        """Reads the arrays, for a state with this `extra`."""
         return State(checkpoint.arrays(), extra)
 
 
@@ -85,12 +85,12 @@ class NpzShare:
         self._arrays: dict[str, Any] = {n: np.array(array) for n, array in state.arrays.items()}
 
     def write(self, folder: Path) -> protocol.Json:
-        """As in `Share`."""
+        """Writes it; returns what `finish` needs of it."""
         np.savez(folder / _ARRAYS, **self._arrays)
         return {}
 
     def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
-        """As in `Share`."""
+        """Completes the files, by the results of all members in order of rank; for one member."""
 
 
 class CheckpointWriter:

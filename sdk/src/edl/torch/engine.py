@@ -13,6 +13,7 @@ from edl.master.connection import Connection
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session, session
+from edl.overriding import override
 from edl.sync.member_loop import MemberLoop
 from edl.sync.options import RunSpec
 from edl.torch.dcp_files import DcpFiles
@@ -69,20 +70,21 @@ class TorchEngine(MemberLoop):
         """
         yield from self._train(partial(self._take_part, batches))
 
+    @override
     def close(self) -> None:
-        """As in `MemberLoop`."""
         if self._is_forked:
             self._groups.keep()
             return
         super().close()
         self._replica.close()
 
+    @override
     def _end_connections(self) -> None:
-        """As in `MemberLoop`."""
         self._groups.close()
 
+    @override
     def _end(self) -> None:
-        """As in `MemberLoop`; ends the program after SIGTERM."""
+        """Ends the program after SIGTERM."""
         super()._end()
         if not self.member.result.whole:
             self._session.check()

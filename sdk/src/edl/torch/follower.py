@@ -26,6 +26,7 @@ from edl.master.connection import Connection
 from edl.master.protocol import Member, Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session, session
+from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import plan_message
 from edl.sync.group_round import micro_of
@@ -62,6 +63,7 @@ class ShardKeys(RoundStore):
         super().__init__(client, number)
         self._prefix, self._adds = f"shard/{rank}/", rank * _ADDS
 
+    @override
     def _call(self, operation: str, body: protocol.Json, until_s: float) -> protocol.Json:
         prefix = self._prefix
         named = dict(body)

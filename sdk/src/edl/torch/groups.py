@@ -69,7 +69,7 @@ class FreshGroups:
         self._abandoned = _AbandonedGroups()
 
     def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
-        """As in `Groups`."""
+        """Returns a group of these members, for its operations only; all of them call it."""
         self._abandoned.release_ended()
 
         def connect() -> Any:
@@ -81,17 +81,17 @@ class FreshGroups:
         return self._group
 
     def abandon(self, works: list[Any]) -> None:
-        """As in `Groups`."""
+        """Ends the newest group, whatever it is doing."""
         group, self._group = self._group, None
         self._abandoned.add(group, works)
 
     def close(self) -> None:
-        """As in `Groups`."""
+        """Ends all connections whose operations have ended: the others must not wait for them."""
         self._group = None
         self._abandoned.release_ended()
 
     def keep(self) -> None:
-        """As in `Groups`."""
+        """Lets the newest group never end: in a forked child its destructor waits for threads of the parent."""
         _keep(self._group)
 
 
@@ -103,13 +103,13 @@ class ReconfiguredGroups:
     """
 
     def __init__(self, address: str) -> None:
-        """As in `FreshGroups`."""
+        """Makes no connection yet."""
         self._make_device = _device_maker(address)
         self._serving: _Reconfigurable | None = None
         self._abandoned = _AbandonedGroups()
 
     def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
-        """As in `Groups`."""
+        """Returns a group of these members, for its operations only; all of them call it."""
         self._abandoned.release_ended()
         serving, self._serving = self._serving, None
         if serving is None:
@@ -119,17 +119,17 @@ class ReconfiguredGroups:
         return serving.group
 
     def abandon(self, works: list[Any]) -> None:
-        """As in `Groups`."""
+        """Ends the newest group, whatever it is doing."""
         if self._serving is not None and self._abandoned.add(self._serving, works):
             self._serving = None
 
     def close(self) -> None:
-        """As in `Groups`."""
+        """Ends all connections whose operations have ended: the others must not wait for them."""
         self._serving = None
         self._abandoned.release_ended()
 
     def keep(self) -> None:
-        """As in `Groups`."""
+        """Lets the newest group never end: in a forked child its destructor waits for threads of the parent."""
         if self._serving is not None:
             _keep(self._serving.group)
 

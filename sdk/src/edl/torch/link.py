@@ -70,7 +70,7 @@ class GroupLink:
         self.works.clear()
 
     def gather(self, payload: bytes) -> list[bytes]:
-        """As in `edl.collective.Ring`."""
+        """Returns all members' payloads, in order of rank."""
         block = _LENGTH.pack(len(payload)) + payload[:_BLOCK_BYTES]
         blocks = self._gather_blocks(block, _LENGTH.size + _BLOCK_BYTES)
         lengths = [_LENGTH.unpack_from(raw)[0] for raw in blocks]
@@ -80,7 +80,7 @@ class GroupLink:
         return [raw[_LENGTH.size :][:length] for raw, length in zip(blocks, lengths)]
 
     def barrier(self) -> None:
-        """As in `edl.collective.Ring`."""
+        """Returns when all members have called it."""
         if self.world_size > 1:
             tensor = torch.zeros(1, device="cpu")
             self._run(lambda group: group.allreduce([tensor]), tensor)
@@ -89,7 +89,7 @@ class GroupLink:
     def broadcast(
         self, arrays: Sequence[Any] | None, meta: bytes, source: int
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
+        """Sends the source's arrays and bytes to all members."""
         is_source = source == self.rank
         own = list(arrays or ())
         if self.world_size == 1:
@@ -102,13 +102,13 @@ class GroupLink:
         return self._move(own, meta, move, sends=is_source)
 
     def receive(self, source: int) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
+        """Receives another member's broadcast; raises what `broadcast` raises."""
         return self.broadcast(None, b"", source)
 
     def hand_over(
         self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`; the member before a row of receivers sends to all of them."""
+        """Sends to some members: the member before a row of receivers sends to all of them."""
         if self.rank in receivers:
             source = self.rank
             while source in receivers:
@@ -139,7 +139,7 @@ class GroupLink:
         return self._is_over or self._waiting.is_over
 
     def check(self) -> None:
-        """As in `edl.collective.Ring`."""
+        """Raises `RoundOver` if it is known that the round is over; sends and waits for nothing."""
         if self._is_over:
             raise RoundOver("this round is over")
         self._waiting.check()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from edl.errors import DataError
+from edl.overriding import override
 from edl.sync.options import SyncOptions
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
@@ -86,18 +87,21 @@ class LocalReplica(TorchReplica):
         """The parameters before the outer step that is under way; empty between two."""
         self._schedule: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
 
+    @override
     def values(self) -> dict[str, Any]:
-        """As in `TorchReplica`; of the members' own optimizer its settings."""
+        """Returns the settings of the members' own optimizer, too, but not what it has gathered."""
         own = self._optimizer.state_dict()["param_groups"]
         return {**super().values(), **as_json({_OWN: own})}
 
+    @override
     def load(self, state: State) -> None:
-        """As in `TorchReplica`; what the members' own optimizer has gathered stays."""
+        """Loads a state; what the members' own optimizer has gathered stays."""
         super().load(state)
         if _OWN in state.extra:
             own = self._optimizer.state_dict()["state"]
             self._optimizer.load_state_dict({"state": own, "param_groups": state.extra[_OWN]})
 
+    @override
     def begin_step(self) -> None:
         """Keeps parameters and schedule as they are before an outer step."""
         super().begin_step()
@@ -124,6 +128,7 @@ class LocalReplica(TorchReplica):
                 torch.sub(self._anchor[parameter], parameter, out=view)
                 view.mul_(weight)
 
+    @override
     def step(self, scale: float) -> None:
         """Makes an outer step of the mean of all members' changes."""
         del scale
@@ -134,8 +139,9 @@ class LocalReplica(TorchReplica):
         self.statistics.forget()
         self.buckets.clear()
 
+    @override
     def _undo_step(self) -> None:
-        """As in `TorchReplica`: what this member has trained since the last outer step is dropped."""
+        """Drops what this member has trained since the last outer step."""
         self._restore_parameters()
         if self._scheduler is not None and self._schedule is not None:
             state, settings = self._schedule
@@ -165,6 +171,7 @@ class LocalStep(MemberStep):
         super().__init__(plan, assignment, calls)
         self._replica = replica
 
+    @override
     def _add_gradient(self, loss: Any, weight: float) -> None:
         del weight  # of the outer step: this one is the member's own
         if self.flags.nan:  # this outer step is left out, or the job fails
@@ -192,19 +199,23 @@ class LocalRound(TorchRound):
         self._local_steps = local_steps
         super().__init__(parts)
 
+    @override
     def _step_records(self) -> int:
         return self._local_steps * self._options.batch_size * self._growth.workers
 
+    @override
     def _scale(self, workers: int) -> float:
         del workers
         return 1.0
 
+    @override
     def _new_step(self, plan: Plan, assignment: Assignment) -> LocalStep:
         calls = StepCalls(
             next_batch=self._batches.next, micro=self._micro, is_over=lambda: self._sums.is_over
         )
         return LocalStep(plan, assignment, calls, self._model)
 
+    @override
     def _sum_gradients(self, flags: StepFlags) -> None:
         if not (flags.nan or flags.unreadable):
             self._model.write_change(self._share)

@@ -10,6 +10,7 @@ from edl.errors import DataError, RoundOver
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session
+from edl.overriding import override
 from edl.sync.options import RunSpec, SyncOptions
 from edl.torch.dcp_files import PodFiles
 from edl.torch.engine import TorchEngine
@@ -34,7 +35,7 @@ class PodEngine(TorchEngine):
         *,
         pod: Pod,
     ) -> None:
-        """As in `TorchEngine`.
+        """Makes no call yet.
 
         Args:
             replica: The pod's.
@@ -47,13 +48,15 @@ class PodEngine(TorchEngine):
         new_round = partial(PodRound, pod=pod, files=files)
         super().__init__(replica, spec, member, new_round=new_round, files=files)
 
+    @override
     def _interrupt_calls(self) -> None:
-        """As in `TorchEngine`; those of the other processes, too."""
+        """Ends the calls of the other processes, too."""
         self._pod.news.write(self.member.round_number)
         super()._interrupt_calls()
 
+    @override
     def _connect(self, round_: Round, keys: RoundStore, waiting: Waiting) -> GroupLink:
-        """As in `TorchEngine`; the other processes connect to those of their rank."""
+        """Has the other processes connect to those of their rank."""
         trainer, incarnation = self._session.settings.trainer, self._incarnation
         self._pod.send(
             do="connect",
@@ -70,8 +73,9 @@ class PodEngine(TorchEngine):
         self._pod.check()
         return PodLink(group, round_.rank, round_.world_size, waiting, pod=self._pod)
 
+    @override
     def _end(self) -> None:
-        """As in `TorchEngine`; the other processes end, too."""
+        """Ends the other processes, too."""
         result = self.result
         self._pod.send(
             do="end",

@@ -12,6 +12,7 @@ from edl.collective.transport import OnWait
 from edl.errors import RoundOver
 from edl.master import protocol
 from edl.master.protocol import Round
+from edl.overriding import override
 from edl.sync.growth import Growth, Streams
 from edl.sync.link import Link
 from edl.sync.replica import GroupModel
@@ -34,12 +35,14 @@ class PodGrowth(Growth):
         self._pod_saves = any(report["saving"] for report in reports)
 
     @property
+    @override
     def is_complete(self) -> bool:
-        """As in `Growth`, of the whole pod."""
+        """Whether the whole pod has the state."""
         return super().is_complete and not self._pod_lacks
 
+    @override
     def write_flags(self, flags: StepFlags) -> None:
-        """As in `Growth`, of the whole pod."""
+        """Sets the flags of the whole pod."""
         super().write_flags(flags)
         flags.lacking = float(self._pod_lacks and not flags.leaving)
         flags.saving = float(self._pod_saves)
@@ -71,8 +74,8 @@ class LeadingGrowth(PodGrowth):
         super().__init__(replica, ring, round_, streams, on_wait)
         self._pod = pod
 
+    @override
     def start(self) -> None:
-        """As in `Growth`."""
         if not self._receivers:
             return
         self._pod.send(do="grow", receivers=sorted(self._receivers))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from edl.errors import RoundOver
+from edl.overriding import override
 from edl.sync import plan_message
 from edl.sync.growth import Streams
 from edl.sync.plans import Assignment, Plan
@@ -34,18 +35,20 @@ class PodReplica(TorchReplica):
         super().__init__(setup)
         self._pod = pod
 
+    @override
     def step(self, scale: float) -> None:
-        """As in `GroupModel`."""
         self._pod.send(do="apply", scale=scale)
         super().step(scale)
 
+    @override
     def _undo_step(self) -> None:
-        """As in `TorchReplica`; the other processes clear all of theirs."""
+        """Has the other processes clear all of theirs."""
         self._pod.send(do="clear")
         super()._undo_step()
 
+    @override
     def load(self, state: State) -> None:
-        """As in `GroupModel`; the other processes load what they have received or read."""
+        """Has the other processes load what they have received or read."""
         self._pod.send(do="load")
         super().load(state)
 
@@ -56,24 +59,24 @@ class PodLink(GroupLink):
     def __init__(
         self, group: Any, rank: int, world_size: int, waiting: Waiting, *, pod: Pod
     ) -> None:
-        """As in `GroupLink`, in a pod whose processes have links of their own."""
+        """Makes no call; the other processes of the pod have links of their own."""
         super().__init__(group, rank, world_size, waiting)
         self._pod = pod
 
+    @override
     def broadcast(
         self, arrays: Sequence[Any] | None, meta: bytes, source: int
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
         meta, received = super().broadcast(arrays, meta, source)
         if received:
             self._pod.send(do="broadcast", source=source)
             self._pod.check()
         return meta, received
 
+    @override
     def hand_over(
         self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
         meta, received = super().hand_over(arrays, meta, receivers)
         if received or arrays:
             self._pod.send(do="hand_over", receivers=sorted(receivers))
@@ -90,7 +93,7 @@ class _PodReader:
         pod.send(do="read_anew")
 
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
-        """As in `PlanReader`."""
+        """Requests micro-batches of a step, after those of all earlier requests."""
         text = plan_message.encode([plan], (), over=False).decode()
         indices = [index for index, _ in micro_batches]
         self._pod.send(do="request", plan=text, indices=indices)
@@ -99,12 +102,12 @@ class _PodReader:
         self._reader.request(plan, share.read)
 
     def take(self, plan: Plan) -> Assignment:
-        """As in `MemberReader`."""
+        """Returns this member's micro-batches of a step that was requested, once."""
         self._reader.take(plan)
         return self._counted.pop(plan.name)
 
     def close(self, join_s: float) -> None:
-        """As in `PlanReader`."""
+        """Ends it; what was requested is not needed any more."""
         self._reader.close(join_s)
 
 
@@ -118,6 +121,7 @@ class PodRound(TorchRound):
         self._all_finite = False
         super().__init__(parts)
 
+    @override
     def _new_growth(self, streams: Streams | None) -> LeadingGrowth:
         waiting = self._member.rendezvous.waiting
         self._pod_growth = LeadingGrowth(
@@ -125,20 +129,23 @@ class PodRound(TorchRound):
         )
         return self._pod_growth
 
+    @override
     def _new_reader(self) -> MemberReader:
         self._assignments = _PodReader(super()._new_reader(), self._pod)
         return self._assignments
 
+    @override
     def _new_step(self, plan: Plan, assignment: Assignment) -> PodStep:
-        """As in `TorchRound`; the other processes begin theirs."""
+        """Has the other processes begin theirs."""
         self._pod.send(do="step", plan=plan.name, step=self._progress.step)
         calls = StepCalls(
             next_batch=self._batches.next, micro=self._micro, before_last=self._begin_sums
         )
         return PodStep(plan, assignment, calls, pod=self._pod, growth=self._pod_growth)
 
+    @override
     def _exchange(self, flags: StepFlags) -> None:
-        """As in `GroupRound`; complete in all processes of the pod, or in none."""
+        """Completes the step in all processes of the pod, or in none."""
         error: RoundOver | None = None
         try:
             self._growth.write_flags(flags)
@@ -155,9 +162,11 @@ class PodRound(TorchRound):
         require_ok(reports)
         self._growth.read_flags(flags)
 
+    @override
     def _is_finite(self) -> bool:
         return self._all_finite
 
+    @override
     def _save(self, *, wait: bool = False) -> None:
         """Saves the shards of the leading pod, each process its own."""
         if self._is_leader and self._options.checkpoints is not None:

@@ -29,12 +29,12 @@ class RecordReader:
         self._unreadable: UnreadableTask | None = None
 
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
-        """As in `edl.sync.group_round.PlanReader`."""
+        """Requests micro-batches of a step, after those of all earlier requests."""
         self._assignments[plan.name] = micro_batches
         self._reader.request(plan, micro_batches)
 
     def take(self, plan: Plan) -> Assignment:
-        """As in `MemberReader`; waits until the step's records are read."""
+        """Waits until the step's records are read."""
         records = self._reader.wait_for(plan)
         self._unreadable = records if isinstance(records, UnreadableTask) else None
         self._batches = iter(() if isinstance(records, UnreadableTask) else records)
@@ -51,7 +51,7 @@ class RecordReader:
         return next(self._batches).records
 
     def close(self, join_s: float) -> None:
-        """As in `edl.sync.group_round.PlanReader`."""
+        """Ends it; what was requested is not needed any more."""
         self._reader.close(join_s)
 
 
@@ -62,12 +62,12 @@ class RecordBatches:
         self._reader: RecordReader | None = None
 
     def new_reader(self, records: LeasedRecords) -> RecordReader:
-        """As in `MemberBatches`."""
+        """Returns a new reader; batches that were read ahead are dropped."""
         self._reader = RecordReader(records)
         return self._reader
 
     def next(self) -> Any:
-        """As in `MemberBatches`."""
+        """Returns the next micro-batch; raises whatever its source raises."""
         if self._reader is None:
             raise StopIteration
         return self._reader.next()

@@ -73,7 +73,7 @@ class TorchReplica:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def write_gradient(self, flat: np.ndarray) -> None:
-        """As in `GroupModel`."""
+        """Replaces the gradient by an array of `size` float32 numbers."""
         offset, values = 0, torch.from_numpy(flat)
         for gradient in self.buckets.gradients():
             gradient.copy_(values[offset : offset + gradient.numel()])
@@ -91,7 +91,7 @@ class TorchReplica:
         self.statistics.save()
 
     def step(self, scale: float) -> None:
-        """As in `GroupModel`."""
+        """Applies the gradient with the learning rate times `scale`, and clears it."""
         self._guard.allow()
         self._advance(scale)
         self.statistics.forget()
@@ -113,7 +113,7 @@ class TorchReplica:
             self._scheduler.step()
 
     def clear(self) -> None:
-        """As in `GroupModel`; what forward has done to running statistics is undone, too."""
+        """Drops the gradient, and what forward has done to running statistics."""
         self._undo_step()
         self.buckets.clear()
 
@@ -157,7 +157,7 @@ class TorchReplica:
         return as_json(extra)
 
     def state(self) -> State:
-        """As in `GroupModel`; tensors on the host are views."""
+        """Returns the state after the newest step; tensors on the host are views."""
         tensors = self.tensors()
         named = {f"{MODEL}/{name}": tensor for name, tensor in tensors[MODEL].items()}
         for kind in self._shared:
@@ -166,7 +166,7 @@ class TorchReplica:
         return as_state(named, self.values())
 
     def load(self, state: State) -> None:
-        """As in `GroupModel`."""
+        """Loads a state."""
         tree = unflatten(state)
         own = {name: local(tensor) for name, tensor in self.model.state_dict().items()}
         for name in sorted(own.keys() | tree[MODEL].keys()):
@@ -206,23 +206,23 @@ class TorchReplica:
         return parameters[index] if index < len(parameters) else None
 
     def groups(self) -> list[ArrayGroup]:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
         return self._parts.groups() if OPTIMIZER in self._shared else []
 
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns a copy of elements [start, stop) of an array, along one axis in C order."""
         return self._parts.read_slice(name, start, stop)
 
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Replaces elements from `start` on."""
         self._parts.write_slice(name, start, elements)
 
     def rest(self) -> State:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns copies of what is in no group."""
         return self._parts.rest(self.values())
 
     def load_rest(self, rest: State) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Loads what `rest` returned."""
         self._load_schedule(self._parts.load_rest(rest))
 
     def close(self) -> None:

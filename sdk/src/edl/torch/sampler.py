@@ -23,19 +23,19 @@ class IndexSource:
         self._count: int = count
 
     def shape(self) -> protocol.Json:
-        """As in `edl.sources.base.Source`."""
+        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"records": self._count}
 
     def read(self, file: str | None, start: int, end: int) -> Sequence[int]:  # noqa: ARG002 - of the interface
-        """As in `edl.sources.base.Source`."""
+        """Returns a block: records [start, end), of one file if the source has files."""
         return range(start, end)
 
     def pick(self, numbers: Sequence[int]) -> Sequence[int]:
-        """As in `edl.sources.base.RandomAccess`."""
+        """Returns a block of records, in this order, as `Source.read` does."""
         return numbers
 
     def batch(self, blocks: Sequence[Sequence[int]]) -> list[int]:
-        """As in `edl.sources.base.Source`."""
+        """Joins blocks to the batch that the loop yields; there is at least one."""
         return [int(number) for block in blocks for number in block]
 
 

@@ -12,6 +12,7 @@ import torch
 
 from edl.errors import DataError, RoundOver
 from edl.master.protocol import Round
+from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
@@ -53,12 +54,12 @@ class LoaderBatches:
         self._iterator: Iterator[Any] | None = None
 
     def new_reader(self, records: LeasedRecords) -> IndexReader:
-        """As in `MemberBatches`."""
+        """Returns a new reader; batches that were read ahead are dropped."""
         self._iterator = None
         return IndexReader(records, self._sampler)
 
     def next(self) -> Any:
-        """As in `MemberBatches`."""
+        """Returns the next micro-batch; raises whatever its source raises."""
         for _ in range(2):
             if self._iterator is None:
                 self._iterator = self._new_iterator()
@@ -104,19 +105,22 @@ class TorchRound(GroupRound):
         self._share = 0.0
         super().__init__(parts.member, parts.link, parts.round, parts.link.streams)
 
+    @override
     def _new_reader(self) -> MemberReader:
         self._assignments = self._batches.new_reader(self._member.leased_records())
         return self._assignments
 
+    @override
     def drop_gradient(self) -> None:
-        """As in `GroupRound`; where sums of it may still be under way, others take its place."""
+        """Replaces the buckets where sums of the gradient may still be under way."""
         if self._sums.has_pending:
             self._model.move()
         else:
             self._model.clear()
 
+    @override
     def steps(self) -> Iterator[MemberStep]:
-        """As in `GroupRound`; yields each step for the program to compute."""
+        """Yields each step for the program to compute."""
         while self._has_plans():
             if not self._plans:
                 continue
@@ -157,6 +161,7 @@ class TorchRound(GroupRound):
         if self._round.world_size > 1:
             self._model.buckets.begin(self._sums.begin_sum, may_end=self.may_cut_short)
 
+    @override
     def _sum_gradients(self, flags: StepFlags) -> None:
         if self._round.world_size == 1:
             return
@@ -174,12 +179,15 @@ class TorchRound(GroupRound):
             payloads = self._timed(lambda: self._ring.gather(encode_json(flags.metrics)))
             flags.metrics = step_flags.sum_by_name(map(json.loads, payloads))
 
+    @override
     def _is_finite(self) -> bool:
         return self._model.buckets.is_finite()
 
+    @override
     def _gradient_problem(self) -> str:
         return ""
 
+    @override
     def _apply(self, scale: float) -> None:
         self._model.step(scale)
 

@@ -20,6 +20,7 @@ from edl.model.layer_model import LayerModel, as_sequence
 from edl.model.parameters import TORCH_FILE, first_difference, mismatch_error
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
+from edl.overriding import override
 from edl.sources.base import Dataset
 from edl.sync.options import RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
@@ -39,13 +40,13 @@ _KEPT = (np.dtype(np.uint8), np.dtype(np.float16))
 
 
 def replica(layer: Any, user_code: UserCode) -> TorchModel:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a replica of the object that `model()` returned."""
     require_torch()
     return TorchModel(layer, user_code)
 
 
 def worker(layer: Any, user_code: UserCode, seed: int) -> Any:
-    """As in `edl.model.protocols.AdapterModule`; there is none.
+    """Refuses a model in torch: it does not train with parameter servers.
 
     Raises:
         ModelError: Always.
@@ -120,7 +121,7 @@ class TorchModel(LayerModel):
             return engine.result
 
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `edl.model.protocols.Adapter`."""
+        """Writes the model into an empty folder."""
         del lookup
         self._user_code.set_context("the export")
         self.layer.eval()
@@ -136,11 +137,11 @@ class TorchModel(LayerModel):
             self.layer.train()
 
     def parameters(self) -> Arrays:
-        """As in `edl.model.protocols.Adapter`."""
+        """Returns copies of the model's arrays by name, without embeddings at the servers."""
         return {name: to_array(tensor) for name, tensor in self.layer.state_dict().items()}
 
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """As in `edl.model.protocols.Adapter`."""
+        """Loads arrays by name into the model."""
         own = self.layer.state_dict()
         difference = first_difference(
             {name: tuple(tensor.shape) for name, tensor in own.items()},
@@ -170,6 +171,7 @@ class TorchModel(LayerModel):
             self._user_code.to_float(_LOSS, loss)
         self._user_code.call("the gradient", step.backward, loss)
 
+    @override
     def _tensors(self, values: Any) -> Any:
         """Converts arrays to tensors, and moves tensors to the module; leaves other values."""
         if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
@@ -184,6 +186,7 @@ class TorchModel(LayerModel):
             return as_sequence(values, map(self._tensors, values))
         return values
 
+    @override
     def _without_training(self, act: Callable[[], T]) -> T:
         """Calls it in evaluation mode: no dropout, gradients or running statistics."""
         self.layer.eval()

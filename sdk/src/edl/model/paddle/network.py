@@ -15,6 +15,7 @@ from edl.model.layer_model import LayerModel, as_sequence
 from edl.model.paddle.sigterm import restore_handler
 from edl.model.parameters import PADDLE_FILE, first_difference, mismatch_error
 from edl.model.user_code import UserCode
+from edl.overriding import override
 
 T = TypeVar("T")
 Arrays = dict[str, Any]
@@ -54,7 +55,7 @@ class Network(LayerModel):
         return loss
 
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `Adapter`."""
+        """Writes the model into an empty folder."""
         del lookup
         self.write(self.layer, folder)
 
@@ -71,16 +72,18 @@ class Network(LayerModel):
             layer.train()
 
     def parameters(self) -> Arrays:
-        """As in `Adapter`."""
+        """Returns copies of the model's arrays by name, without embeddings at the servers."""
         return {name: tensor.numpy() for name, tensor in self.layer.state_dict().items()}
 
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """As in `Adapter`."""
+        """Loads arrays by name into the model."""
         set_tensors(self.layer.state_dict(), arrays, origin)
 
+    @override
     def _tensors(self, values: Any) -> Any:
         return _tensors(values)
 
+    @override
     def _without_training(self, act: Callable[[], T]) -> T:
         """Calls it in evaluation mode: no dropout, gradients or running statistics."""
         self.layer.eval()

@@ -46,7 +46,7 @@ class PaddleReplica(Network):
         self._slices = StateSlices(self._state_tensors, [*self.names, *constant])
 
     def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
-        """As in `Replica`."""
+        """Adds `weight` times the gradient of the mean loss over these records."""
         self._user_code.set_context(
             f"step {micro.step + 1}, micro-batch {micro.index + 1}", records
         )
@@ -61,12 +61,12 @@ class PaddleReplica(Network):
         return {"loss": loss.item()}
 
     def read_gradient(self, out: np.ndarray) -> None:
-        """As in `Replica`."""
+        """Copies the gradient into an array of `size` float32 numbers; zeros if there is none."""
         self._flat.read([parameter.grad for parameter in self.trained], out[: self._flat.size])
         self._statistics.read(out[self._flat.size :])
 
     def write_gradient(self, flat: np.ndarray) -> None:
-        """As in `Replica`."""
+        """Replaces the gradient by an array of `size` float32 numbers."""
         addresses: set[int] = set()
         gradients = []
         for index, parameter in enumerate(self.trained):
@@ -83,7 +83,7 @@ class PaddleReplica(Network):
         self._statistics.write(flat[self._flat.size :])
 
     def step(self, scale: float) -> None:
-        """As in `Replica`."""
+        """Applies the gradient with the learning rate times `scale`, and clears it."""
         self._user_code.set_context("a step")
         for index, parameter in enumerate(self.trained):
             if parameter.grad is None:
@@ -93,41 +93,41 @@ class PaddleReplica(Network):
         self._clear_gradients()
 
     def clear(self) -> None:
-        """As in `Replica`."""
+        """Drops the gradient: the step is done again, or left out."""
         self._statistics.clear()
         self._clear_gradients()
 
     def state(self) -> State:
-        """As in `Replica`."""
+        """Returns the state after the newest step; arrays may be views, valid until the next."""
         arrays = {name: tensor.numpy() for name, tensor in self._state_tensors().items()}
         return State(arrays, self._optimizer_state.extra())
 
     def load(self, state: State) -> None:
-        """As in `Replica`."""
+        """Loads a state."""
         set_tensors(self._state_tensors(), state.arrays, "the state")
         self._optimizer_state.load(state.extra)
         self._statistics.restart()
         self._clear_gradients()
 
     def groups(self) -> list[ArrayGroup]:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
         return self._slices.groups() if self._optimizer_state.is_elementwise else []
 
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """As in `edl.sync.parts.PartedReplica`; bytes."""
+        """Returns some elements of an array, as bytes."""
         return self._slices.read(name, start, stop)
 
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Replaces elements from `start` on."""
         self._slices.write(name, start, elements)
 
     def rest(self) -> State:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns copies of what is in no group."""
         self._statistics.restore_tensors()
         return State(self._slices.rest(), self._optimizer_state.extra())
 
     def load_rest(self, rest: State) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Loads what `rest` returned."""
         tensors = self._slices.rest_tensors()
         set_tensors(tensors, rest.arrays, "the state")
         self._optimizer_state.load(rest.extra)

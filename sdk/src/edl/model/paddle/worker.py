@@ -13,6 +13,7 @@ from edl.model.paddle.running_statistics import running_tensors
 from edl.model.paddle.server_optimizers import to_server_optimizer
 from edl.model.seeding import build_model
 from edl.model.user_code import SMALLER_BATCH, UserCode
+from edl.overriding import override
 from edl.servers.worker import Gradients, Table
 
 T = TypeVar("T")
@@ -43,26 +44,26 @@ class PaddleWorker(Network):
         self._dense = dict(zip(self.names, self.trained))
 
     def initial(self) -> dict[str, Any]:
-        """As in `Worker`."""
+        """Returns the initial dense parameters: floating point arrays by name."""
         return {name: parameter.numpy() for name, parameter in self._dense.items()}
 
     def tables(self) -> dict[str, Table]:
-        """As in `Worker`."""
+        """Returns the sparse parameters; may be empty."""
         return {
             table.name: table.table._replace(**self._row_options.get(table.name, {}))
             for table in self._embeddings
         }
 
     def optimizer(self) -> dict[str, Any]:
-        """As in `Worker`."""
+        """Returns the optimizer of the servers, such as {"kind": "adam", "learning_rate": 0.001}."""
         return self._optimizer
 
     def load(self, dense: Mapping[str, Any]) -> None:
-        """As in `Worker`."""
+        """Loads dense parameters; the arrays may change after the call, so copy them."""
         set_tensors(self._dense, dense, "what the servers hold")
 
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
-        """As in `Worker`."""
+        """Returns the gradients over a batch of `edl.batches`."""
         self._batches += 1
         self._user_code.set_context(f"its batch {self._batches}", records)
         loss = self._with_lookup(lookup, lambda: self.loss(records), keep=True)
@@ -76,16 +77,17 @@ class PaddleWorker(Network):
         row_gradients = {name: gradient for name, gradient in rows.items() if gradient is not None}
         return Gradients(dense, row_gradients, {"loss": loss.item()})
 
+    @override
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `Adapter`."""
         return self._with_lookup(lookup, lambda: super(PaddleWorker, self).evaluate(records))
 
+    @override
     def predict(self, records: Any, lookup: Lookup | None = None) -> dict[str, Any]:
-        """As in `Adapter`."""
         return self._with_lookup(lookup, lambda: super(PaddleWorker, self).predict(records))
 
+    @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `Adapter`; the exported model contains all rows of its tables."""
+        """Exports the model with all rows of its tables."""
         full_model = build_model(self._user_code, self._seed)
         arrays = self.parameters()
         for table in self._embeddings:
