@@ -144,7 +144,6 @@ class PrefetchQueue(LeaseSink):
 
     @override
     def leases_wanted(self) -> int:
-        """How many tasks to lease now; needs the lock."""
         full = self._unread_records >= self._low or len(self._unread) >= MAX_LEASES_WANTED
         if self.closing or full:
             return 0

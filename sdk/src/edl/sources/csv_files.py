@@ -110,8 +110,8 @@ class CsvSource(RecordwiseSource):
         self._tables, self._convert = tables, convert
         self._numbers = FileNumbers((name, len(table)) for name, table in tables.items())
 
+    @override
     def shape(self) -> protocol.Json:
-        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"files": [{"name": name, "records": len(t)} for name, t in self._tables.items()]}
 
     @override

@@ -67,8 +67,8 @@ class FileSource(RecordwiseSource):
         super().__init__(collate)
         self._paths, self._read = paths, read
 
+    @override
     def shape(self) -> protocol.Json:
-        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"records": len(self._paths)}
 
     @override

@@ -36,8 +36,8 @@ class FunctionSource(RecordwiseSource):
         super().__init__(collate)
         self._read, self._size = read, size
 
+    @override
     def shape(self) -> protocol.Json:
-        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"stream": True} if self._size is None else {"records": self._size}
 
     @override

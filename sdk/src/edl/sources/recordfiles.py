@@ -55,8 +55,8 @@ class RecordFileSource(RecordwiseSource):
         self._readers, self._decode = readers, decode
         self._numbers = FileNumbers((name, len(reader)) for name, reader in readers.items())
 
+    @override
     def shape(self) -> protocol.Json:
-        """Returns its part of the data set's description: `records`, `files` or `stream`."""
         return {"files": [{"name": name, "records": len(r)} for name, r in self._readers.items()]}
 
     @override

@@ -42,7 +42,6 @@ class LeaseQueue(LeaseSink):
 
     @override
     def leases_wanted(self) -> int:
-        """How many tasks to lease now; needs the lock."""
         size = self._records_ahead()
         missing = max(self._low, self._largest_step) - size
         full = len(self._tasks) >= MAX_LEASES_WANTED and size >= self._largest_step

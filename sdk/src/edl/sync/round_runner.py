@@ -106,7 +106,6 @@ class RoundRunner(GroupRound):
 
     @override
     def _gradient_problem(self) -> str:
-        """Returns what is wrong with this member's own gradient, where their sum is not finite."""
         own = np.empty(self._model.size, np.float32)
         self._model.read_gradient(own)
         return "" if is_finite(own) else "the loss is finite, but its gradient is NaN or infinite"

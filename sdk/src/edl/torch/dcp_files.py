@@ -26,6 +26,7 @@ from edl.errors import CheckpointError, one_line
 from edl.master import protocol
 from edl.overriding import override
 from edl.sync.replica import GroupModel, State
+from edl.sync.saving import Share, StateFiles
 from edl.torch.arrays import MODEL, OPTIMIZER, OUTER, as_state
 from edl.torch.host_copies import HostCopies
 from edl.torch.pod import Pod
@@ -50,17 +51,19 @@ Gather = Callable[[Any], list[Any]]
 Target = Callable[[Sequence[Any], TensorStorageMetadata], Any]
 
 
-class DcpFiles:
+class DcpFiles(StateFiles):
     """The files of a `TorchReplica`'s checkpoints; see `edl.sync.saving.StateFiles`."""
 
     is_sharded = True
 
+    @override
     def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:
         """Copies this member's tensors only."""
         if not isinstance(replica, TorchReplica):
             raise TypeError(f"{type(replica)} is not a model of torch")
         return DcpShare(replica, rank, count)
 
+    @override
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
         """Reads a state, whatever number of members has written it.
 
@@ -87,7 +90,7 @@ def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
     return {str(path[1]): t for path, t in _read(checkpoint, (MODEL,), DcpFiles().target)}
 
 
-class DcpShare:
+class DcpShare(Share):
     """A copy of the tensors that one member writes; see `edl.sync.saving.Share`."""
 
     def __init__(
@@ -112,15 +115,15 @@ class DcpShare:
         names = {item.index.fqn for item in self._plan.items}
         self._copies = HostCopies({name: live[name] for name in sorted(names)})
 
+    @override
     def write(self, folder: Path) -> protocol.Json:
-        """Writes it; returns what `finish` needs of it."""
         plan = self._planner.finish_plan(self._plan)
         self._planner.state_dict = self._copies.wait()
         results = FileSystemWriter(folder).write_data(plan, self._planner).wait()
         return {"tensors": [_as_json(result) for result in results]}
 
+    @override
     def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
-        """Completes the files, by the results of all members in order of rank; for one member."""
         parts = [[_from_json(entry) for entry in result["tensors"]] for result in results]
         FileSystemWriter(folder).finish(self._metadata, parts)
 

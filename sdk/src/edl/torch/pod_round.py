@@ -84,7 +84,7 @@ class PodLink(GroupLink):
         return meta, received
 
 
-class _PodReader:
+class _PodReader(MemberReader):
     """Requests each process's micro-batches of the pod's share."""
 
     def __init__(self, reader: MemberReader, pod: Pod) -> None:
@@ -92,8 +92,8 @@ class _PodReader:
         self._counted: dict[str, Assignment] = {}
         pod.send(do="read_anew")
 
+    @override
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
-        """Requests micro-batches of a step, after those of all earlier requests."""
         text = plan_message.encode([plan], (), over=False).decode()
         indices = [index for index, _ in micro_batches]
         self._pod.send(do="request", plan=text, indices=indices)
@@ -101,13 +101,13 @@ class _PodReader:
         self._counted[plan.name] = share.counted
         self._reader.request(plan, share.read)
 
+    @override
     def take(self, plan: Plan) -> Assignment:
-        """Returns this member's micro-batches of a step that was requested, once."""
         self._reader.take(plan)
         return self._counted.pop(plan.name)
 
+    @override
     def close(self, join_s: float) -> None:
-        """Ends it; what was requested is not needed any more."""
         self._reader.close(join_s)
 
 

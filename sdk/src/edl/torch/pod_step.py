@@ -54,7 +54,7 @@ class PodStep(MemberStep):
 
     @override
     def __iter__(self) -> Iterator[Any]:
-        """Yields nothing where a process of this pod cannot read its records."""
+        """Yields this process's micro-batches; none where a process of the pod cannot read its records."""
         batches: list[Any] = []
         for index, spans in self._assignment:
             batches.append(self._read(index, spans))

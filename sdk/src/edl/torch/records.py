@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
+from edl.sync.group_round import PlanReader
 from edl.sync.plans import Assignment, Plan
 from edl.sync.step_reader import MicroBatch, StepReader, UnreadableTask
 
@@ -18,7 +20,7 @@ class UnreadableError(Exception):
         self.task = task
 
 
-class RecordReader:
+class RecordReader(PlanReader):
     """A reader of this member's micro-batches; see `edl.torch.torch_round.MemberReader`."""
 
     def __init__(self, records: LeasedRecords) -> None:
@@ -28,8 +30,8 @@ class RecordReader:
         self._batches: Iterator[MicroBatch] = iter(())
         self._unreadable: UnreadableTask | None = None
 
+    @override
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
-        """Requests micro-batches of a step, after those of all earlier requests."""
         self._assignments[plan.name] = micro_batches
         self._reader.request(plan, micro_batches)
 
@@ -50,8 +52,8 @@ class RecordReader:
             raise UnreadableError(self._unreadable)
         return next(self._batches).records
 
+    @override
     def close(self, join_s: float) -> None:
-        """Ends it; what was requested is not needed any more."""
         self._reader.close(join_s)
 
 

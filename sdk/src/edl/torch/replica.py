@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from edl.errors import CheckpointError, DataError, one_line
+from edl.overriding import override
 from edl.sync import step_flags
-from edl.sync.parts import ArrayGroup
-from edl.sync.replica import State
+from edl.sync.parts import ArrayGroup, PartedReplica
+from edl.sync.replica import GroupModel, State
 from edl.torch.arrays import MODEL, OPTIMIZER, as_own, as_state, unflatten
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
@@ -37,7 +38,7 @@ class ModelSetup:
     """Called before the optimizer, for example to clip the gradient."""
 
 
-class TorchReplica:
+class TorchReplica(GroupModel, PartedReplica):
     """A `GroupModel` of a torch module, an optimizer, and perhaps a schedule of the rate."""
 
     def __init__(self, setup: ModelSetup) -> None:
@@ -72,8 +73,8 @@ class TorchReplica:
         text = json.dumps([rows, type(self._optimizer).__name__])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @override
     def write_gradient(self, flat: np.ndarray) -> None:
-        """Replaces the gradient by an array of `size` float32 numbers."""
         offset, values = 0, torch.from_numpy(flat)
         for gradient in self.buckets.gradients():
             gradient.copy_(values[offset : offset + gradient.numel()])
@@ -90,8 +91,8 @@ class TorchReplica:
         self._guard.forbid()
         self.statistics.save()
 
+    @override
     def step(self, scale: float) -> None:
-        """Applies the gradient with the learning rate times `scale`, and clears it."""
         self._guard.allow()
         self._advance(scale)
         self.statistics.forget()
@@ -112,6 +113,7 @@ class TorchReplica:
         if self._scheduler is not None:
             self._scheduler.step()
 
+    @override
     def clear(self) -> None:
         """Drops the gradient, and what forward has done to running statistics."""
         self._undo_step()
@@ -156,6 +158,7 @@ class TorchReplica:
             extra["scheduler"] = self._scheduler.state_dict()
         return as_json(extra)
 
+    @override
     def state(self) -> State:
         """Returns the state after the newest step; tensors on the host are views."""
         tensors = self.tensors()
@@ -165,8 +168,8 @@ class TorchReplica:
                 named |= {f"{kind}/{index}/{name}": tensor for name, tensor in entries.items()}
         return as_state(named, self.values())
 
+    @override
     def load(self, state: State) -> None:
-        """Loads a state."""
         tree = unflatten(state)
         own = {name: local(tensor) for name, tensor in self.model.state_dict().items()}
         for name in sorted(own.keys() | tree[MODEL].keys()):
@@ -205,24 +208,24 @@ class TorchReplica:
         index = int(path[2])
         return parameters[index] if index < len(parameters) else None
 
+    @override
     def groups(self) -> list[ArrayGroup]:
-        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
         return self._parts.groups() if OPTIMIZER in self._shared else []
 
+    @override
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Returns a copy of elements [start, stop) of an array, along one axis in C order."""
         return self._parts.read_slice(name, start, stop)
 
+    @override
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """Replaces elements from `start` on."""
         self._parts.write_slice(name, start, elements)
 
+    @override
     def rest(self) -> State:
-        """Returns copies of what is in no group."""
         return self._parts.rest(self.values())
 
+    @override
     def load_rest(self, rest: State) -> None:
-        """Loads what `rest` returned."""
         self._load_schedule(self._parts.load_rest(rest))
 
     def close(self) -> None:

@@ -46,20 +46,20 @@ class MemberBatches(Protocol):
         ...
 
 
-class LoaderBatches:
+class LoaderBatches(MemberBatches):
     """Batches from a `DataLoader`, which is iterated again where it has run out of planned ones."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
         self._loader, self._sampler = loader, sampler
         self._iterator: Iterator[Any] | None = None
 
+    @override
     def new_reader(self, records: LeasedRecords) -> IndexReader:
-        """Returns a new reader; batches that were read ahead are dropped."""
         self._iterator = None
         return IndexReader(records, self._sampler)
 
+    @override
     def next(self) -> Any:
-        """Returns the next micro-batch; raises whatever its source raises."""
         for _ in range(2):
             if self._iterator is None:
                 self._iterator = self._new_iterator()

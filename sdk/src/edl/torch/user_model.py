@@ -120,8 +120,8 @@ class TorchModel(LayerModel):
                     self._backward(step, records)
             return engine.result
 
+    @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """Writes the model into an empty folder."""
         del lookup
         self._user_code.set_context("the export")
         self.layer.eval()
@@ -136,12 +136,12 @@ class TorchModel(LayerModel):
         finally:
             self.layer.train()
 
+    @override
     def parameters(self) -> Arrays:
-        """Returns copies of the model's arrays by name, without embeddings at the servers."""
         return {name: to_array(tensor) for name, tensor in self.layer.state_dict().items()}
 
+    @override
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """Loads arrays by name into the model."""
         own = self.layer.state_dict()
         difference = first_difference(
             {name: tuple(tensor.shape) for name, tensor in own.items()},
@@ -188,7 +188,6 @@ class TorchModel(LayerModel):
 
     @override
     def _without_training(self, act: Callable[[], T]) -> T:
-        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
         self.layer.eval()
         try:
             with torch.no_grad():

@@ -54,8 +54,8 @@ class Network(LayerModel):
             self._user_code.to_float(_LOSS, loss)
         return loss
 
+    @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """Writes the model into an empty folder."""
         del lookup
         self.write(self.layer, folder)
 
@@ -71,12 +71,12 @@ class Network(LayerModel):
         finally:
             layer.train()
 
+    @override
     def parameters(self) -> Arrays:
-        """Returns copies of the model's arrays by name, without embeddings at the servers."""
         return {name: tensor.numpy() for name, tensor in self.layer.state_dict().items()}
 
+    @override
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """Loads arrays by name into the model."""
         set_tensors(self.layer.state_dict(), arrays, origin)
 
     @override
@@ -85,7 +85,6 @@ class Network(LayerModel):
 
     @override
     def _without_training(self, act: Callable[[], T]) -> T:
-        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
         self.layer.eval()
         try:
             with paddle.no_grad():

@@ -16,11 +16,12 @@ from edl.model.paddle.state_slices import StateSlices
 from edl.model.parameters import MODEL_PREFIX
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
-from edl.sync.parts import ArrayGroup
-from edl.sync.replica import Micro, State
+from edl.overriding import override
+from edl.sync.parts import ArrayGroup, PartedReplica
+from edl.sync.replica import Micro, Replica, State
 
 
-class PaddleReplica(Network):
+class PaddleReplica(Network, Replica, PartedReplica):
     """A `Replica`; its flat gradient ends with the changes of running statistics.
 
     A parameter that a step does not use has a gradient of zeros, so that all members agree.
@@ -45,8 +46,8 @@ class PaddleReplica(Network):
         ]
         self._slices = StateSlices(self._state_tensors, [*self.names, *constant])
 
+    @override
     def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
-        """Adds `weight` times the gradient of the mean loss over these records."""
         self._user_code.set_context(
             f"step {micro.step + 1}, micro-batch {micro.index + 1}", records
         )
@@ -60,13 +61,13 @@ class PaddleReplica(Network):
             self._check_gradients()
         return {"loss": loss.item()}
 
+    @override
     def read_gradient(self, out: np.ndarray) -> None:
-        """Copies the gradient into an array of `size` float32 numbers; zeros if there is none."""
         self._flat.read([parameter.grad for parameter in self.trained], out[: self._flat.size])
         self._statistics.read(out[self._flat.size :])
 
+    @override
     def write_gradient(self, flat: np.ndarray) -> None:
-        """Replaces the gradient by an array of `size` float32 numbers."""
         addresses: set[int] = set()
         gradients = []
         for index, parameter in enumerate(self.trained):
@@ -82,8 +83,8 @@ class PaddleReplica(Network):
         self._flat.write(flat, gradients)
         self._statistics.write(flat[self._flat.size :])
 
+    @override
     def step(self, scale: float) -> None:
-        """Applies the gradient with the learning rate times `scale`, and clears it."""
         self._user_code.set_context("a step")
         for index, parameter in enumerate(self.trained):
             if parameter.grad is None:
@@ -92,42 +93,43 @@ class PaddleReplica(Network):
         self._statistics.step()
         self._clear_gradients()
 
+    @override
     def clear(self) -> None:
-        """Drops the gradient: the step is done again, or left out."""
         self._statistics.clear()
         self._clear_gradients()
 
+    @override
     def state(self) -> State:
-        """Returns the state after the newest step; arrays may be views, valid until the next."""
         arrays = {name: tensor.numpy() for name, tensor in self._state_tensors().items()}
         return State(arrays, self._optimizer_state.extra())
 
+    @override
     def load(self, state: State) -> None:
-        """Loads a state."""
         set_tensors(self._state_tensors(), state.arrays, "the state")
         self._optimizer_state.load(state.extra)
         self._statistics.restart()
         self._clear_gradients()
 
+    @override
     def groups(self) -> list[ArrayGroup]:
-        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
         return self._slices.groups() if self._optimizer_state.is_elementwise else []
 
+    @override
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
         """Returns some elements of an array, as bytes."""
         return self._slices.read(name, start, stop)
 
+    @override
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """Replaces elements from `start` on."""
         self._slices.write(name, start, elements)
 
+    @override
     def rest(self) -> State:
-        """Returns copies of what is in no group."""
         self._statistics.restore_tensors()
         return State(self._slices.rest(), self._optimizer_state.extra())
 
+    @override
     def load_rest(self, rest: State) -> None:
-        """Loads what `rest` returned."""
         tensors = self._slices.rest_tensors()
         set_tensors(tensors, rest.arrays, "the state")
         self._optimizer_state.load(rest.extra)

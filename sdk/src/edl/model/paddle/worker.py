@@ -14,12 +14,12 @@ from edl.model.paddle.server_optimizers import to_server_optimizer
 from edl.model.seeding import build_model
 from edl.model.user_code import SMALLER_BATCH, UserCode
 from edl.overriding import override
-from edl.servers.worker import Gradients, Table
+from edl.servers.worker import Gradients, Table, Worker
 
 T = TypeVar("T")
 
 
-class PaddleWorker(Network):
+class PaddleWorker(Network, Worker):
     """A `Worker` whose `paddle.nn.Embedding(sparse=True)` layers are tables at the servers."""
 
     def __init__(self, layer: Any, user_code: UserCode, seed: int) -> None:
@@ -43,27 +43,27 @@ class PaddleWorker(Network):
         )
         self._dense = dict(zip(self.names, self.trained))
 
+    @override
     def initial(self) -> dict[str, Any]:
-        """Returns the initial dense parameters: floating point arrays by name."""
         return {name: parameter.numpy() for name, parameter in self._dense.items()}
 
+    @override
     def tables(self) -> dict[str, Table]:
-        """Returns the sparse parameters; may be empty."""
         return {
             table.name: table.table._replace(**self._row_options.get(table.name, {}))
             for table in self._embeddings
         }
 
+    @override
     def optimizer(self) -> dict[str, Any]:
-        """Returns the optimizer of the servers, such as {"kind": "adam", "learning_rate": 0.001}."""
         return self._optimizer
 
+    @override
     def load(self, dense: Mapping[str, Any]) -> None:
-        """Loads dense parameters; the arrays may change after the call, so copy them."""
         set_tensors(self._dense, dense, "what the servers hold")
 
+    @override
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
-        """Returns the gradients over a batch of `edl.batches`."""
         self._batches += 1
         self._user_code.set_context(f"its batch {self._batches}", records)
         loss = self._with_lookup(lookup, lambda: self.loss(records), keep=True)
