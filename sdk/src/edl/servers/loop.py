@@ -83,7 +83,13 @@ def train(
         DataError: An argument, a name or a shape is invalid.
     """
     _check_on_nan(on_nan)
-    rules = Rules(max_staleness, modulate, checkpoint_steps, checkpoint_seconds, checkpoint_keep)
+    rules = Rules(
+        max_staleness=max_staleness,
+        modulate=modulate,
+        checkpoint_steps=checkpoint_steps,
+        checkpoint_seconds=checkpoint_seconds,
+        checkpoint_keep=checkpoint_keep,
+    )
     model = ModelSpec(worker, code or {}, rules.check()._asdict())
     trainer = session() if member is None else member
     schedule = DataSchedule(

@@ -107,7 +107,7 @@ class Follower:
         self._micro_size = micro_size(spec.options.batch_size, spec.options.micro_batches)
         self.result = SyncResult()
         self.exchanged_bytes = 0
-        """As in `TorchEngine`."""
+        """Of the tensors that this process has summed, sent or received, in rounds that have ended."""
         self._link: GroupLink | None = None
         self._growth: PodGrowth | None = None
         self._rings: ShardRings | None = None
