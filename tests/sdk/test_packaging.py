@@ -21,6 +21,7 @@ EXTRAS = {
     "jax": {"numpy", "jax", "jaxlib"},
     "convert": {"yaml"},
     "state_tree.py": {"numpy"},  # where a state has arrays of it
+    "overriding.py": {"typing_extensions"},  # of type checkers alone
 }
 """Packages that need more than the standard library; imported only when they are used."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import edl
 import pytest
 from edl.data.batches import describe
+from edl.sync.options import RunSpec
 from edl.sync.shared_code import PROTOCOL, shared_code
 
 from tests.sdk.sync.replicas import data
@@ -19,7 +20,9 @@ def _code(*, constant: bool = True, name: str = "points", **about: Any) -> dict[
         batch_size=10, micro_batches=4, constant_batch=constant, code={"model": "a1"}
     )
     description = {"records": 512, "task_records": 8, "epochs": 2, "shuffle_seed": None, **about}
-    return shared_code(68, name, description, options)
+    dataset: Any = SimpleNamespace(name=name)
+    spec = RunSpec(dataset=dataset, description=description, options=options)
+    return shared_code(68, spec)
 
 
 def test_members_compare_model_batch_data_and_what_the_program_says() -> None:

@@ -9,7 +9,7 @@ from edl.master.protocol import Member, Round
 from edl.sync import SyncStep
 from edl.sync.fallback import Fallback
 from edl.sync.group_member import GroupMember
-from edl.sync.options import SyncOptions
+from edl.sync.options import RunSpec, SyncOptions
 from edl.sync.round_start import RoundStart
 
 from tests.sdk.sync.leases import lease, plan
@@ -39,9 +39,7 @@ def _member(**options: Any) -> GroupMember:
     rendezvous: Any = Rendezvous()
     return GroupMember(
         Softmax(),
-        data(),
-        {},
-        SyncOptions(**{**fields, **options}),
+        RunSpec(dataset=data(), description={}, options=SyncOptions(**{**fields, **options})),
         session=session,
         rendezvous=rendezvous,
         on_stop=lambda: None,

@@ -15,6 +15,7 @@ from edl.sync import State, SyncStep, parts
 from edl.sync.agreement import StateReport, agree
 from edl.sync.group_member import GroupMember
 from edl.sync.growth import Growth, Streams
+from edl.sync.options import RunSpec
 from edl.sync.parts import ArrayGroup, Slice, cut
 from edl.sync.state_stream import SourceShare, StateSender
 from edl.sync.step_flags import SIZE, SOURCES, StepFlags
@@ -117,9 +118,7 @@ def _member(seed: int, term: int = 0) -> GroupMember:
     quiet: Any = Quiet()
     member = GroupMember(
         Scheduled(seed),
-        nothing,
-        {},
-        options,
+        RunSpec(dataset=nothing, description={}, options=options),
         session=nothing,
         rendezvous=quiet,
         on_stop=lambda: None,

@@ -12,7 +12,7 @@ from edl.errors import Refused, RoundOver
 from edl.master.protocol import Member, Round
 from edl.sync import Micro, SyncStep, step_flags
 from edl.sync.group_member import GroupMember
-from edl.sync.options import SyncOptions
+from edl.sync.options import RunSpec, SyncOptions
 from edl.sync.plans import Plan
 from edl.sync.round_runner import RoundRunner
 from edl.sync.step_flags import StepFlags
@@ -86,9 +86,7 @@ class Recorder(GroupMember):
         session: Any = None
         super().__init__(
             replica,
-            dataset,
-            {},
-            options,
+            RunSpec(dataset=dataset, description={}, options=options),
             session=session,
             rendezvous=rendezvous,
             on_stop=lambda: None,

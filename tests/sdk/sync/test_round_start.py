@@ -8,7 +8,7 @@ from edl.master.protocol import Member, Round
 from edl.sync import State
 from edl.sync.group_member import GroupMember, KeptStep
 from edl.sync.growth import Growth
-from edl.sync.options import SyncOptions
+from edl.sync.options import RunSpec, SyncOptions
 from edl.sync.parts import ArrayGroup
 from edl.sync.round_start import RoundStart
 from edl.sync.step_flags import SIZE
@@ -47,9 +47,7 @@ def _member(*, has_state: bool) -> GroupMember:
     fields |= {"batch_size": 10, "micro_batches": 4, "checkpoint_steps": 0, "on_nan": "fail"}
     member = GroupMember(
         Counting(seed=0 if has_state else 9),
-        nothing,
-        {},
-        SyncOptions(**fields),
+        RunSpec(dataset=nothing, description={}, options=SyncOptions(**fields)),
         session=nothing,
         rendezvous=nothing,
         on_stop=lambda: None,

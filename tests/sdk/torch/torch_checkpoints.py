@@ -19,7 +19,7 @@ from edl.errors import CheckpointError
 from edl.master import protocol
 from edl.sync.options import SyncStep
 from edl.torch.dcp_files import DcpFiles, DcpShare
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
 
 from tests.sdk.model.paddle_facts import check
@@ -187,7 +187,7 @@ def states_of_all_types_are_kept() -> None:
     model.to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
-    replica = TorchReplica(model, optimizer, scheduler, None, 1)
+    replica = TorchReplica(ModelSetup(model=model, optimizer=optimizer, scheduler=scheduler))
     for parameter in model.parameters():
         optimizer.state[parameter]["momentum_buffer"] = torch.rand_like(parameter)
     with tempfile.TemporaryDirectory() as name:
@@ -207,7 +207,9 @@ def states_of_all_types_are_kept() -> None:
 def copies_are_those_of_their_step() -> None:
     """The next step may change the model before its copy has arrived on the host, and reading finds the copy."""
     model = network()
-    replica = TorchReplica(model, torch.optim.SGD(model.parameters(), 0.5), None, None, 1)
+    replica = TorchReplica(
+        ModelSetup(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.5))
+    )
     before = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -238,7 +240,9 @@ def schedules_continue() -> None:
     def replica_of(kind: Callable[[Any], Any]) -> tuple[TorchReplica, Any]:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
-        return TorchReplica(model, optimizer, kind(optimizer), None, 4), optimizer
+        return TorchReplica(
+            ModelSetup(model=model, optimizer=optimizer, scheduler=kind(optimizer))
+        ), optimizer
 
     for kind in kinds:
         for in_parts in (False, True):

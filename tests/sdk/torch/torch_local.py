@@ -9,6 +9,7 @@ import pytest
 import torch
 from edl.sync import SyncStep
 from edl.torch.local_steps import LocalReplica
+from edl.torch.replica import ModelSetup
 from edl.torch.step import MemberStep
 from edl.torch.training import Training
 
@@ -53,7 +54,7 @@ def outer_steps_are_of_the_mean_change() -> None:
     """With Nesterov's momentum on what two members have changed, weighted by their records."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    replica = LocalReplica(model, optimizer, None, None, 0, outer=None)
+    replica = LocalReplica(ModelSetup(model=model, optimizer=optimizer), outer=None)
     plain = {name: p.detach().clone() for name, p in model.named_parameters()}
     momentum = {name: torch.zeros_like(p) for name, p in plain.items()}
     for step in range(3):
@@ -130,7 +131,9 @@ def steps_that_are_dropped_leave_no_trace() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-    replica = LocalReplica(model, optimizer, schedule, None, 0, outer=None)
+    replica = LocalReplica(
+        ModelSetup(model=model, optimizer=optimizer, scheduler=schedule), outer=None
+    )
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     replica.begin_step()
     for _ in range(3):
@@ -152,7 +155,9 @@ def schedules_of_momentum_go_back_with_a_dropped_step() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, 9)
-    replica = LocalReplica(model, optimizer, schedule, None, 0, outer=None)
+    replica = LocalReplica(
+        ModelSetup(model=model, optimizer=optimizer, scheduler=schedule), outer=None
+    )
     (group,) = optimizer.param_groups
     before = group["lr"], group["momentum"]
     replica.begin_step()
@@ -188,7 +193,7 @@ def states_have_what_members_share() -> None:
     for seed in (0, 7):
         model = network(seed)
         optimizer = torch.optim.Adam(model.parameters(), 0.1)
-        replicas.append(LocalReplica(model, optimizer, None, None, 0, outer=None))
+        replicas.append(LocalReplica(ModelSetup(model=model, optimizer=optimizer), outer=None))
     one, other = replicas
     for _ in range(2):
         one.begin_step()

@@ -16,8 +16,8 @@ from edl.torch.host_copies import HostCopies
 from edl.torch.local_steps import LocalReplica
 from edl.torch.norm_statistics import NormStatistics
 from edl.torch.random_numbers import seed_torch
-from edl.torch.replica import TorchReplica
-from edl.torch.step import MemberStep
+from edl.torch.replica import ModelSetup, TorchReplica
+from edl.torch.step import MemberStep, StepCalls
 from edl.torch.torch_round import LoaderBatches
 
 from tests.sdk.model.paddle_facts import check
@@ -32,7 +32,7 @@ def step_of(micro_batches: int, *, before_last: Any = lambda: None, **calls: Any
     plan = Plan("plan", tuple(span for _, spans in assignment for span in spans))
     batches = (torch.ones(8, FEATURES, device=DEVICE) for _ in range(micro_batches))
     sources = {"next_batch": batches.__next__, "micro": lambda index: Micro(0, index, index)}
-    return MemberStep(plan, assignment, before_last=before_last, **(sources | calls))
+    return MemberStep(plan, assignment, StepCalls(before_last=before_last, **(sources | calls)))
 
 
 def a_step_that_cannot_count_is_left() -> None:
@@ -223,7 +223,8 @@ def dropped_gradients_are_applied() -> None:
         gradient: Any = None
         for has_part, drops in ((True, False), (True, True), (False, True)):
             model = network()
-            replica = new_replica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            replica = new_replica(ModelSetup(model=model, optimizer=optimizer))
             replica.begin_step()
             if has_part:
                 model(torch.ones(8, FEATURES, device=DEVICE)).square().mean().backward()
@@ -246,8 +247,8 @@ def steps_of_the_program_s_own_are_refused() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for replica in (
-        TorchReplica(model, optimizer, None, None, 4),
-        LocalReplica(model, optimizer, None, None, 4, outer=None),
+        TorchReplica(ModelSetup(model=model, optimizer=optimizer)),
+        LocalReplica(ModelSetup(model=model, optimizer=optimizer), outer=None),
     ):
         optimizer.step()
         replica.begin_step()
@@ -271,7 +272,9 @@ def models_that_change_are_refused() -> None:
     """Parameters that are trained only later, or no longer, and another type."""
     model = network()
     model[0].bias.requires_grad_(False)
-    replica = TorchReplica(model, torch.optim.SGD(model.parameters(), 0.1), None, None, 4)
+    replica = TorchReplica(
+        ModelSetup(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    )
     replica.begin_step()
     model[0].bias.requires_grad_(True)
     with pytest.raises(DataError, match=r"0\.bias was frozen"):
@@ -295,7 +298,7 @@ def what_is_frozen_is_in_the_signature() -> None:
         if frozen is not None:
             model[frozen].requires_grad_(False)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        signatures.add(TorchReplica(model, optimizer, None, None, 4).signature())
+        signatures.add(TorchReplica(ModelSetup(model=model, optimizer=optimizer)).signature())
     assert len(signatures) == 3
 
 
@@ -305,7 +308,7 @@ def newcomers_undo_a_step_as_the_others_do() -> None:
     for seed in (0, 7):
         model = network(seed, normed=True).bfloat16()
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-        replicas.append(TorchReplica(model, optimizer, None, None, 4))
+        replicas.append(TorchReplica(ModelSetup(model=model, optimizer=optimizer)))
     source, newcomer = replicas
     source.begin_step()
     before = [buffer.clone() for buffer in source.model.buffers()]
@@ -324,7 +327,7 @@ def settings_that_cannot_be_sent_are_refused() -> None:
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), torch.tensor(0.1))
     with pytest.raises(CheckpointError, match="not a number, text or list: Object of type Tensor"):
-        TorchReplica(model, optimizer, None, None, 4).signature()
+        TorchReplica(ModelSetup(model=model, optimizer=optimizer)).signature()
 
 
 def other_kinds_of_arguments_are_refused() -> None:
@@ -343,7 +346,7 @@ def other_kinds_of_arguments_are_refused() -> None:
         (model, torch.optim.SparseAdam(model.parameters()), "takes sparse gradients alone"),
     ):
         with pytest.raises(DataError, match=text):
-            TorchReplica(trained, optimizer, None, None, 4)
+            TorchReplica(ModelSetup(model=trained, optimizer=optimizer))
 
 
 FACTS = (

@@ -17,7 +17,7 @@ import torch
 from edl.sync import SyncStep, parts
 from edl.sync.parts import cut
 from edl.sync.state_stream import SourceShare, StateSender
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
 from torch.utils.data import DataLoader, Dataset
 
@@ -204,7 +204,7 @@ def what_an_optimizer_adds_later_is_sent_whole() -> None:
     """Adam has no state before its first step: parts that were named before then lack it."""
     models = [network(seed) for seed in (0, 7)]
     replicas = [
-        TorchReplica(model, torch.optim.Adam(model.parameters(), 0.02), None, None, 4)
+        TorchReplica(ModelSetup(model=model, optimizer=torch.optim.Adam(model.parameters(), 0.02)))
         for model in models
     ]
     groups = replicas[0].groups()
@@ -232,7 +232,9 @@ def parameters_without_an_optimizer_and_those_with_two_names_come_in_parts() -> 
         model[3].weight = model[0].weight
         model[2].requires_grad_(False)
         trained = [p for p in model.parameters() if p.requires_grad]
-        replicas.append(TorchReplica(model, torch.optim.SGD(trained, 0.1), None, None, 4))
+        replicas.append(
+            TorchReplica(ModelSetup(model=model, optimizer=torch.optim.SGD(trained, 0.1)))
+        )
     groups = replicas[0].groups()
     assert sum(group.size for group in groups) == sum(p.numel() for p in models[0].parameters())
     assert list(replicas[0].rest().arrays) == []

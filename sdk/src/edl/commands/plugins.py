@@ -6,21 +6,17 @@ exit code. Nothing of theirs is imported before it is used.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Any
+
+from edl import entry_points
 
 GROUP = "edl.commands"
 
 
 def installed() -> dict[str, Any]:
     """Name -> entry point of each command that is installed."""
-    if sys.version_info >= (3, 10):
-        points = metadata.entry_points(group=GROUP)
-    else:
-        points = metadata.entry_points().get(GROUP, ())
-    return {point.name: point for point in points}
+    return entry_points.installed(GROUP)
 
 
 def run(words: Sequence[str]) -> int | None:

@@ -61,7 +61,9 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
     draft = Draft(
         own_metadata,
         template,
-        *(first(low, high, total), first(high, low, total), elastic.at("minReplicas")),
+        least=first(low, high, total),
+        most=first(high, low, total),
+        at_bounds=elastic.at("minReplicas"),
         at_template=worker.at("template"),
         queue=queue or kueue_queue(fields),
         had_ranks=not is_elastic,
@@ -191,7 +193,9 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
     draft = Draft(
         own_metadata,
         template,
-        *(count or 1, count or 1, trainer.at("numNodes")),
+        least=count or 1,
+        most=count or 1,
+        at_bounds=trainer.at("numNodes"),
         at_template=trainer.at("command"),
         queue=kueue_queue(fields),
         spec=without_empty(values),
@@ -239,7 +243,9 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
     draft = Draft(
         own_metadata,
         template,
-        *(least, most, elastic.at("minReplicas")),
+        least=least,
+        most=most,
+        at_bounds=elastic.at("minReplicas"),
         at_template=role.at("template"),
         queue=queue or kueue_queue(fields),
         sizes=sizes,

@@ -191,11 +191,12 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
     secrets = [{"name": values["registry"]}] if values["registry"] else None
     pod = {"restartPolicy": "Never", "containers": [container], "imagePullSecrets": secrets}
     has_master = fault_tolerant or servers is not None
-    template = {"spec": without_empty(pod)}
     return Draft(
         {"name": name},
-        template,
-        *(least, most, "-min_instance"),
+        {"spec": without_empty(pod)},
+        least=least,
+        most=most,
+        at_bounds="-min_instance",
         servers=servers,
         has_master=has_master,
         epochs=numbers["passes"],

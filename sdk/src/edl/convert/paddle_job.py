@@ -47,7 +47,9 @@ def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
     return Draft(
         own_metadata,
         template,
-        *(first(low, high, total), first(high, low, total), elastic.at("minReplicas")),
+        least=first(low, high, total),
+        most=first(high, low, total),
+        at_bounds=elastic.at("minReplicas"),
         at_template=worker.at("template"),
         queue=queue or kueue_queue(fields),
         environment=("paddle",),
@@ -81,7 +83,9 @@ def of_operator(fields: Fields, notes: Notes) -> Draft:
     return Draft(
         own_metadata,
         template,
-        *(first(low, count), first(high, count), worker.at("replicas")),
+        least=first(low, count),
+        most=first(high, count),
+        at_bounds=worker.at("replicas"),
         at_template=worker.at("template"),
         queue=queue or kueue_queue(fields),
         servers=servers,

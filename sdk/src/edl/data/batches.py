@@ -20,6 +20,7 @@ from edl.errors import DataError, EdlError
 from edl.master import protocol, variables
 from edl.master.leases import Portion
 from edl.master.session import Loop, Session, session
+from edl.overriding import override
 from edl.sources.base import Dataset
 from edl.sources.leased_records import LeasedRecords, shuffled_shape
 
@@ -191,6 +192,7 @@ class Batches(Loop):
             else:
                 log.warning("metric %s is %s: left out", name, float(value))
 
+    @override
     def wake(self, error: EdlError | None) -> None:
         """Ends the loop after the current batch, because the session stops."""
         self._queue.end(error)

@@ -16,6 +16,7 @@ from edl.data.lease_sink import MAX_LEASES_WANTED, LeaseSink
 from edl.errors import DataError, EdlError, RecordError, is_transient, one_line
 from edl.master.leases import LeaseTable, Portion
 from edl.master.protocol import Lease
+from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
 
 log = logging.getLogger("edl")
@@ -141,17 +142,19 @@ class PrefetchQueue(LeaseSink):
 
     # -- for the fetcher ---------------------------------------------------------------------
 
+    @override
     def leases_wanted(self) -> int:
-        """How many tasks to lease now; needs the lock."""
         full = self._unread_records >= self._low or len(self._unread) >= MAX_LEASES_WANTED
         if self.closing or full:
             return 0
         return self._tasks_for(self._low - self._unread_records)
 
+    @override
     def mark_away(self) -> None:
         """Lets the reader use what is here, even for an incomplete batch."""
         self.mark_exhausted(done=False)
 
+    @override
     def end(self, error: EdlError | None = None) -> None:
         """Ends the loop: nothing more goes in or out; `next` raises the error, if there is one."""
         super().end(error)
@@ -160,10 +163,12 @@ class PrefetchQueue(LeaseSink):
             self._ready.clear()
             self._unread_records = 0
 
+    @override
     def _append(self, leases: tuple[Lease, ...]) -> None:
         self._unread.extend(leases)
         self._unread_records += sum(lease.size for lease in leases)
 
+    @override
     def _wake_consumers(self) -> None:
         super()._wake_consumers()
         self._batch_ready.notify_all()

@@ -105,7 +105,7 @@ class JaxRounds:
 
     @property
     def changed(self) -> bool:
-        """As in `edl.Rounds`."""
+        """Whether to end the current round: a later one is to begin, or this trainer is to leave."""
         return self._rounds.changed
 
     def sum(self, tree: Any) -> Any:
@@ -123,12 +123,12 @@ class JaxRounds:
         return self._waiting.call(lambda: self._processes.sum(tree))
 
     def broken(self) -> None:
-        """As in `edl.Rounds`."""
+        """Reports at once that the current round is broken, because a collective failed."""
         self._is_broken = True
         self._rounds.broken()
 
     def finish(self) -> None:
-        """As in `edl.Rounds`."""
+        """Marks this trainer as finished: it takes part in no later round."""
         self._rounds.finish()
 
     def _begin(self, round_: Round) -> None:

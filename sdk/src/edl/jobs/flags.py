@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from edl import nearest
+from edl.overriding import override
 
 DONE, FAILED, BAD_USE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 CODES = (
@@ -30,6 +31,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
 
+    @override
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
@@ -67,6 +69,7 @@ class Parser(argparse.ArgumentParser):
                 unknown.append(flag)
         return unknown
 
+    @override
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuses a value that is not among the choices, with the nearest one."""
         if action.choices is not None and value not in action.choices:
@@ -75,6 +78,7 @@ class Parser(argparse.ArgumentParser):
             text = f"{str(value)!r:.40} is not one of {', '.join(names)}{near}"
             raise argparse.ArgumentError(action, text)
 
+    @override
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits."""
         self.exit(BAD_USE, f"{self.prog}: {' '.join(message.split())}; see `{self.prog} --help`\n")

@@ -115,7 +115,7 @@ def _parse_entry(text: str) -> ScheduledAction:
 def _parse_action(text: str) -> Action | None:
     count, kill = _COUNT.fullmatch(text), _KILL.fullmatch(text)
     if count is not None:
-        return (Add if count[1] == "+" else Remove)(int(count[2]))
+        return Add(int(count[2])) if count[1] == "+" else Remove(int(count[2]))
     return None if kill is None else Kill(kill[1])
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from edl import json_text
 from edl.errors import EdlError, Unavailable, one_line
 from edl.master import protocol
+from edl.overriding import override
 
 CONNECT_S = 3.0
 ANSWER_S = 15.0
@@ -224,6 +225,7 @@ class Connection(KeepAliveConnection):
 
         return _read(*self._exchange(transfer, answer_s))
 
+    @override
     def _keeps_open(self, status: int) -> bool:
         return status not in _REFUSALS
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from edl.errors import EdlError, MasterError, Refused, Unavailable
 from edl.master import protocol
@@ -120,16 +120,16 @@ class Heartbeat:
             self._session.stop("the master requested a stop")
 
 
-def call_joined(session: HeartbeatSession, call: Callable[..., T], *args: Any) -> T:
+def call_joined(session: HeartbeatSession, call: Callable[[], T]) -> T:
     """Makes a call; joins and repeats it where the master does not know this trainer."""
     joins_before = session.joins
     try:
-        return call(*args)
+        return call()
     except Refused as error:
         if not is_unknown_trainer(error):
             raise
     session.rejoin(joins_before)
-    return call(*args)
+    return call()
 
 
 def is_unknown_trainer(error: Refused) -> bool:

@@ -15,6 +15,7 @@ from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 from edl.master.round_store import RoundStore
 from edl.master.session import Loop, Session, session
+from edl.overriding import override
 
 _LEAVE_S = 0.3
 
@@ -155,6 +156,7 @@ class Rounds(Loop):
         """Marks this trainer as finished: it takes part in no later round."""
         self._finished = True
 
+    @override
     def wake(self, error: EdlError | None) -> None:  # noqa: ARG002 - there is no loop to raise it in
         """Leaves the rendezvous, after SIGTERM or because the master requested a stop."""
         self._leaving.set()

@@ -203,7 +203,7 @@ class Session:
         """Describes a data set and returns the description in force; retries as `join` does."""
         self._described[name] = description
         return self.retry_while_away(
-            lambda: call_joined(self, self._control.describe, name, description)
+            lambda: call_joined(self, lambda: self._control.describe(name, description))
         )
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
@@ -213,7 +213,7 @@ class Session:
             newest: Version of the newest existing checkpoint; the ticket's is greater.
         """
         self.join()
-        return call_joined(self, self._control.request_save, newest)
+        return call_joined(self, lambda: self._control.request_save(newest))
 
     def control(self) -> Client:
         """The client for calls that are tried once; joins first."""

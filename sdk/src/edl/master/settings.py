@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from edl.errors import SettingError
 from edl.master import protocol
 from edl.master.variables import report_unknown, whole
+from edl.overriding import override
 
 GRACE_S = 1.5
 PATIENCE_S = 600.0
@@ -42,6 +43,7 @@ class Settings:
     servers: tuple[str, ...] = ()
     """Parameter servers, in order of their index."""
 
+    @override
     def __repr__(self) -> str:
         return f"Settings(master={self.master!r}, trainer={self.trainer!r}, job={self.job!r})"
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, cast
 
+from edl.model import frameworks
 from edl.model.errors import ModelError
 from edl.model.parameters import MODEL_FILES
 from edl.model.seeding import build_model
@@ -140,14 +141,16 @@ def adapter_module(model: Model, user_model: Any) -> AdapterModule:
     """
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(user_model, torch.nn.Module):
-        return cast("AdapterModule", importlib.import_module("edl.torch.user_model"))
-    if "paddle" in sys.modules and isinstance(
+        framework = "torch"
+    elif "paddle" in sys.modules and isinstance(
         user_model, importlib.import_module("paddle").nn.Layer
     ):
-        return cast("AdapterModule", importlib.import_module("edl.model.paddle"))
-    if all(hasattr(user_model, name) for name in _PLAIN):
-        return cast("AdapterModule", importlib.import_module("edl.model.numpy_adapter"))
-    raise ModelError(
-        f"model() of {model.path} returned {type(user_model).__name__!r}: it must return a "
-        f"paddle.nn.Layer, a torch.nn.Module, or an object with {', '.join(_PLAIN[:-1])} and {_PLAIN[-1]}"
-    )
+        framework = "paddle"
+    elif all(hasattr(user_model, name) for name in _PLAIN):
+        framework = "numpy"
+    else:
+        raise ModelError(
+            f"model() of {model.path} returned {type(user_model).__name__!r}: it must return a "
+            f"paddle.nn.Layer, a torch.nn.Module, or an object with {', '.join(_PLAIN[:-1])} and {_PLAIN[-1]}"
+        )
+    return cast("AdapterModule", frameworks.load(frameworks.ADAPTERS, framework))

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 from edl.model.data import count
 from edl.model.functions import SIGNATURES
 from edl.model.metrics import finish
+from edl.model.protocols import Adapter
 from edl.model.user_code import UserCode
+from edl.overriding import override
 
 T = TypeVar("T")
 Arrays = dict[str, Any]
@@ -17,7 +19,7 @@ Lookup = Callable[[str, Any], Any]
 _LOSS = SIGNATURES["loss"]
 
 
-class LayerModel(ABC):
+class LayerModel(Adapter, ABC):
     """A layer that is called with tensors, and the user's functions around it."""
 
     def __init__(self, layer: Any, user_code: UserCode) -> None:
@@ -38,8 +40,8 @@ class LayerModel(ABC):
             return self._user_code.call("the model", self.layer, *inputs), labels
         return self._user_code.call("the model", self.layer, inputs), labels
 
+    @override
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `edl.model.protocols.Adapter`."""
         del lookup
         self._user_code.set_context("an evaluation", records)
 
@@ -51,12 +53,12 @@ class LayerModel(ABC):
 
         return self._without_training(measure)
 
+    @override
     def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """As in `edl.model.protocols.Adapter`."""
         return finish(reported, self._metrics)
 
+    @override
     def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
-        """As in `edl.model.protocols.Adapter`."""
         del lookup
         self._user_code.set_context("a prediction", records)
 

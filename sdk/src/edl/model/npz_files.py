@@ -12,6 +12,8 @@ import numpy as np
 
 from edl.errors import DataError, RecordError, one_line
 from edl.master import protocol
+from edl.overriding import override
+from edl.sources.base import RandomAccess, Source
 
 Columns = dict[str, Any]
 """Arrays by name, in the order of the file; the first axis is records."""
@@ -23,7 +25,7 @@ _VERSION_1 = (1, 0)
 """Version of numpy's format; the later ones are for long or non-Latin field names."""
 
 
-class NpzSource:
+class NpzSource(Source, RandomAccess):
     """A `Source` of files whose arrays agree in names, types and shape of a record."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -42,14 +44,15 @@ class NpzSource:
         self._by_place = list(self._files.values())
         self._ends = np.cumsum([record_count(arrays) for arrays in self._files.values()])
 
+    @override
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
         return {
             "files": [{"name": name, "records": record_count(f)} for name, f in self._files.items()]
         }
 
+    @override
     def read(self, file: str | None, start: int, end: int) -> Columns:
-        """As in `Source`; costs no copy."""
+        """Returns views of the records of a range."""
         arrays = self._files.get(file or "")
         if arrays is None:
             raise DataError(f"the master knows a file {file!r} that this trainer was not given")
@@ -57,8 +60,9 @@ class NpzSource:
             raise RecordError(end - 1, f"{file} has {record_count(arrays)} records")
         return {name: array[start:end] for name, array in arrays.items()}
 
+    @override
     def pick(self, numbers: Sequence[int]) -> Columns:
-        """As in `RandomAccess`; a copy."""
+        """Returns copies of the records of these numbers."""
         chosen = np.asarray(numbers)
         if len(self._files) == 1:
             return {
@@ -75,6 +79,7 @@ class NpzSource:
                 picked[name][mine] = array[within]
         return picked
 
+    @override
     def batch(self, blocks: Sequence[Columns]) -> Columns:
         """A copy, so that a program may change its batch and not the data."""
         return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}

@@ -26,11 +26,13 @@ from edl.model.functions import SIGNATURES
 from edl.model.metrics import finish
 from edl.model.numpy_optimizer import NumpyOptimizer
 from edl.model.parameters import MODEL_PREFIX, NUMPY_FILE, first_difference, mismatch_error
+from edl.model.protocols import Adapter
 from edl.model.seeding import seed_everything
 from edl.model.user_code import SMALLER_BATCH, UserCode
-from edl.servers.worker import Gradients, Table
-from edl.sync.parts import ArrayGroup
-from edl.sync.replica import Micro, State
+from edl.overriding import override
+from edl.servers.worker import Gradients, Table, Worker
+from edl.sync.parts import ArrayGroup, PartedReplica
+from edl.sync.replica import Micro, Replica, State
 
 Arrays = dict[str, Any]
 Lookup = Callable[[str, Any], Any]
@@ -38,17 +40,17 @@ _SLOTS = "optimizer/"
 
 
 def replica(user_model: Any, user_code: UserCode) -> NumpyReplica:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a replica of the object that `model()` returned."""
     return NumpyReplica(user_model, user_code)
 
 
 def worker(user_model: Any, user_code: UserCode, seed: int) -> NumpyWorker:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a worker of the object that `model()` returned; initial rows of its embeddings depend on the seed."""
     del seed  # it has no tables
     return NumpyWorker(user_model, user_code)
 
 
-class NumpyModel:
+class NumpyModel(Adapter):
     """Base of both adapters: evaluation, prediction and export."""
 
     def __init__(self, user_model: Any, user_code: UserCode) -> None:
@@ -62,28 +64,28 @@ class NumpyModel:
                 )
         self._metrics = user_code.metrics()
 
+    @override
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `Adapter`."""
         del lookup
         self._user_code.set_context("an evaluation", records)
         outputs, labels = self._outputs(records)
         loss = self._loss(outputs, labels)[0]
         return {"loss": loss, **self._user_code.metric_values(self._metrics, outputs, labels)}
 
+    @override
     def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """As in `Adapter`."""
         return finish(reported, self._metrics)
 
+    @override
     def predict(self, records: Any, lookup: Lookup | None = None) -> Arrays:
-        """As in `Adapter`."""
         del lookup
         self._user_code.set_context("a prediction", records)
         return self._user_code.prediction_arrays(
             self._user_code.postprocess(self._outputs(records)[0]), count(records)
         )
 
+    @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `Adapter`."""
         del lookup
         self._user_code.set_context("the export")
         if self._user_code.model.has("export"):
@@ -91,12 +93,12 @@ class NumpyModel:
         else:
             np.savez(folder / NUMPY_FILE, **self._parameters)
 
+    @override
     def parameters(self) -> Arrays:
-        """As in `Adapter`."""
         return {name: array.copy() for name, array in self._parameters.items()}
 
+    @override
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """As in `Adapter`."""
         difference = first_difference(_shapes(self._parameters), _shapes(arrays))
         if difference:
             raise mismatch_error(origin, difference)
@@ -130,7 +132,7 @@ class NumpyModel:
         return loss, gradients
 
 
-class NumpyReplica(NumpyModel):
+class NumpyReplica(NumpyModel, Replica, PartedReplica):
     """A `Replica` of a model in plain numpy."""
 
     def __init__(self, user_model: Any, user_code: UserCode) -> None:
@@ -143,8 +145,8 @@ class NumpyReplica(NumpyModel):
         self._gradient = {name: np.zeros_like(array) for name, array in self._parameters.items()}
         self.size = sum(array.size for array in self._parameters.values())
 
+    @override
     def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
-        """As in `Replica`."""
         self._user_code.set_context(
             f"step {micro.step + 1}, micro-batch {micro.index + 1}", records
         )
@@ -154,35 +156,35 @@ class NumpyReplica(NumpyModel):
             self._gradient[name] += weight * array
         return {"loss": loss}
 
+    @override
     def read_gradient(self, out: np.ndarray) -> None:
-        """As in `Replica`."""
         np.concatenate([gradient.ravel() for gradient in self._gradient.values()], out=out)
 
+    @override
     def write_gradient(self, flat: np.ndarray) -> None:
-        """As in `Replica`."""
         offset = 0
         for gradient in self._gradient.values():
             gradient[...] = flat[offset : offset + gradient.size].reshape(gradient.shape)
             offset += gradient.size
 
+    @override
     def step(self, scale: float) -> None:
-        """As in `Replica`."""
         self._optimizer.step(self._gradient, scale)
         self.clear()
 
+    @override
     def clear(self) -> None:
-        """As in `Replica`."""
         for gradient in self._gradient.values():
             gradient.fill(0)
 
+    @override
     def state(self) -> State:
-        """As in `Replica`."""
         arrays = {MODEL_PREFIX + name: array for name, array in self._parameters.items()}
         arrays.update((_SLOTS + name, array) for name, array in self._optimizer.slots.items())
         return State(arrays, {"steps": self._optimizer.steps})
 
+    @override
     def groups(self) -> list[ArrayGroup]:
-        """As in `edl.sync.parts.PartedReplica`."""
         arrays = self.state().arrays
         if not all(array.flags.c_contiguous for array in arrays.values()):
             return []  # a flat view of these would be a copy
@@ -194,28 +196,28 @@ class NumpyReplica(NumpyModel):
             groups.append(ArrayGroup(names, array.size, item_bytes))
         return groups
 
+    @override
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """As in `edl.sync.parts.PartedReplica`."""
         return self._flat(name)[start:stop].copy()
 
+    @override
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
         self._flat(name)[start : start + len(elements)] = elements
 
+    @override
     def rest(self) -> State:
-        """As in `edl.sync.parts.PartedReplica`."""
         return State({}, self.state().extra)
 
+    @override
     def load_rest(self, rest: State) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
         self._optimizer.steps = int(rest.extra["steps"])
 
     def _flat(self, name: str) -> np.ndarray:
         array: np.ndarray = self.state().arrays[name]
         return array.reshape(-1)
 
+    @override
     def load(self, state: State) -> None:
-        """As in `Replica`."""
         arrays = self.state().arrays
         difference = first_difference(_shapes(arrays), _shapes(state.arrays))
         if difference:
@@ -227,7 +229,7 @@ class NumpyReplica(NumpyModel):
         self._optimizer.steps = int(state.extra["steps"])
 
 
-class NumpyWorker(NumpyModel):
+class NumpyWorker(NumpyModel, Worker):
     """A `Worker` of a model in plain numpy, without tables."""
 
     def __init__(self, user_model: Any, user_code: UserCode) -> None:
@@ -236,24 +238,24 @@ class NumpyWorker(NumpyModel):
         self._batches = 0
         user_code.memory_advice = SMALLER_BATCH
 
+    @override
     def initial(self) -> Arrays:
-        """As in `Worker`."""
         return self.parameters()
 
+    @override
     def tables(self) -> dict[str, Table]:
-        """As in `Worker`."""
         return {}
 
+    @override
     def optimizer(self) -> dict[str, Any]:
-        """As in `Worker`."""
         return self._optimizer
 
+    @override
     def load(self, dense: Mapping[str, Any]) -> None:
-        """As in `Worker`."""
         self.load_parameters(dense, "what the servers hold")
 
+    @override
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
-        """As in `Worker`."""
         del lookup
         self._batches += 1
         self._user_code.set_context(f"its batch {self._batches}", records)

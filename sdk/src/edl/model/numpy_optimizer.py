@@ -19,7 +19,7 @@ _COMMON: dict[str, Any] = {
     "clip_value": None,
     "schedule": None,
 }
-"""As in `edl.servers.Worker.optimizer`."""
+"""Settings of every optimizer with their defaults; see `edl.servers.Worker.optimizer`."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "momentum": {"momentum": 0.9, "nesterov": False},

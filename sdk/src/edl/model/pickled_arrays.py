@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from edl.errors import CheckpointError, one_line
+from edl.overriding import override
 
 _NAMES = "StructuredToParameterName@@"
 """An entry of `paddle.save`: the parameters' names inside of PaddlePaddle."""
@@ -147,6 +148,7 @@ class _ArraysUnpickler(pickle.Unpickler):
             raise CheckpointError("holds more bytes than it has: it names the same ones again")
         return text.encode(encoding)
 
+    @override
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         """Returns a class or function that builds arrays; refuses all others."""
         if (module_name, global_name) == ("_codecs", "encode"):

@@ -39,7 +39,7 @@ class Adapter(Protocol):
         ...
 
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """Loads such arrays into the model.
+        """Loads arrays by name into the model.
 
         Raises:
             CheckpointError: They belong to another model; the text names `origin` and the difference.
@@ -67,5 +67,5 @@ class AdapterModule(Protocol):
         ...
 
     def worker(self, user_model: Any, user_code: Any, seed: int) -> WorkerAdapter:
-        """Returns a worker of it; initial rows of its embeddings depend on the seed."""
+        """Returns a worker of the object that `model()` returned; initial rows of its embeddings depend on the seed."""
         ...

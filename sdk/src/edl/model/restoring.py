@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -16,6 +15,7 @@ from edl.data.checkpoints import (
     read_checkpoint,
 )
 from edl.errors import CheckpointError
+from edl.model import frameworks
 from edl.model.parameters import MODEL_FILES, MODEL_PREFIX, NUMPY_FILE, PADDLE_FILE, TORCH_FILE
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def restore(adapter: Adapter, path: PathLike) -> int | None:
 
 def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
     if (checkpoint.path / _TORCH_STATE).exists():
-        parameters = _of_torch("read_checkpoint")(checkpoint)
+        # torch is imported only where there is a file of it
+        parameters = frameworks.load(frameworks.READERS, "torch").read_checkpoint(checkpoint)
         adapter.load_parameters(parameters, str(checkpoint.path))
         return checkpoint.step
     arrays = checkpoint.arrays()
@@ -80,13 +81,6 @@ def _read_export(path: Path) -> Mapping[str, Any]:
 
         return read_arrays(path)
     if path.name == TORCH_FILE:
-        return _of_torch("read_export")(path)
+        arrays: Mapping[str, Any] = frameworks.load(frameworks.READERS, "torch").read_export(path)
+        return arrays
     return load_arrays(path)
-
-
-def _of_torch(name: str) -> Callable[[Any], Mapping[str, Any]]:
-    """Returns a function that reads what torch has written; torch is imported only then."""
-    reader: Callable[[Any], Mapping[str, Any]] = getattr(
-        importlib.import_module("edl.torch.saved_model"), name
-    )
-    return reader

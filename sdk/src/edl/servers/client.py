@@ -12,6 +12,7 @@ from edl import clock
 from edl.errors import DataError, MasterError
 from edl.master.protocol import Json, Lease
 from edl.master.session import Session
+from edl.overriding import override
 from edl.servers.checkpointing import ServerCheckpointer, write_checkpoint
 from edl.servers.connection import PserverConnection
 from edl.servers.data_rewinder import DataRewinder
@@ -61,6 +62,7 @@ class PserverClient(ParameterReader):
         self.lost_steps, self.lost_records = 0, 0
         """Of this trainer's own batches, lost in rollbacks of the servers."""
 
+    @override
     def close(self) -> None:
         """Waits for a checkpoint that is being written, and closes all connections."""
         self._saver.finish(0.0 if self._member.exits else _SAVED_S)
@@ -200,6 +202,7 @@ class PserverClient(ParameterReader):
             )
         self.refused_rows += sum(refused)
 
+    @override
     def _rolled_back(self, ended: int, states: Sequence[Json]) -> None:
         self._saver.finish(0.0)  # it belongs to a generation that has ended
         if self._data is not None:

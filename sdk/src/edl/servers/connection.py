@@ -12,6 +12,7 @@ from typing import Any
 
 from edl import json_text
 from edl.master.connection import KeepAliveConnection
+from edl.overriding import override
 from edl.servers.errors import GenerationChanged, RequestRefused, ServersError, ServersUnavailable
 from edl.servers.frames import Frame, FrameError, decode
 
@@ -67,6 +68,7 @@ class PserverConnection(KeepAliveConnection):
             raise self._refusal(status, raw)
         return raw
 
+    @override
     def _keeps_open(self, status: int) -> bool:
         return status == _OK
 

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from edl import clock
-from edl.data.batches import Batches, describe
+from edl.data.batches import Batches
+from edl.data.schedule import DataSchedule
 from edl.errors import DataError, MasterError
 from edl.master.session import Session, session
 from edl.servers.client import PserverClient, PushOutcome
@@ -82,11 +83,19 @@ def train(
         DataError: An argument, a name or a shape is invalid.
     """
     _check_on_nan(on_nan)
-    rules = Rules(max_staleness, modulate, checkpoint_steps, checkpoint_seconds, checkpoint_keep)
+    rules = Rules(
+        max_staleness=max_staleness,
+        modulate=modulate,
+        checkpoint_steps=checkpoint_steps,
+        checkpoint_seconds=checkpoint_seconds,
+        checkpoint_keep=checkpoint_keep,
+    )
     model = ModelSpec(worker, code or {}, rules.check()._asdict())
     trainer = session() if member is None else member
-    order: dict[str, Any] = {"shuffle_seed": shuffle_seed, "shuffle": shuffle}
-    description = describe(dataset, batch_size, epochs=epochs, task_records=task_records, **order)
+    schedule = DataSchedule(
+        epochs=epochs, shuffle_seed=shuffle_seed, shuffle=shuffle, task_records=task_records
+    )
+    description = schedule.describe(dataset, batch_size, overlap=False)
     trainer.join()
     data = DataRewinder(trainer, dataset.name, description)
     with contextlib.closing(PserverClient(trainer, model, data)) as servers:

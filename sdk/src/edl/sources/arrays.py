@@ -9,7 +9,8 @@ from typing import Any
 
 from edl.errors import DataError
 from edl.master import protocol
-from edl.sources.base import Dataset
+from edl.overriding import override
+from edl.sources.base import Dataset, RandomAccess, Source
 
 _CONCATENATE = {
     "numpy": ("numpy", "concatenate"),
@@ -46,25 +47,27 @@ def from_arrays(name: str, *arrays: Any) -> Dataset:
     return Dataset(name, ArraySource(arrays))
 
 
-class ArraySource:
+class ArraySource(Source, RandomAccess):
     """A `Source` of arrays; its blocks are tuples of slices, without copies."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = tuple(arrays)
         self._picks = [_picks(array) for array in arrays]
 
+    @override
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
         return {"records": len(self._arrays[0])}
 
+    @override
     def read(self, file: str | None, start: int, end: int) -> tuple[Any, ...]:  # noqa: ARG002 - no files
-        """As in `Source`."""
         return tuple(array[start:end] for array in self._arrays)
 
+    @override
     def pick(self, numbers: Sequence[int]) -> tuple[Any, ...]:
-        """As in `RandomAccess`; a copy."""
+        """Returns copies of the records of these numbers."""
         return _Copied([picks(numbers) for picks in self._picks])
 
+    @override
     def batch(self, blocks: Sequence[tuple[Any, ...]]) -> Any:
         """A copy, so that a program may change its batch and not the data."""
         first = blocks[0]

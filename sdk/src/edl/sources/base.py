@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from edl.errors import DataError, RecordError
 from edl.master import protocol
+from edl.overriding import override
 
 
 class Source(Protocol):
@@ -82,7 +83,7 @@ Collate = Callable[[list[Any]], Any]
 """Makes a batch of a list of records."""
 
 
-class RecordwiseSource:
+class RecordwiseSource(Source, RandomAccess):
     """Base of sources that read record by record; their blocks are lists."""
 
     def __init__(self, collate: Collate | None = None) -> None:
@@ -92,14 +93,15 @@ class RecordwiseSource:
         """Reads one record; its exceptions become a `RecordError` that names the record."""
         raise NotImplementedError
 
+    @override
     def read(self, file: str | None, start: int, end: int) -> list[Any]:
-        """As in `Source`."""
         return [self._read_record(file, number) for number in range(start, end)]
 
+    @override
     def pick(self, numbers: Sequence[int]) -> list[Any]:
-        """As in `RandomAccess`."""
         return [self._pick_record(int(number)) for number in numbers]
 
+    @override
     def batch(self, blocks: Sequence[list[Any]]) -> Any:
         """Returns a list of records, or the result of `collate` for it."""
         records = [record for block in blocks for record in block]

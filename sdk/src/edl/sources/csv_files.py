@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from edl.errors import DataError, RecordError, one_line
 from edl.master import protocol
+from edl.overriding import override
 from edl.sources.base import Collate, Dataset, FileNumbers, RecordwiseSource
 from edl.sources.files import PathLike, open_by_name
 
@@ -109,23 +110,24 @@ class CsvSource(RecordwiseSource):
         self._tables, self._convert = tables, convert
         self._numbers = FileNumbers((name, len(table)) for name, table in tables.items())
 
+    @override
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
         return {"files": [{"name": name, "records": len(t)} for name, t in self._tables.items()]}
 
+    @override
     def read(self, file: str | None, start: int, end: int) -> list[Any]:
-        """As in `Source`; adjacent rows are read in one call."""
+        """Reads adjacent rows in one call."""
         table = self._tables.get(file or "")
         if table is None:
             raise DataError(f"the master knows a file {file!r} that this trainer was not given")
         return [self._convert_row(start + i, row) for i, row in enumerate(table.rows(start, end))]
 
+    @override
     def locate(self, number: int) -> tuple[str | None, int]:
-        """As in `RecordwiseSource`."""
         return self._numbers.split(number)
 
+    @override
     def read_one(self, file: str | None, number: int) -> Any:
-        """As in `RecordwiseSource`."""
         return self._convert_row(number, self._tables[file or ""].row(number))
 
     def _convert_row(self, number: int, row: Row) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Union
 
 from edl.errors import DataError
 from edl.master import protocol
+from edl.overriding import override
 from edl.sources.base import Collate, Dataset, RecordwiseSource
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -66,10 +67,11 @@ class FileSource(RecordwiseSource):
         super().__init__(collate)
         self._paths, self._read = paths, read
 
+    @override
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
         return {"records": len(self._paths)}
 
+    @override
     def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
         """Returns the result of `read` for the file."""
         return self._read(self._paths[number])

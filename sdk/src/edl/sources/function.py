@@ -7,6 +7,7 @@ from typing import Any
 
 from edl.errors import DataError
 from edl.master import protocol
+from edl.overriding import override
 from edl.sources.base import Collate, Dataset, RecordwiseSource
 
 
@@ -35,10 +36,11 @@ class FunctionSource(RecordwiseSource):
         super().__init__(collate)
         self._read, self._size = read, size
 
+    @override
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
         return {"stream": True} if self._size is None else {"records": self._size}
 
+    @override
     def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
         """Returns the result of the function."""
         return self._read(number)

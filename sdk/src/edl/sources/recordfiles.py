@@ -8,6 +8,7 @@ from typing import Any
 
 from edl.errors import DataError
 from edl.master import protocol
+from edl.overriding import override
 from edl.sources.base import Collate, Dataset, FileNumbers, RecordwiseSource
 from edl.sources.files import PathLike, open_by_name
 from edl.sources.record_format import Reader
@@ -54,14 +55,15 @@ class RecordFileSource(RecordwiseSource):
         self._readers, self._decode = readers, decode
         self._numbers = FileNumbers((name, len(reader)) for name, reader in readers.items())
 
+    @override
     def shape(self) -> protocol.Json:
-        """As in `Source`."""
         return {"files": [{"name": name, "records": len(r)} for name, r in self._readers.items()]}
 
+    @override
     def locate(self, number: int) -> tuple[str | None, int]:
-        """As in `RecordwiseSource`."""
         return self._numbers.split(number)
 
+    @override
     def record(self, file: str | None, number: int) -> Any:
         """Returns a decoded record."""
         reader = self._readers.get(file or "")

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edl.data.batches import describe
-from edl.master import protocol
+from edl.data.schedule import DataSchedule
 from edl.master.protocol import Round
 from edl.master.session import Session, session
 from edl.sources.base import Dataset
 from edl.sync import step_flags
 from edl.sync.member_loop import MemberLoop
-from edl.sync.options import OnStep, SyncOptions, SyncResult
+from edl.sync.options import OnStep, RunSpec, SyncOptions, SyncResult
 from edl.sync.replica import Replica
 from edl.sync.round_runner import RoundRunner
 
@@ -76,32 +75,37 @@ def train(
         Refused: This trainer's program differs from that of the others.
         Unavailable: The master was away for too long.
     """
-    batches = (batch_size, micro_batches, constant_batch)
-    saving = (None if checkpoints is None else Path(checkpoints), checkpoint_steps)
-    options = SyncOptions(*batches, dict(code or {}), *saving, on_nan, seed, on_step, between)
-    return _run(replica, dataset, options, (epochs, shuffle_seed, shuffle, task_records), member)
+    options = SyncOptions(
+        batch_size=batch_size,
+        micro_batches=micro_batches,
+        constant_batch=constant_batch,
+        code=dict(code or {}),
+        checkpoints=None if checkpoints is None else Path(checkpoints),
+        checkpoint_steps=checkpoint_steps,
+        on_nan=on_nan,
+        seed=seed,
+        on_step=on_step,
+        between=between,
+    )
+    schedule = DataSchedule(
+        epochs=epochs, shuffle_seed=shuffle_seed, shuffle=shuffle, task_records=task_records
+    )
+    return _run(replica, dataset, options, schedule, member)
 
 
 def _run(
     replica: Replica,
     dataset: Dataset,
     options: SyncOptions,
-    schedule: tuple[int | None, int | None, str, int | None],
+    schedule: DataSchedule,
     member: Session | None,
 ) -> SyncResult:
-    """Trains as `train` does; `schedule` holds its epochs, seed, shuffle and a task's records."""
-    epochs, shuffle_seed, shuffle, task_records = schedule
-    description = describe(
-        dataset,
-        options.batch_size,
-        epochs=epochs,
-        shuffle_seed=shuffle_seed,
-        shuffle=shuffle,
-        task_records=task_records,
-        overlap=True,  # there is one consumer: order is kept, and no epoch's end is waited for
-    )
+    """Trains as `train` does."""
+    # there is one consumer: order is kept, and no epoch's end is waited for
+    description = schedule.describe(dataset, options.batch_size, overlap=True)
+    spec = RunSpec(dataset=dataset, description=description, options=options)
     own_session = session() if member is None else member
-    with contextlib.closing(Engine(replica, dataset, description, options, own_session)) as engine:
+    with contextlib.closing(Engine(replica, spec, own_session)) as engine:
         result = engine.run()
     if not result.whole:
         own_session.check()
@@ -111,15 +115,8 @@ def _run(
 class Engine(MemberLoop):
     """One trainer's synchronous training over rings of connections."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
-        session: Session,
-    ) -> None:
-        super().__init__(replica, dataset, description, options, session)
+    def __init__(self, replica: Replica, spec: RunSpec, session: Session) -> None:
+        super().__init__(replica, spec, session)
         # its pages are in memory before others wait for the first sum of this member
         self.member.buffer = np.full(replica.size + step_flags.SIZE, 0, np.float32)
 

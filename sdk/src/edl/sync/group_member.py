@@ -15,12 +15,11 @@ from edl.master import protocol
 from edl.master.heartbeat import is_replaced
 from edl.master.rendezvous import Rendezvous
 from edl.master.session import Session
-from edl.sources.base import Dataset
 from edl.sources.leased_records import LeasedRecords
 from edl.sync.group_progress import GroupProgress
 from edl.sync.group_session import CheckpointPermit
 from edl.sync.leader import Leader, is_behind
-from edl.sync.options import SyncOptions, SyncResult, SyncStep
+from edl.sync.options import RunSpec, SyncResult, SyncStep
 from edl.sync.replica import GroupModel
 from edl.sync.saving import CheckpointWriter, NpzFiles, StateFiles
 from edl.sync.shared_write import SharedWrite
@@ -50,9 +49,7 @@ class GroupMember:
     def __init__(
         self,
         replica: GroupModel,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         *,
         session: Session,
         rendezvous: Rendezvous,
@@ -63,16 +60,14 @@ class GroupMember:
 
         Args:
             replica: This trainer's copy of the model.
-            dataset: The data set, the same in all members.
-            description: Of the data set, for the master.
-            options: Those of the run.
+            spec: The run's data set and options, the same in all members.
             session: This trainer's own; the leader has another one in the group's name.
             rendezvous: The source of rounds.
             on_stop: Called on any thread when the master stops the job.
             files: Of checkpoints; those of numpy by default.
         """
         self.files: StateFiles = NpzFiles() if files is None else files
-        self.replica, self.dataset, self.options = replica, dataset, options
+        self.replica, self.dataset, self.options = replica, spec.dataset, spec.options
         self.session, self.rendezvous = session, rendezvous
         self.progress = GroupProgress()
         self.result = SyncResult()
@@ -91,8 +86,8 @@ class GroupMember:
         self._has_computed = False
         self._renewed_at = 0
         """Tasks in the position below which it is not renewed: the master could not, last time."""
-        self._description, self._on_stop = description, on_stop
-        folder = options.checkpoints
+        self._description, self._on_stop = spec.description, on_stop
+        folder = spec.options.checkpoints
         self._checkpoint_writer = None if folder is None else CheckpointWriter(folder, self.files)
 
     def leased_records(self) -> LeasedRecords:
@@ -104,8 +99,10 @@ class GroupMember:
         if self._checkpoint_writer is not None:
             self._checkpoint_writer.close()
         if self.leader is not None:
-            last = self.result.whole or self.is_last
-            (self.leader.finish if last else self.leader.abandon)()
+            if self.result.whole or self.is_last:
+                self.leader.finish()
+            else:
+                self.leader.abandon()
             self.leader = None
 
     # -- leadership --------------------------------------------------------------------------

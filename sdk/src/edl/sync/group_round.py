@@ -66,8 +66,7 @@ class GroupRound(ABC):
         self, member: GroupMember, ring: Link, round_: Round, streams: Streams | None
     ) -> None:
         self._member, self._ring, self._round = member, ring, round_
-        waiting = member.rendezvous.waiting
-        self._growth = self._new_growth(member.replica, ring, round_, streams, waiting)
+        self._growth = self._new_growth(streams)
         self._progress, self._replica = member.progress, member.replica
         self._options = member.options
         self._plans: deque[tuple[Plan, int]] = deque()
@@ -80,9 +79,10 @@ class GroupRound(ABC):
         self._exchange_s = 0.0
         self._ended_s = clock.monotonic_s()
 
-    def _new_growth(self, *about: Any) -> Growth:
-        """Returns this member's part in the growth of the round, of the arguments of `Growth`."""
-        return Growth(*about)
+    def _new_growth(self, streams: Streams | None) -> Growth:
+        """Returns this member's part in the growth of the round."""
+        member = self._member
+        return Growth(member.replica, self._ring, self._round, streams, member.rendezvous.waiting)
 
     @abstractmethod
     def _new_reader(self) -> PlanReader:
@@ -143,7 +143,8 @@ class GroupRound(ABC):
     def _receive_plans(self) -> bool:
         """Receives the leader's next plans; returns whether this round continues."""
         arrays: list[np.ndarray] | None = [] if self._is_leader else None
-        raw, _ = self._timed(self._ring.broadcast, arrays, self._next_plans(), 0)
+        plans = self._next_plans()
+        raw, _ = self._timed(lambda: self._ring.broadcast(arrays, plans, 0))
         message = plan_message.decode(raw)
         if self._member.leader is None:
             self._progress.settle(message.settled)
@@ -159,7 +160,8 @@ class GroupRound(ABC):
             return True
         staying = _CHANGES if self._wants_new_round else _STAYS
         staying = staying if self._growth.is_complete else _LACKS
-        intents = self._timed(self._ring.gather, _LEAVES if self._is_leaving else staying)
+        intent = _LEAVES if self._is_leaving else staying
+        intents = self._timed(lambda: self._ring.gather(intent))
         self._member.commit()
         self._member.result.whole = message.over
         if message.over:
@@ -369,11 +371,11 @@ class GroupRound(ABC):
     def _save(self, *, wait: bool = False) -> None:
         self._member.save_checkpoint(self._round.rank, self._growth.workers, wait=wait)
 
-    def _timed(self, call: Callable[..., T], *args: Any) -> T:
+    def _timed(self, call: Callable[[], T]) -> T:
         """Calls a function and adds its time to the step's time in collective calls."""
         began_s = clock.monotonic_s()
         try:
-            return call(*args)
+            return call()
         finally:
             self._exchange_s += clock.monotonic_s() - began_s
 

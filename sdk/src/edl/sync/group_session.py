@@ -104,9 +104,11 @@ class GroupSession:
             Refused: Another member leads, or the model lacks acknowledged records.
             Unavailable: The master is away, and the round is over or `patience_s` has passed.
         """
-        call = self._session.control().begin_term
+        client = self._session.control()
         self._set_term(
-            self._session.retry_while_away(lambda: call_joined(self, call, self._dataset, after))
+            self._session.retry_while_away(
+                lambda: call_joined(self, lambda: client.begin_term(self._dataset, after))
+            )
         )
 
     def rewind(self, target: protocol.Json) -> protocol.Json:
@@ -121,9 +123,9 @@ class GroupSession:
         Raises:
             Refused: It is not a position of this data set, or another member leads.
         """
-        call, fields = self._session.control().rewind, {**target, "term": self.term}
+        client, fields = self._session.control(), {**target, "term": self.term}
         answer = self._session.retry_while_away(
-            lambda: call_joined(self, call, self._dataset, fields)
+            lambda: call_joined(self, lambda: client.rewind(self._dataset, fields))
         )
         self.lease_table.rewind(self._dataset, int(answer["base"]))
         return answer
@@ -135,7 +137,8 @@ class GroupSession:
             MasterError: Another member leads, or the master is away.
         """
         entries = self.lease_table.held_entries()
-        answer = call_joined(self, self._session.control().heartbeat, entries)
+        client = self._session.control()
+        answer = call_joined(self, lambda: client.heartbeat(entries))
         self.lease_table.drop_lost(entries, answer.lost)
 
     def stepped(self) -> None:

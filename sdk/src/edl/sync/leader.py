@@ -12,6 +12,7 @@ from edl.master.heartbeat import is_replaced
 from edl.master.leases import LeaseTable
 from edl.master.session import Loop
 from edl.master.settings import Settings
+from edl.overriding import override
 from edl.sync.group_session import GroupSession
 from edl.sync.lease_queue import LeaseQueue
 from edl.sync.plans import Plan, Span
@@ -141,6 +142,7 @@ class Leader(Loop):
         """Notes that the lease table has something to report."""
         self._lease_queue.report_ready()
 
+    @override
     def wake(self, error: EdlError | None) -> None:
         """Handles the end of the session: another process leads, or the job has had its steps."""
         if isinstance(error, MasterError):

@@ -12,6 +12,7 @@ from collections import deque
 from edl.data.lease_sink import MAX_LEASES_WANTED, LeaseSink
 from edl.master.leases import LeaseTable
 from edl.master.protocol import Lease
+from edl.overriding import override
 from edl.sync.plans import Span
 
 
@@ -39,8 +40,8 @@ class LeaseQueue(LeaseSink):
 
     # -- for the fetcher ---------------------------------------------------------------------
 
+    @override
     def leases_wanted(self) -> int:
-        """How many tasks to lease now; needs the lock."""
         size = self._records_ahead()
         missing = max(self._low, self._largest_step) - size
         full = len(self._tasks) >= MAX_LEASES_WANTED and size >= self._largest_step
@@ -53,6 +54,7 @@ class LeaseQueue(LeaseSink):
         enough = max(self._low // 2, self._largest_step)
         return not self.closing and self._records_ahead() >= enough
 
+    @override
     def mark_away(self) -> None:
         """Lets too few records wait until the master is back: more of the epoch may come then.
 
@@ -61,6 +63,7 @@ class LeaseQueue(LeaseSink):
         with self.lock:
             self._exhausted = self._done = False
 
+    @override
     def _append(self, leases: tuple[Lease, ...]) -> None:
         # a task that was lost and is leased again has a new lease; the old one is removed
         is_active = self._lease_table.is_active

@@ -16,15 +16,14 @@ from typing import Any
 
 from edl.collective import Interrupt, Listener, Ring
 from edl.errors import EdlError, Mismatch, RoundOver, Unavailable
-from edl.master import protocol
 from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 from edl.master.session import Loop, Session
-from edl.sources.base import Dataset
+from edl.overriding import override
 from edl.sync.group_member import GroupMember
 from edl.sync.group_round import GroupRound
 from edl.sync.growth import Streams
-from edl.sync.options import SyncOptions, SyncResult
+from edl.sync.options import RunSpec, SyncResult
 from edl.sync.replica import GroupModel
 from edl.sync.saving import StateFiles
 from edl.sync.shared_code import shared_code
@@ -41,9 +40,7 @@ class MemberLoop(Loop):
     def __init__(
         self,
         replica: GroupModel,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         session: Session,
         *,
         code: Mapping[str, str] | None = None,
@@ -53,9 +50,7 @@ class MemberLoop(Loop):
 
         Args:
             replica: This trainer's copy of the model.
-            dataset: The same in all trainers.
-            description: Of the data set, for the master.
-            options: Those of the run.
+            spec: The run's data set and options, the same in all trainers.
             session: This trainer's.
             code: Entries that must be the same in all trainers, beside those of the options.
             files: As in `GroupMember`.
@@ -69,16 +64,14 @@ class MemberLoop(Loop):
         port = settings.exchange_port
         self._listener = Listener("" if port else settings.address, port)
         address = f"{settings.address}:{self._listener.address[1]}"
-        own_code = {**shared_code(replica.size, dataset.name, description, options), **(code or {})}
+        own_code = {**shared_code(replica.size, spec), **(code or {})}
         # not the session's: one that has left a rendezvous cannot join again
         self._incarnation = secrets.token_hex(8)
         self.rendezvous = Rendezvous(settings, self._incarnation, address, own_code)
         self.rendezvous.on_void(self._interrupt_calls)
         self.member = GroupMember(
             replica,
-            dataset,
-            description,
-            options,
+            spec,
             session=session,
             rendezvous=self.rendezvous,
             on_stop=lambda: self.wake(None),
@@ -93,6 +86,7 @@ class MemberLoop(Loop):
         result.skipped, result.metrics = progress.skipped, dict(progress.metrics)
         return result
 
+    @override
     def wake(self, error: EdlError | None) -> None:
         """Makes this trainer leave after the current or next step: SIGTERM, or the job stops."""
         if error is not None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Optional
 
 from edl.errors import DataError
-from edl.master.protocol import Round
+from edl.master.protocol import Json, Round
+from edl.sources.base import Dataset
 
 ON_NAN = ("fail", "skip")
 
@@ -62,7 +63,7 @@ class SyncResult:
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """Checked arguments of `edl.sync.train`."""
+    """Checked arguments of `edl.sync.train`; built with keywords."""
 
     batch_size: int
     micro_batches: int
@@ -72,8 +73,8 @@ class SyncOptions:
     checkpoint_steps: int
     on_nan: str
     seed: int
-    on_step: OnStep
-    between: OnStep
+    on_step: OnStep = None
+    between: OnStep = None
 
     def __post_init__(self) -> None:
         """Checks the arguments.
@@ -93,3 +94,13 @@ class SyncOptions:
             raise DataError(f"on_nan is {self.on_nan!r}: write one of {', '.join(ON_NAN)}")
         if self.checkpoint_steps and self.checkpoints is None:
             raise DataError("checkpoint_steps is given, but no folder for checkpoints")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What all members of a run train on, and how; built with keywords."""
+
+    dataset: Dataset
+    description: Json
+    """Of the data set, for the master."""
+    options: SyncOptions

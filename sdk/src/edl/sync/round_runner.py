@@ -12,6 +12,7 @@ import numpy as np
 
 from edl.collective import Ring
 from edl.master.protocol import Round
+from edl.overriding import override
 from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
 from edl.sync.group_round import GroupRound
@@ -31,12 +32,14 @@ class RoundRunner(GroupRound):
         self._sums = ring
         self._model = cast("Replica", member.replica)  # `edl.sync.train` takes no other
 
+    @override
     def _new_reader(self) -> StepReader:
         self._step_reader = StepReader(self._member.leased_records())
         return self._step_reader
 
+    @override
     def steps(self) -> Iterator[None]:
-        """As in `GroupRound`; yields after each step."""
+        """Trains until the round ends; yields after each step."""
         while self._has_plans():
             if not self._plans:
                 continue
@@ -71,6 +74,7 @@ class RoundRunner(GroupRound):
         self._metric_names = sorted(flags.metrics) or self._metric_names
         return flags, problem
 
+    @override
     def _sum_gradients(self, flags: StepFlags) -> None:
         """Sums the gradient, and the flags and metrics behind it, over all members."""
         size, member = self._model.size, self._member
@@ -85,10 +89,10 @@ class RoundRunner(GroupRound):
         if self._round.world_size == 1:
             return
         flags.write(member.buffer[size:])
-        self._timed(self._sums.all_reduce, member.buffer)
+        self._timed(lambda: self._sums.all_reduce(member.buffer))
         flags.read(member.buffer[size:], self._metric_names)
         if not flags.same_names:
-            payloads = self._timed(self._ring.gather, encode_json(flags.metrics))
+            payloads = self._timed(lambda: self._ring.gather(encode_json(flags.metrics)))
             flags.metrics = step_flags.sum_by_name(map(json.loads, payloads))
 
     @property
@@ -96,15 +100,17 @@ class RoundRunner(GroupRound):
         """The sum of all members' gradients, the same bits in all of them."""
         return self._member.buffer[: self._model.size]
 
+    @override
     def _is_finite(self) -> bool:
         return is_finite(self._gradient)
 
+    @override
     def _gradient_problem(self) -> str:
-        """Returns what is wrong with this member's own gradient, where their sum is not finite."""
         own = np.empty(self._model.size, np.float32)
         self._model.read_gradient(own)
         return "" if is_finite(own) else "the loss is finite, but its gradient is NaN or infinite"
 
+    @override
     def _apply(self, scale: float) -> None:
         if self._round.world_size > 1:
             self._model.write_gradient(self._gradient)

@@ -18,6 +18,7 @@ from edl.data.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
 from edl.errors import CheckpointError, EdlError, one_line
 from edl.master import protocol
 from edl.master.leases import LeaseTable
+from edl.overriding import override
 from edl.sync.group_progress import GroupProgress
 from edl.sync.group_session import CheckpointPermit
 from edl.sync.replica import GroupModel, State
@@ -62,21 +63,21 @@ class StateFiles(Protocol):
         ...
 
 
-class NpzFiles:
+class NpzFiles(StateFiles):
     """One archive of numpy, which the leader writes."""
 
     is_sharded = False
 
+    @override
     def stage(self, replica: GroupModel, rank: int, count: int) -> NpzShare:  # noqa: ARG002 - it writes all
-        """As in `StateFiles`."""
         return NpzShare(replica.state())
 
+    @override
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """As in `StateFiles`."""
         return State(checkpoint.arrays(), extra)
 
 
-class NpzShare:
+class NpzShare(Share):
     """A copy of all arrays."""
 
     def __init__(self, state: State) -> None:
@@ -84,13 +85,14 @@ class NpzShare:
         # no keyword `allow_pickle`: numpy before 2.1 saved it as an array
         self._arrays: dict[str, Any] = {n: np.array(array) for n, array in state.arrays.items()}
 
+    @override
     def write(self, folder: Path) -> protocol.Json:
-        """As in `Share`."""
         np.savez(folder / _ARRAYS, **self._arrays)
         return {}
 
+    @override
     def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
-        """As in `Share`."""
+        """Completes the files, by the results of all members in order of rank; for one member."""
 
 
 class CheckpointWriter:

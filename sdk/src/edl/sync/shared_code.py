@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edl.master import protocol
-from edl.sync.options import SyncOptions
+from edl.sync.options import RunSpec
 
 PROTOCOL = "protocol 5"
 """Grows with each change of what members send each other: versions cannot train together."""
@@ -11,17 +11,14 @@ _MAX_CODE = 300
 """Longest entry of the code that the master accepts, in characters."""
 
 
-def shared_code(
-    size: int, dataset: str, description: protocol.Json, options: SyncOptions
-) -> dict[str, str]:
+def shared_code(size: int, spec: RunSpec) -> dict[str, str]:
     """Returns the entries that must be the same in all members.
 
     Args:
         size: Number of values in the model's gradient.
-        dataset: Name of the data set.
-        description: Of the data set, for the master.
-        options: Those of the run.
+        spec: The run's data set and options.
     """
+    options, description = spec.options, spec.description
     batch = f"{options.batch_size} records in {options.micro_batches} micro-batches"
     if not options.constant_batch:
         batch = f"micro-batches of {-(-options.batch_size // options.micro_batches)} records"
@@ -29,7 +26,7 @@ def shared_code(
         "edl_sdk": PROTOCOL,
         "gradient": f"{size} numbers",
         "batch": batch,
-        "data": _describe_dataset(dataset, description),
+        "data": _describe_dataset(spec.dataset.name, description),
         **_describe_order(description),
         **options.code,
     }

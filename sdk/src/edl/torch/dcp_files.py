@@ -24,7 +24,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 from edl.data.checkpoints import Checkpoint
 from edl.errors import CheckpointError, one_line
 from edl.master import protocol
+from edl.overriding import override
 from edl.sync.replica import GroupModel, State
+from edl.sync.saving import Share, StateFiles
 from edl.torch.arrays import MODEL, OPTIMIZER, OUTER, as_state
 from edl.torch.host_copies import HostCopies
 from edl.torch.pod import Pod
@@ -49,19 +51,21 @@ Gather = Callable[[Any], list[Any]]
 Target = Callable[[Sequence[Any], TensorStorageMetadata], Any]
 
 
-class DcpFiles:
+class DcpFiles(StateFiles):
     """The files of a `TorchReplica`'s checkpoints; see `edl.sync.saving.StateFiles`."""
 
     is_sharded = True
 
+    @override
     def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:
-        """As in `StateFiles`; only this member's tensors are copied."""
+        """Copies this member's tensors only."""
         if not isinstance(replica, TorchReplica):
             raise TypeError(f"{type(replica)} is not a model of torch")
         return DcpShare(replica, rank, count)
 
+    @override
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """As in `StateFiles`; whatever number of members has written it.
+        """Reads a state, whatever number of members has written it.
 
         Raises:
             CheckpointError: It cannot be read.
@@ -86,7 +90,7 @@ def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
     return {str(path[1]): t for path, t in _read(checkpoint, (MODEL,), DcpFiles().target)}
 
 
-class DcpShare:
+class DcpShare(Share):
     """A copy of the tensors that one member writes; see `edl.sync.saving.Share`."""
 
     def __init__(
@@ -111,15 +115,15 @@ class DcpShare:
         names = {item.index.fqn for item in self._plan.items}
         self._copies = HostCopies({name: live[name] for name in sorted(names)})
 
+    @override
     def write(self, folder: Path) -> protocol.Json:
-        """As in `Share`."""
         plan = self._planner.finish_plan(self._plan)
         self._planner.state_dict = self._copies.wait()
         results = FileSystemWriter(folder).write_data(plan, self._planner).wait()
         return {"tensors": [_as_json(result) for result in results]}
 
+    @override
     def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
-        """As in `Share`."""
         parts = [[_from_json(entry) for entry in result["tensors"]] for result in results]
         FileSystemWriter(folder).finish(self._metadata, parts)
 
@@ -136,21 +140,24 @@ class PodFiles(DcpFiles):
         """Copies what this process writes; all processes of the pod call it before `stage`."""
         self._staged = DcpShare(replica, self._pod.rank, self._pod.size, self._gather)
 
+    @override
     def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:  # noqa: ARG002 - of the interface
-        """As in `StateFiles`; what was staged together."""
+        """Returns what was staged together."""
         staged, self._staged = self._staged, None
         if staged is None:
             raise CheckpointError("nothing was copied for this checkpoint")
         return staged
 
+    @override
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """As in `StateFiles`; each process of the pod reads its own part."""
+        """Has each process of the pod read its own part."""
         if self._pod.is_first:
             self._pod.send(do="read", path=str(checkpoint.path), extra=extra)
         return super().read(checkpoint, extra)
 
+    @override
     def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:
-        """As in `DcpFiles`; this process's part of a tensor that is sharded."""
+        """Returns memory for this process's part of a tensor that is sharded."""
         like = self._replica.like(path)
         if like is None or like.shape != about.size:
             return super().target(path, about)
@@ -173,6 +180,7 @@ class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types her
 
 
 class _Unpickler(pickle.Unpickler):
+    @override
     def find_class(self, module: str, name: str) -> Any:
         """Returns a class that may be in the metadata of a checkpoint."""
         is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)

@@ -8,21 +8,20 @@ from functools import partial
 
 import torch
 
-from edl.master import protocol
 from edl.master.client import Client
 from edl.master.connection import Connection
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session, session
-from edl.sources.base import Dataset
+from edl.overriding import override
 from edl.sync.member_loop import MemberLoop
-from edl.sync.options import SyncOptions
+from edl.sync.options import RunSpec
 from edl.torch.dcp_files import DcpFiles
 from edl.torch.groups import form_group, gloo_groups
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchReplica
 from edl.torch.step import MemberStep
-from edl.torch.torch_round import MemberBatches, TorchRound
+from edl.torch.torch_round import MemberBatches, RoundParts, TorchRound
 from edl.torch.waiting import Waiting
 
 
@@ -32,21 +31,17 @@ class TorchEngine(MemberLoop):
     def __init__(
         self,
         replica: TorchReplica,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         member: Session | None,
         *,
-        new_round: Callable[..., TorchRound] = TorchRound,
+        new_round: Callable[[RoundParts], TorchRound] = TorchRound,
         files: DcpFiles | None = None,
     ) -> None:
         """Makes no call yet.
 
         Args:
             replica: This trainer's copy of the model.
-            dataset: The same in all trainers.
-            description: Of the data set, for the master.
-            options: Those of the run.
+            spec: The run's data set and options, the same in all trainers.
             member: This trainer's session; the process's by default.
             new_round: Makes this member's part in a round.
             files: Of checkpoints.
@@ -61,7 +56,7 @@ class TorchEngine(MemberLoop):
         """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
         code = {"torch": _version(), "model": replica.signature()}
         files = DcpFiles() if files is None else files
-        super().__init__(replica, dataset, description, options, own, code=code, files=files)
+        super().__init__(replica, spec, own, code=code, files=files)
 
     def run(self, batches: MemberBatches) -> Generator[MemberStep, None, None]:
         """Yields one step after the other, until all data is trained.
@@ -75,20 +70,21 @@ class TorchEngine(MemberLoop):
         """
         yield from self._train(partial(self._take_part, batches))
 
+    @override
     def close(self) -> None:
-        """As in `MemberLoop`."""
         if self._is_forked:
             self._groups.keep()
             return
         super().close()
         self._replica.close()
 
+    @override
     def _end_connections(self) -> None:
-        """As in `MemberLoop`."""
         self._groups.close()
 
+    @override
     def _end(self) -> None:
-        """As in `MemberLoop`; ends the program after SIGTERM."""
+        """Ends the program after SIGTERM."""
         super()._end()
         if not self.member.result.whole:
             self._session.check()
@@ -103,7 +99,15 @@ class TorchEngine(MemberLoop):
         try:
             link = self._connect(round_, RoundStore(client, round_.number), waiting)
             link.streams = self._streams(round_)
-            yield self._new_round(self.member, link, round_, self._replica, batches)
+            yield self._new_round(
+                RoundParts(
+                    member=self.member,
+                    link=link,
+                    round=round_,
+                    replica=self._replica,
+                    batches=batches,
+                )
+            )
         finally:
             if not self._is_forked:
                 if link is not None:

@@ -26,11 +26,11 @@ from edl.master.connection import Connection
 from edl.master.protocol import Member, Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session, session
-from edl.sources.base import Dataset
+from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import plan_message
 from edl.sync.group_round import micro_of
-from edl.sync.options import SyncOptions, SyncResult
+from edl.sync.options import RunSpec, SyncResult
 from edl.sync.plans import Assignment, Plan, micro_size, split
 from edl.sync.replica import State
 from edl.sync.round_start import encode_json
@@ -45,6 +45,7 @@ from edl.torch.pod_growth import PodGrowth
 from edl.torch.pod_step import PodStep, process_share
 from edl.torch.replica import TorchReplica
 from edl.torch.shard_rings import ShardRings
+from edl.torch.step import StepCalls
 from edl.torch.torch_round import MemberBatches, MemberReader, read_flags, write_flags
 from edl.torch.waiting import Waiting
 
@@ -62,6 +63,7 @@ class ShardKeys(RoundStore):
         super().__init__(client, number)
         self._prefix, self._adds = f"shard/{rank}/", rank * _ADDS
 
+    @override
     def _call(self, operation: str, body: protocol.Json, until_s: float) -> protocol.Json:
         prefix = self._prefix
         named = dict(body)
@@ -82,9 +84,7 @@ class Follower:
     def __init__(
         self,
         replica: TorchReplica,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         member: Session | None,
         *,
         pod: Pod,
@@ -93,23 +93,21 @@ class Follower:
 
         Args:
             replica: Its part of the model.
-            dataset: As in `TorchEngine`.
-            description: As in `TorchEngine`.
-            options: As in `TorchEngine`.
+            spec: As in `TorchEngine`.
             member: The pod's; only its settings are used.
             pod: Its processes.
         """
-        self._replica, self._pod, self._options = replica, pod, options
-        self._dataset, self._description = dataset, description
+        self._replica, self._pod, self._options = replica, pod, spec.options
+        self._dataset, self._description = spec.dataset, spec.description
         self._settings = (session() if member is None else member).settings
         self._groups = gloo_groups(self._settings.address)
         self._files = PodFiles(pod, replica)
-        folder = options.checkpoints
+        folder = spec.options.checkpoints
         self._writer = None if folder is None else CheckpointWriter(folder, self._files)
-        self._micro_size = micro_size(options.batch_size, options.micro_batches)
+        self._micro_size = micro_size(spec.options.batch_size, spec.options.micro_batches)
         self.result = SyncResult()
         self.exchanged_bytes = 0
-        """As in `TorchEngine`."""
+        """Of the tensors that this process has summed, sent or received, in rounds that have ended."""
         self._link: GroupLink | None = None
         self._growth: PodGrowth | None = None
         self._rings: ShardRings | None = None
@@ -301,15 +299,12 @@ class Follower:
         self._requested().take(planned)
         self._replica.begin_step()
         seed, growth = self._options.seed, self._growing()
-        pod_step = PodStep(
-            planned,
-            counted,
-            batches.next,
-            lambda index: micro_of(seed, step, index),
-            self._begin_sums,
-            pod=self._pod,
-            growth=growth,
+        calls = StepCalls(
+            next_batch=batches.next,
+            micro=lambda index: micro_of(seed, step, index),
+            before_last=self._begin_sums,
         )
+        pod_step = PodStep(planned, counted, calls, pod=self._pod, growth=growth)
         yield pod_step
         pod_step.end()
         flags = StepFlags()
@@ -344,8 +339,10 @@ class Follower:
             self._replica.step(scale)
 
     def _clear(self) -> None:
-        is_pending = self._link is not None and self._link.has_pending
-        (self._replica.move if is_pending else self._replica.clear)()
+        if self._link is not None and self._link.has_pending:
+            self._replica.move()
+        else:
+            self._replica.clear()
 
     # -- inside ------------------------------------------------------------------------------
 

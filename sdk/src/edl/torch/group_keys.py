@@ -48,20 +48,20 @@ class GroupKeys:
         self._values: dict[str, bytes] = {}
 
     def set(self, key: str, value: bytes) -> None:
-        """As in `RoundStore`."""
+        """Sets a key, of 1 to 250 characters, to at most 1 MiB."""
         self._keys.set(key, value)
         self._values[key] = value
 
     def get(self, key: str, timeout_s: float = TIMEOUT_S) -> bytes:
-        """As in `RoundStore`."""
+        """Waits until a key is set, and returns its value."""
         return self.get_all([key], timeout_s)[key]
 
     def wait(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
-        """As in `RoundStore`."""
+        """Waits until all of these keys are set."""
         self.get_all(keys, timeout_s)
 
     def get_all(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> dict[str, bytes]:
-        """As in `RoundStore`."""
+        """Waits until all of these keys are set, and returns their values."""
         for key in keys:
             if key not in self._values:
                 together = self._of_all_members(key)
@@ -73,11 +73,11 @@ class GroupKeys:
         return {key: self._values[key] for key in keys}
 
     def check(self, keys: Sequence[str]) -> bool:
-        """As in `RoundStore`."""
+        """Whether all of these keys are set."""
         return self._keys.check([key for key in keys if key not in self._values])
 
     def add(self, key: str, amount: int) -> int:
-        """As in `RoundStore`."""
+        """Adds to a counter, which begins at 0, once; returns the sum."""
         return self._keys.add(key, amount)
 
     def _of_all_members(self, key: str) -> list[str]:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from edl.errors import DataError, one_line
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
+from edl.overriding import override
 from edl.torch.group_keys import GroupKeys
 from edl.torch.store import MasterStore
 from edl.torch.waiting import Waiting
@@ -50,7 +51,7 @@ class Groups(Protocol):
         ...
 
 
-class FreshGroups:
+class FreshGroups(Groups):
     """Makes a new gloo group for each round, as torchft does; torch 2.7 and newer."""
 
     def __init__(self, address: str) -> None:
@@ -68,8 +69,8 @@ class FreshGroups:
         """Kept as long as the group: torch's part of a store does not keep Python's."""
         self._abandoned = _AbandonedGroups()
 
+    @override
     def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
-        """As in `Groups`."""
         self._abandoned.release_ended()
 
         def connect() -> Any:
@@ -80,22 +81,22 @@ class FreshGroups:
         self._group = waiting.call(connect)
         return self._group
 
+    @override
     def abandon(self, works: list[Any]) -> None:
-        """As in `Groups`."""
         group, self._group = self._group, None
         self._abandoned.add(group, works)
 
+    @override
     def close(self) -> None:
-        """As in `Groups`."""
         self._group = None
         self._abandoned.release_ended()
 
+    @override
     def keep(self) -> None:
-        """As in `Groups`."""
         _keep(self._group)
 
 
-class ReconfiguredGroups:
+class ReconfiguredGroups(Groups):
     """Keeps one gloo group, which torch reconnects for each round; torch 2.15 and newer.
 
     Operations of an abandoned round that never end, because a peer is frozen, occupy the threads of
@@ -103,13 +104,13 @@ class ReconfiguredGroups:
     """
 
     def __init__(self, address: str) -> None:
-        """As in `FreshGroups`."""
+        """Makes no connection yet."""
         self._make_device = _device_maker(address)
         self._serving: _Reconfigurable | None = None
         self._abandoned = _AbandonedGroups()
 
+    @override
     def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
-        """As in `Groups`."""
         self._abandoned.release_ended()
         serving, self._serving = self._serving, None
         if serving is None:
@@ -118,18 +119,18 @@ class ReconfiguredGroups:
         self._serving = serving  # not before: a call that news have ended may still use it
         return serving.group
 
+    @override
     def abandon(self, works: list[Any]) -> None:
-        """As in `Groups`."""
         if self._serving is not None and self._abandoned.add(self._serving, works):
             self._serving = None
 
+    @override
     def close(self) -> None:
-        """As in `Groups`."""
         self._serving = None
         self._abandoned.release_ended()
 
+    @override
     def keep(self) -> None:
-        """As in `Groups`."""
         if self._serving is not None:
             _keep(self._serving.group)
 

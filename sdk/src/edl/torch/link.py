@@ -13,7 +13,9 @@ import torch
 
 from edl.collective import bundle
 from edl.errors import RoundOver, one_line
+from edl.overriding import override
 from edl.sync.growth import Streams
+from edl.sync.link import Link
 from edl.torch.waiting import Waiting
 
 T = TypeVar("T")
@@ -25,7 +27,7 @@ _BLOCK_BYTES = 4_096
 """Payloads up to this length need one call."""
 
 
-class GroupLink:
+class GroupLink(Link):
     """A `edl.sync.link.Link`; used by one thread. Members call the same in the same order."""
 
     def __init__(self, group: Any, rank: int, world_size: int, waiting: Waiting) -> None:
@@ -69,8 +71,8 @@ class GroupLink:
             self._guard(partial(self._waiting.wait_for, work))
         self.works.clear()
 
+    @override
     def gather(self, payload: bytes) -> list[bytes]:
-        """As in `edl.collective.Ring`."""
         block = _LENGTH.pack(len(payload)) + payload[:_BLOCK_BYTES]
         blocks = self._gather_blocks(block, _LENGTH.size + _BLOCK_BYTES)
         lengths = [_LENGTH.unpack_from(raw)[0] for raw in blocks]
@@ -79,17 +81,17 @@ class GroupLink:
             return [raw[:length] for raw, length in zip(blocks, lengths)]
         return [raw[_LENGTH.size :][:length] for raw, length in zip(blocks, lengths)]
 
+    @override
     def barrier(self) -> None:
-        """As in `edl.collective.Ring`."""
         if self.world_size > 1:
             tensor = torch.zeros(1, device="cpu")
             self._run(lambda group: group.allreduce([tensor]), tensor)
         self.check()
 
+    @override
     def broadcast(
         self, arrays: Sequence[Any] | None, meta: bytes, source: int
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
         is_source = source == self.rank
         own = list(arrays or ())
         if self.world_size == 1:
@@ -101,14 +103,16 @@ class GroupLink:
 
         return self._move(own, meta, move, sends=is_source)
 
+    @override
     def receive(self, source: int) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
+        """Receives another member's broadcast; raises what `broadcast` raises."""
         return self.broadcast(None, b"", source)
 
+    @override
     def hand_over(
         self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`; the member before a row of receivers sends to all of them."""
+        """Sends to some members: the member before a row of receivers sends to all of them."""
         if self.rank in receivers:
             source = self.rank
             while source in receivers:
@@ -138,8 +142,9 @@ class GroupLink:
         """Whether `check` would raise; cheap enough for every micro-batch."""
         return self._is_over or self._waiting.is_over
 
+    @override
     def check(self) -> None:
-        """As in `edl.collective.Ring`."""
+        """Raises `RoundOver` if it is known that the round is over; sends and waits for nothing."""
         if self._is_over:
             raise RoundOver("this round is over")
         self._waiting.check()

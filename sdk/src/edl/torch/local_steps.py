@@ -8,22 +8,21 @@ the members' changes as if it were a gradient. Decision 0067.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from edl.errors import DataError
+from edl.overriding import override
 from edl.sync.options import SyncOptions
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
 from edl.torch.arrays import OUTER
-from edl.torch.replica import TorchReplica, as_json
-from edl.torch.step import MemberStep
-from edl.torch.torch_round import TorchRound
+from edl.torch.replica import ModelSetup, TorchReplica, as_json
+from edl.torch.step import MemberStep, StepCalls
+from edl.torch.torch_round import RoundParts, TorchRound
 
 _RATE, _MOMENTUM = 0.7, 0.9
 """Of the outer optimizer; those of the paper on DiLoCo."""
@@ -31,20 +30,26 @@ _OWN = "own"
 """The settings of the members' own optimizer, in a state."""
 
 
-def local_options(
-    options: SyncOptions, local_steps: int, outer: Any | None
-) -> tuple[SyncOptions, Callable[..., TorchRound]]:
-    """Returns the options of a run of outer steps, and what makes its rounds.
+@dataclass(frozen=True)
+class LocalSteps:
+    """How members train apart from each other; built with keywords."""
 
-    Args:
-        options: Those of the run; `batch_size` is of one member's own step.
-        local_steps: Steps that each member makes between two exchanges.
-        outer: The program's outer optimizer, or None.
-    """
-    name = "Nesterov" if outer is None else f"{type(outer).__name__} {_numbers(outer)}"
-    code = {**options.code, "outer": f"{name} after {local_steps} steps of {options.batch_size}"}
-    own = replace(options, micro_batches=1, constant_batch=False, code=code)
-    return own, partial(LocalRound, local_steps=local_steps)
+    count: int
+    """Steps that each member makes between two exchanges."""
+    outer: Any | None
+    """The program's outer optimizer; None is SGD with Nesterov's momentum."""
+
+    def options(self, options: SyncOptions) -> SyncOptions:
+        """Returns the options of a run of outer steps.
+
+        Args:
+            options: Those of the run; `batch_size` is of one member's own step.
+        """
+        outer = self.outer
+        name = "Nesterov" if outer is None else f"{type(outer).__name__} {_numbers(outer)}"
+        steps = f"{name} after {self.count} steps of {options.batch_size}"
+        code = {**options.code, "outer": steps}
+        return replace(options, micro_batches=1, constant_batch=False, code=code)
 
 
 def _numbers(outer: Any) -> str:
@@ -56,34 +61,23 @@ def _numbers(outer: Any) -> str:
 class LocalReplica(TorchReplica):
     """A model that members train apart from each other between two outer steps."""
 
-    def __init__(
-        self,
-        model: Any,
-        optimizer: Any,
-        scheduler: Any | None,
-        before_step: Callable[[], object] | None,
-        tail: int,
-        *,
-        outer: Any | None,
-    ) -> None:
-        """As `TorchReplica`.
+    def __init__(self, setup: ModelSetup, *, outer: Any | None) -> None:
+        """Takes a setup whose optimizer, scheduler and hook are those of members' own steps.
 
         Args:
-            model: As there.
-            optimizer: Of the members' own steps.
-            scheduler: Stepped after each of them.
-            before_step: Called before each of them.
-            tail: As there.
+            setup: As in `TorchReplica`.
             outer: Of the model's parameters; None is SGD with Nesterov's momentum.
 
         Raises:
             DataError: The outer optimizer is not one of the model's parameters.
         """
-        super().__init__(model, optimizer, scheduler, before_step, tail)
+        super().__init__(setup)
         trained = [parameter for parameter, _ in self.buckets.views()]
         if outer is None:
             outer = torch.optim.SGD(trained, _RATE, momentum=_MOMENTUM, nesterov=True)
-        elif {p for group in outer.param_groups for p in group["params"]} - set(model.parameters()):
+        elif {p for group in outer.param_groups for p in group["params"]} - set(
+            setup.model.parameters()
+        ):
             raise DataError(
                 "the outer optimizer has parameters that are not of the model: make it of "
                 "model.parameters()"
@@ -93,18 +87,21 @@ class LocalReplica(TorchReplica):
         """The parameters before the outer step that is under way; empty between two."""
         self._schedule: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
 
+    @override
     def values(self) -> dict[str, Any]:
-        """As in `TorchReplica`; of the members' own optimizer its settings."""
+        """Returns the settings of the members' own optimizer, too, but not what it has gathered."""
         own = self._optimizer.state_dict()["param_groups"]
         return {**super().values(), **as_json({_OWN: own})}
 
+    @override
     def load(self, state: State) -> None:
-        """As in `TorchReplica`; what the members' own optimizer has gathered stays."""
+        """Loads a state; what the members' own optimizer has gathered stays."""
         super().load(state)
         if _OWN in state.extra:
             own = self._optimizer.state_dict()["state"]
             self._optimizer.load_state_dict({"state": own, "param_groups": state.extra[_OWN]})
 
+    @override
     def begin_step(self) -> None:
         """Keeps parameters and schedule as they are before an outer step."""
         super().begin_step()
@@ -131,6 +128,7 @@ class LocalReplica(TorchReplica):
                 torch.sub(self._anchor[parameter], parameter, out=view)
                 view.mul_(weight)
 
+    @override
     def step(self, scale: float) -> None:
         """Makes an outer step of the mean of all members' changes."""
         del scale
@@ -141,8 +139,9 @@ class LocalReplica(TorchReplica):
         self.statistics.forget()
         self.buckets.clear()
 
+    @override
     def _undo_step(self) -> None:
-        """As in `TorchReplica`: what this member has trained since the last outer step is dropped."""
+        """Drops what this member has trained since the last outer step."""
         self._restore_parameters()
         if self._scheduler is not None and self._schedule is not None:
             state, settings = self._schedule
@@ -166,15 +165,13 @@ class LocalStep(MemberStep):
         self,
         plan: Plan,
         assignment: Assignment,
-        next_batch: Callable[[], Any],
-        micro: Callable[[int], Any],
+        calls: StepCalls,
         replica: LocalReplica,
-        *,
-        is_over: Callable[[], bool],
     ) -> None:
-        super().__init__(plan, assignment, next_batch, micro, lambda: None, is_over=is_over)
+        super().__init__(plan, assignment, calls)
         self._replica = replica
 
+    @override
     def _add_gradient(self, loss: Any, weight: float) -> None:
         del weight  # of the outer step: this one is the member's own
         if self.flags.nan:  # this outer step is left out, or the job fails
@@ -192,27 +189,33 @@ class LocalRound(TorchRound):
     has_long_steps = True
     _model: LocalReplica
 
-    def __init__(self, *args: Any, local_steps: int) -> None:
-        """As `TorchRound`.
+    def __init__(self, parts: RoundParts, *, local_steps: int) -> None:
+        """Makes no call.
 
         Args:
-            args: As there.
+            parts: As in `TorchRound`; the replica is a `LocalReplica`.
             local_steps: Steps that each member makes between two exchanges.
         """
         self._local_steps = local_steps
-        super().__init__(*args)
+        super().__init__(parts)
 
+    @override
     def _step_records(self) -> int:
         return self._local_steps * self._options.batch_size * self._growth.workers
 
+    @override
     def _scale(self, workers: int) -> float:
         del workers
         return 1.0
 
+    @override
     def _new_step(self, plan: Plan, assignment: Assignment) -> LocalStep:
-        about = plan, assignment, self._batches.next, self._micro, self._model
-        return LocalStep(*about, is_over=lambda: self._sums.is_over)
+        calls = StepCalls(
+            next_batch=self._batches.next, micro=self._micro, is_over=lambda: self._sums.is_over
+        )
+        return LocalStep(plan, assignment, calls, self._model)
 
+    @override
     def _sum_gradients(self, flags: StepFlags) -> None:
         if not (flags.nan or flags.unreadable):
             self._model.write_change(self._share)

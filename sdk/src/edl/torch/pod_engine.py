@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 from edl.errors import DataError, RoundOver
-from edl.master import protocol
 from edl.master.protocol import Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session
-from edl.sources.base import Dataset
-from edl.sync.options import SyncOptions
+from edl.overriding import override
+from edl.sync.options import RunSpec, SyncOptions
 from edl.torch.dcp_files import PodFiles
 from edl.torch.engine import TorchEngine
 from edl.torch.follower import Follower
@@ -21,7 +20,7 @@ from edl.torch.link import GroupLink
 from edl.torch.norm_statistics import NormStatistics
 from edl.torch.pod import Pod
 from edl.torch.pod_round import PodLink, PodReplica, PodRound
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.waiting import Waiting
 
 
@@ -31,37 +30,33 @@ class PodEngine(TorchEngine):
     def __init__(
         self,
         replica: PodReplica,
-        dataset: Dataset,
-        description: protocol.Json,
-        options: SyncOptions,
+        spec: RunSpec,
         member: Session | None,
         *,
         pod: Pod,
     ) -> None:
-        """As in `TorchEngine`.
+        """Makes no call yet.
 
         Args:
             replica: The pod's.
-            dataset: As in `TorchEngine`.
-            description: As in `TorchEngine`.
-            options: As in `TorchEngine`.
+            spec: As in `TorchEngine`.
             member: As in `TorchEngine`.
             pod: Its processes.
         """
         self._pod = pod
         files = PodFiles(pod, replica)
         new_round = partial(PodRound, pod=pod, files=files)
-        super().__init__(
-            replica, dataset, description, options, member, new_round=new_round, files=files
-        )
+        super().__init__(replica, spec, member, new_round=new_round, files=files)
 
+    @override
     def _interrupt_calls(self) -> None:
-        """As in `TorchEngine`; those of the other processes, too."""
+        """Ends the calls of the other processes, too."""
         self._pod.news.write(self.member.round_number)
         super()._interrupt_calls()
 
+    @override
     def _connect(self, round_: Round, keys: RoundStore, waiting: Waiting) -> GroupLink:
-        """As in `TorchEngine`; the other processes connect to those of their rank."""
+        """Has the other processes connect to those of their rank."""
         trainer, incarnation = self._session.settings.trainer, self._incarnation
         self._pod.send(
             do="connect",
@@ -78,8 +73,9 @@ class PodEngine(TorchEngine):
         self._pod.check()
         return PodLink(group, round_.rank, round_.world_size, waiting, pod=self._pod)
 
+    @override
     def _end(self) -> None:
-        """As in `TorchEngine`; the other processes end, too."""
+        """Ends the other processes, too."""
         result = self.result
         self._pod.send(
             do="end",
@@ -93,7 +89,7 @@ class PodEngine(TorchEngine):
         super()._end()
 
 
-def check_options(options: SyncOptions, local_steps: int) -> None:
+def check_options(options: SyncOptions, *, local_steps: bool) -> None:
     """Refuses what a model that is sharded cannot do.
 
     Raises:
@@ -106,31 +102,29 @@ def check_options(options: SyncOptions, local_steps: int) -> None:
 
 def pod_process(
     mesh: Any,
-    about: tuple[Any, ...],
-    options: SyncOptions,
-    data: tuple[Dataset, protocol.Json],
+    setup: ModelSetup,
+    spec: RunSpec,
     member: Session | None,
 ) -> PodEngine | Follower:
     """Returns this process's part in its pod; all processes of the pod call it.
 
     Args:
         mesh: Of the processes that hold the model together.
-        about: The arguments of `TorchReplica`.
-        options: As in `TorchEngine`.
-        data: The data set and its description, as in `TorchEngine`.
+        setup: As in `TorchReplica`.
+        spec: As in `TorchEngine`.
         member: As in `TorchEngine`.
 
     Raises:
         DataError: The model has batch normalisation.
     """
-    if NormStatistics(about[0]):
+    if NormStatistics(setup.model):
         raise DataError(
             "the model is sharded by fully_shard and has batch normalisation, whose running statistics "
             "would differ in each process: use LayerNorm or GroupNorm"
         )
     pod = Pod(mesh)
-    options = replace(options, code={**options.code, "pod": f"{pod.size} processes"})
-    run = (*data, options, member)
+    code = {**spec.options.code, "pod": f"{pod.size} processes"}
+    spec = replace(spec, options=replace(spec.options, code=code))
     if pod.is_first:
-        return PodEngine(PodReplica(pod, *about), *run, pod=pod)
-    return Follower(TorchReplica(*about), *run, pod=pod)
+        return PodEngine(PodReplica(setup, pod=pod), spec, member, pod=pod)
+    return Follower(TorchReplica(setup), spec, member, pod=pod)

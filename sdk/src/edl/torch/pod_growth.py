@@ -7,11 +7,15 @@ one of its processes does, so all of them begin to apply steps, and to compute, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from edl.collective.transport import OnWait
 from edl.errors import RoundOver
 from edl.master import protocol
-from edl.sync.growth import Growth
+from edl.master.protocol import Round
+from edl.overriding import override
+from edl.sync.growth import Growth, Streams
+from edl.sync.link import Link
+from edl.sync.replica import GroupModel
 from edl.sync.step_flags import StepFlags
 from edl.torch.pod import Pod
 
@@ -31,12 +35,14 @@ class PodGrowth(Growth):
         self._pod_saves = any(report["saving"] for report in reports)
 
     @property
+    @override
     def is_complete(self) -> bool:
-        """As in `Growth`, of the whole pod."""
+        """Whether the whole pod has the state."""
         return super().is_complete and not self._pod_lacks
 
+    @override
     def write_flags(self, flags: StepFlags) -> None:
-        """As in `Growth`, of the whole pod."""
+        """Sets the flags of the whole pod."""
         super().write_flags(flags)
         flags.lacking = float(self._pod_lacks and not flags.leaving)
         flags.saving = float(self._pod_saves)
@@ -45,18 +51,31 @@ class PodGrowth(Growth):
 class LeadingGrowth(PodGrowth):
     """The growth of a pod's first process; the others begin with it."""
 
-    def __init__(self, *about: Any, pod: Pod) -> None:
-        """As in `Growth`.
+    def __init__(
+        self,
+        replica: GroupModel,
+        ring: Link,
+        round_: Round,
+        streams: Streams | None,
+        on_wait: OnWait,
+        *,
+        pod: Pod,
+    ) -> None:
+        """Makes no call.
 
         Args:
-            about: Its arguments.
+            replica: As in `Growth`.
+            ring: As in `Growth`.
+            round_: As in `Growth`.
+            streams: As in `Growth`.
+            on_wait: As in `Growth`.
             pod: The pod's processes.
         """
-        super().__init__(*about)
+        super().__init__(replica, ring, round_, streams, on_wait)
         self._pod = pod
 
+    @override
     def start(self) -> None:
-        """As in `Growth`."""
         if not self._receivers:
             return
         self._pod.send(do="grow", receivers=sorted(self._receivers))

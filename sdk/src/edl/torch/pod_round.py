@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from edl.errors import RoundOver
-from edl.master.protocol import Round
+from edl.overriding import override
 from edl.sync import plan_message
-from edl.sync.group_member import GroupMember
+from edl.sync.growth import Streams
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
@@ -22,36 +22,33 @@ from edl.torch.link import GroupLink
 from edl.torch.pod import Pod, require_ok
 from edl.torch.pod_growth import LeadingGrowth
 from edl.torch.pod_step import PodStep, process_share
-from edl.torch.replica import TorchReplica
-from edl.torch.torch_round import MemberBatches, MemberReader, TorchRound
+from edl.torch.replica import ModelSetup, TorchReplica
+from edl.torch.step import StepCalls
+from edl.torch.torch_round import MemberReader, RoundParts, TorchRound
 from edl.torch.waiting import Waiting
 
 
 class PodReplica(TorchReplica):
     """A model that the processes of a pod hold together; all of them change it alike."""
 
-    def __init__(self, pod: Pod, *about: Any) -> None:
-        """As in `TorchReplica`.
-
-        Args:
-            pod: Its processes.
-            about: The arguments of `TorchReplica`.
-        """
-        super().__init__(*about)
+    def __init__(self, setup: ModelSetup, *, pod: Pod) -> None:
+        super().__init__(setup)
         self._pod = pod
 
+    @override
     def step(self, scale: float) -> None:
-        """As in `GroupModel`."""
         self._pod.send(do="apply", scale=scale)
         super().step(scale)
 
+    @override
     def _undo_step(self) -> None:
-        """As in `TorchReplica`; the other processes clear all of theirs."""
+        """Has the other processes clear all of theirs."""
         self._pod.send(do="clear")
         super()._undo_step()
 
+    @override
     def load(self, state: State) -> None:
-        """As in `GroupModel`; the other processes load what they have received or read."""
+        """Has the other processes load what they have received or read."""
         self._pod.send(do="load")
         super().load(state)
 
@@ -62,24 +59,24 @@ class PodLink(GroupLink):
     def __init__(
         self, group: Any, rank: int, world_size: int, waiting: Waiting, *, pod: Pod
     ) -> None:
-        """As in `GroupLink`, in a pod whose processes have links of their own."""
+        """Makes no call; the other processes of the pod have links of their own."""
         super().__init__(group, rank, world_size, waiting)
         self._pod = pod
 
+    @override
     def broadcast(
         self, arrays: Sequence[Any] | None, meta: bytes, source: int
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
         meta, received = super().broadcast(arrays, meta, source)
         if received:
             self._pod.send(do="broadcast", source=source)
             self._pod.check()
         return meta, received
 
+    @override
     def hand_over(
         self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Any]]:
-        """As in `edl.collective.Ring`."""
         meta, received = super().hand_over(arrays, meta, receivers)
         if received or arrays:
             self._pod.send(do="hand_over", receivers=sorted(receivers))
@@ -87,7 +84,7 @@ class PodLink(GroupLink):
         return meta, received
 
 
-class _PodReader:
+class _PodReader(MemberReader):
     """Requests each process's micro-batches of the pod's share."""
 
     def __init__(self, reader: MemberReader, pod: Pod) -> None:
@@ -95,8 +92,8 @@ class _PodReader:
         self._counted: dict[str, Assignment] = {}
         pod.send(do="read_anew")
 
+    @override
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
-        """As in `PlanReader`."""
         text = plan_message.encode([plan], (), over=False).decode()
         indices = [index for index, _ in micro_batches]
         self._pod.send(do="request", plan=text, indices=indices)
@@ -104,13 +101,13 @@ class _PodReader:
         self._counted[plan.name] = share.counted
         self._reader.request(plan, share.read)
 
+    @override
     def take(self, plan: Plan) -> Assignment:
-        """As in `MemberReader`."""
         self._reader.take(plan)
         return self._counted.pop(plan.name)
 
+    @override
     def close(self, join_s: float) -> None:
-        """As in `PlanReader`."""
         self._reader.close(join_s)
 
 
@@ -119,44 +116,36 @@ class PodRound(TorchRound):
 
     may_cut_short = False  # the pod's processes sum gradients in backward, and wait for each other
 
-    def __init__(
-        self,
-        member: GroupMember,
-        link: GroupLink,
-        round_: Round,
-        replica: TorchReplica,
-        batches: MemberBatches,
-        *,
-        pod: Pod,
-        files: PodFiles,
-    ) -> None:
+    def __init__(self, parts: RoundParts, *, pod: Pod, files: PodFiles) -> None:
         self._pod, self._files = pod, files
         self._all_finite = False
-        super().__init__(member, link, round_, replica, batches)
+        super().__init__(parts)
 
-    def _new_growth(self, *about: Any) -> LeadingGrowth:
-        self._pod_growth = LeadingGrowth(*about, pod=self._pod)
+    @override
+    def _new_growth(self, streams: Streams | None) -> LeadingGrowth:
+        waiting = self._member.rendezvous.waiting
+        self._pod_growth = LeadingGrowth(
+            self._model, self._ring, self._round, streams, waiting, pod=self._pod
+        )
         return self._pod_growth
 
+    @override
     def _new_reader(self) -> MemberReader:
-        self._parts = _PodReader(super()._new_reader(), self._pod)
-        return self._parts
+        self._assignments = _PodReader(super()._new_reader(), self._pod)
+        return self._assignments
 
+    @override
     def _new_step(self, plan: Plan, assignment: Assignment) -> PodStep:
-        """As in `TorchRound`; the other processes begin theirs."""
+        """Has the other processes begin theirs."""
         self._pod.send(do="step", plan=plan.name, step=self._progress.step)
-        return PodStep(
-            plan,
-            assignment,
-            self._batches.next,
-            self._micro,
-            self._begin_sums,
-            pod=self._pod,
-            growth=self._pod_growth,
+        calls = StepCalls(
+            next_batch=self._batches.next, micro=self._micro, before_last=self._begin_sums
         )
+        return PodStep(plan, assignment, calls, pod=self._pod, growth=self._pod_growth)
 
+    @override
     def _exchange(self, flags: StepFlags) -> None:
-        """As in `GroupRound`; complete in all processes of the pod, or in none."""
+        """Completes the step in all processes of the pod, or in none."""
         error: RoundOver | None = None
         try:
             self._growth.write_flags(flags)
@@ -173,9 +162,11 @@ class PodRound(TorchRound):
         require_ok(reports)
         self._growth.read_flags(flags)
 
+    @override
     def _is_finite(self) -> bool:
         return self._all_finite
 
+    @override
     def _save(self, *, wait: bool = False) -> None:
         """Saves the shards of the leading pod, each process its own."""
         if self._is_leader and self._options.checkpoints is not None:

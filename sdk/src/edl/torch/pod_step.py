@@ -6,17 +6,17 @@ fewer than another computes one more that counts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from edl.master import protocol
+from edl.overriding import override
 from edl.sync.plans import Assignment, Plan, assigned_indices
-from edl.sync.replica import Micro
 from edl.sync.step_flags import sum_by_name
 from edl.sync.step_reader import UnreadableTask
 from edl.torch.pod import Pod
 from edl.torch.pod_growth import PodGrowth
-from edl.torch.step import MemberStep
+from edl.torch.step import MemberStep, StepCalls
 
 
 class ProcessShare(NamedTuple):
@@ -43,19 +43,18 @@ class PodStep(MemberStep):
         self,
         plan: Plan,
         assignment: Assignment,
-        next_batch: Callable[[], Any],
-        micro: Callable[[int], Micro],
-        before_last: Callable[[], None],
+        calls: StepCalls,
         *,
         pod: Pod,
         growth: PodGrowth,
     ) -> None:
-        """As in `MemberStep`; micro-batches without records count nothing."""
-        super().__init__(plan, assignment, next_batch, micro, before_last)
+        """Reads nothing yet; micro-batches without records count nothing."""
+        super().__init__(plan, assignment, calls)
         self._pod, self._growth = pod, growth
 
+    @override
     def __iter__(self) -> Iterator[Any]:
-        """As in `MemberStep`; nothing where a process of this pod cannot read its records."""
+        """Yields this process's micro-batches; none where a process of the pod cannot read its records."""
         batches: list[Any] = []
         for index, spans in self._assignment:
             batches.append(self._read(index, spans))
@@ -69,8 +68,9 @@ class PodStep(MemberStep):
             yield batch
         self._check_trained()
 
+    @override
     def end(self) -> UnreadableTask | None:
-        """As in `MemberStep`; returns what some process of this pod could not read."""
+        """Returns what some process of this pod could not read."""
         own = super().end()
         task: protocol.Json = {}
         if own is not None:
@@ -90,6 +90,7 @@ class PodStep(MemberStep):
         lease = next(s.lease for s in self._plan.spans if s.lease.task == task["task"])
         return UnreadableTask(lease, task["why"], task["record"], task["transient"])
 
+    @override
     def _add_gradient(self, loss: Any, weight: float) -> None:
         # FSDP2 takes the mean over the pod's processes
         super()._add_gradient(loss, weight * self._pod.size)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
+from edl.sync.group_round import PlanReader
 from edl.sync.plans import Assignment, Plan
 from edl.sync.step_reader import MicroBatch, StepReader, UnreadableTask
 
@@ -18,7 +20,7 @@ class UnreadableError(Exception):
         self.task = task
 
 
-class RecordReader:
+class RecordReader(PlanReader):
     """A reader of this member's micro-batches; see `edl.torch.torch_round.MemberReader`."""
 
     def __init__(self, records: LeasedRecords) -> None:
@@ -28,13 +30,13 @@ class RecordReader:
         self._batches: Iterator[MicroBatch] = iter(())
         self._unreadable: UnreadableTask | None = None
 
+    @override
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
-        """As in `edl.sync.group_round.PlanReader`."""
         self._assignments[plan.name] = micro_batches
         self._reader.request(plan, micro_batches)
 
     def take(self, plan: Plan) -> Assignment:
-        """As in `MemberReader`; waits until the step's records are read."""
+        """Waits until the step's records are read."""
         records = self._reader.wait_for(plan)
         self._unreadable = records if isinstance(records, UnreadableTask) else None
         self._batches = iter(() if isinstance(records, UnreadableTask) else records)
@@ -50,8 +52,8 @@ class RecordReader:
             raise UnreadableError(self._unreadable)
         return next(self._batches).records
 
+    @override
     def close(self, join_s: float) -> None:
-        """As in `edl.sync.group_round.PlanReader`."""
         self._reader.close(join_s)
 
 
@@ -62,12 +64,12 @@ class RecordBatches:
         self._reader: RecordReader | None = None
 
     def new_reader(self, records: LeasedRecords) -> RecordReader:
-        """As in `MemberBatches`."""
+        """Returns a new reader; batches that were read ahead are dropped."""
         self._reader = RecordReader(records)
         return self._reader
 
     def next(self) -> Any:
-        """As in `MemberBatches`."""
+        """Returns the next micro-batch; raises whatever its source raises."""
         if self._reader is None:
             raise StopIteration
         return self._reader.next()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from edl.errors import CheckpointError, DataError, one_line
-from edl.sync.parts import ArrayGroup
-from edl.sync.replica import State
+from edl.overriding import override
+from edl.sync import step_flags
+from edl.sync.parts import ArrayGroup, PartedReplica
+from edl.sync.replica import GroupModel, State
 from edl.torch.arrays import MODEL, OPTIMIZER, as_own, as_state, unflatten
 from edl.torch.buckets import GradientBuckets
 from edl.torch.norm_statistics import NormStatistics
@@ -21,33 +24,33 @@ from edl.torch.shards import local
 from edl.torch.state_parts import StateParts
 
 
-class TorchReplica:
+@dataclass(frozen=True)
+class ModelSetup:
+    """What the program trains and steps with; built with keywords."""
+
+    model: Any
+    """A `torch.nn.Module`."""
+    optimizer: Any
+    """Of the model's parameters."""
+    scheduler: Any | None = None
+    """A `torch.optim.lr_scheduler`, stepped after each step."""
+    before_step: Callable[[], object] | None = None
+    """Called before the optimizer, for example to clip the gradient."""
+
+
+class TorchReplica(GroupModel, PartedReplica):
     """A `GroupModel` of a torch module, an optimizer, and perhaps a schedule of the rate."""
 
-    def __init__(
-        self,
-        model: Any,
-        optimizer: Any,
-        scheduler: Any | None,
-        before_step: Callable[[], object] | None,
-        tail: int,
-    ) -> None:
-        """Makes gradients views of buckets.
-
-        Args:
-            model: A `torch.nn.Module`.
-            optimizer: Of its parameters.
-            scheduler: A `torch.optim.lr_scheduler`, stepped after each step.
-            before_step: Called before the optimizer, for example to clip the gradient.
-            tail: As in `GradientBuckets`.
-        """
+    def __init__(self, setup: ModelSetup) -> None:
+        """Makes gradients views of buckets, behind which the flags of a step are summed."""
+        model, optimizer = setup.model, setup.optimizer
         check_types(model, optimizer)
-        self.model, self._optimizer, self._scheduler = model, optimizer, scheduler
+        self.model, self._optimizer, self._scheduler = model, optimizer, setup.scheduler
         self._shared = {OPTIMIZER: optimizer}
         """The optimizers whose state all members have alike, by kind."""
-        self._before_step = before_step
+        self._before_step = setup.before_step
         self._check_optimizer()
-        self.buckets = GradientBuckets(model.named_parameters(), tail)
+        self.buckets = GradientBuckets(model.named_parameters(), step_flags.SIZE)
         self.size = self.buckets.size
         self._named = [(n, p, p.requires_grad) for n, p in model.named_parameters()]
         """The parameters, and whether each was trained at first."""
@@ -70,8 +73,8 @@ class TorchReplica:
         text = json.dumps([rows, type(self._optimizer).__name__])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @override
     def write_gradient(self, flat: np.ndarray) -> None:
-        """As in `GroupModel`."""
         offset, values = 0, torch.from_numpy(flat)
         for gradient in self.buckets.gradients():
             gradient.copy_(values[offset : offset + gradient.numel()])
@@ -88,8 +91,8 @@ class TorchReplica:
         self._guard.forbid()
         self.statistics.save()
 
+    @override
     def step(self, scale: float) -> None:
-        """As in `GroupModel`."""
         self._guard.allow()
         self._advance(scale)
         self.statistics.forget()
@@ -110,8 +113,9 @@ class TorchReplica:
         if self._scheduler is not None:
             self._scheduler.step()
 
+    @override
     def clear(self) -> None:
-        """As in `GroupModel`; what forward has done to running statistics is undone, too."""
+        """Drops the gradient, and what forward has done to running statistics."""
         self._undo_step()
         self.buckets.clear()
 
@@ -154,8 +158,9 @@ class TorchReplica:
             extra["scheduler"] = self._scheduler.state_dict()
         return as_json(extra)
 
+    @override
     def state(self) -> State:
-        """As in `GroupModel`; tensors on the host are views."""
+        """Returns the state after the newest step; tensors on the host are views."""
         tensors = self.tensors()
         named = {f"{MODEL}/{name}": tensor for name, tensor in tensors[MODEL].items()}
         for kind in self._shared:
@@ -163,8 +168,8 @@ class TorchReplica:
                 named |= {f"{kind}/{index}/{name}": tensor for name, tensor in entries.items()}
         return as_state(named, self.values())
 
+    @override
     def load(self, state: State) -> None:
-        """As in `GroupModel`."""
         tree = unflatten(state)
         own = {name: local(tensor) for name, tensor in self.model.state_dict().items()}
         for name in sorted(own.keys() | tree[MODEL].keys()):
@@ -203,24 +208,24 @@ class TorchReplica:
         index = int(path[2])
         return parameters[index] if index < len(parameters) else None
 
+    @override
     def groups(self) -> list[ArrayGroup]:
-        """As in `edl.sync.parts.PartedReplica`."""
         return self._parts.groups() if OPTIMIZER in self._shared else []
 
+    @override
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """As in `edl.sync.parts.PartedReplica`."""
         return self._parts.read_slice(name, start, stop)
 
+    @override
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
         self._parts.write_slice(name, start, elements)
 
+    @override
     def rest(self) -> State:
-        """As in `edl.sync.parts.PartedReplica`."""
         return self._parts.rest(self.values())
 
+    @override
     def load_rest(self, rest: State) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
         self._load_schedule(self._parts.load_rest(rest))
 
     def close(self) -> None:

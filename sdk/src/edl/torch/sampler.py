@@ -8,11 +8,13 @@ from typing import Any
 
 from edl.errors import DataError
 from edl.master import protocol
+from edl.overriding import override
+from edl.sources.base import RandomAccess, Source
 from edl.sources.leased_records import LeasedRecords
 from edl.sync.plans import Assignment, Plan, Span
 
 
-class IndexSource:
+class IndexSource(Source, RandomAccess):
     """A source of EDL whose records are their own numbers: the `DataLoader` reads the data."""
 
     def __init__(self, count: Any) -> None:
@@ -22,20 +24,20 @@ class IndexSource:
             )
         self._count: int = count
 
+    @override
     def shape(self) -> protocol.Json:
-        """As in `edl.sources.base.Source`."""
         return {"records": self._count}
 
+    @override
     def read(self, file: str | None, start: int, end: int) -> Sequence[int]:  # noqa: ARG002 - of the interface
-        """As in `edl.sources.base.Source`."""
         return range(start, end)
 
+    @override
     def pick(self, numbers: Sequence[int]) -> Sequence[int]:
-        """As in `edl.sources.base.RandomAccess`."""
         return numbers
 
+    @override
     def batch(self, blocks: Sequence[Sequence[int]]) -> list[int]:
-        """As in `edl.sources.base.Source`."""
         return [int(number) for block in blocks for number in block]
 
 

@@ -46,7 +46,7 @@ class StateParts:
         )
 
     def groups(self) -> list[ArrayGroup]:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
         if not self._is_elementwise:
             return []
         groups: list[ArrayGroup] = []
@@ -61,18 +61,18 @@ class StateParts:
         return groups
 
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Returns a copy of elements [start, stop) of an array, along one axis in C order."""
         flat = self._flat(name)[start:stop].clone().cpu()
         array: np.ndarray = flat.view(VIEWS.get(flat.dtype, flat.dtype)).numpy()
         return array
 
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
+        """Replaces elements from `start` on."""
         target = self._flat(name)[start : start + len(elements)]
         target.copy_(torch.from_numpy(np.array(elements)).view(target.dtype))
 
     def rest(self, values: dict[str, Any]) -> State:
-        """As in `edl.sync.parts.PartedReplica`.
+        """Returns the part of the state that is in no array group.
 
         Args:
             values: What of the state is not a tensor.
@@ -91,7 +91,7 @@ class StateParts:
         return as_state(named, {**values, "in_parts": sorted(self._in_parts)})
 
     def load_rest(self, rest: State) -> dict[str, Any]:
-        """As in `edl.sync.parts.PartedReplica`; returns the tree of state dicts.
+        """Loads the part of the state that is in no array group; returns the tree of state dicts.
 
         Raises:
             CheckpointError: It is of another model.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from edl.errors import DataError, RoundOver, is_transient, one_line
@@ -16,6 +17,22 @@ from edl.torch.random_numbers import seed_torch
 from edl.torch.records import UnreadableError
 
 
+@dataclass(frozen=True)
+class StepCalls:
+    """What a step calls; built with keywords."""
+
+    next_batch: Callable[[], Any]
+    """Returns the next of this member's micro-batches, as the `DataLoader` made it."""
+    micro: Callable[[int], Micro]
+    """Returns the identity of the micro-batch of an index."""
+    before_last: Callable[[], None] = lambda: None
+    """Called before the last backward."""
+    is_over: Callable[[], bool] = lambda: False
+    """Whether a member is lost, so that the step comes a second time: the rest of it is left out."""
+    versions: Callable[[], object] = lambda: None
+    """Returns a value that differs once the program has changed a gradient."""
+
+
 class MemberStep:
     """This member's part of a step; iterate over it once, and call `backward` for each batch.
 
@@ -23,32 +40,17 @@ class MemberStep:
     is lost comes a second time, perhaps with other batches.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        assignment: Assignment,
-        next_batch: Callable[[], Any],
-        micro: Callable[[int], Micro],
-        before_last: Callable[[], None],
-        *,
-        is_over: Callable[[], bool] = lambda: False,
-        versions: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, plan: Plan, assignment: Assignment, calls: StepCalls) -> None:
         """Reads nothing yet.
 
         Args:
             plan: Of all members' records.
             assignment: This member's micro-batches.
-            next_batch: Returns the next of them, as the `DataLoader` made it.
-            micro: Returns the identity of the one of an index.
-            before_last: Called before the last backward.
-            is_over: Whether a member is lost, so that the step comes a second time: the rest of it is left out.
-            versions: What differs once the program has changed a gradient.
+            calls: Where batches come from, and what else a step calls.
         """
-        self._plan, self._assignment = plan, assignment
-        self._next_batch, self._micro, self._before_last = next_batch, micro, before_last
-        self._is_over, self.is_cut_short = is_over, False
-        self._versions, self._last_versions = versions, versions()
+        self._plan, self._assignment, self._calls = plan, assignment, calls
+        self.is_cut_short = False
+        self._last_versions = calls.versions()
         self._current: tuple[int, int] | None = None
         self._trained = 0
         self.micro: Micro | None = None
@@ -71,7 +73,7 @@ class MemberStep:
         """Yields this member's micro-batches; random numbers are seeded for each."""
         for index, spans in self._assignment:
             self._check_trained()
-            self.is_cut_short = self.is_cut_short or self._is_over()
+            self.is_cut_short = self.is_cut_short or self._calls.is_over()
             if self.is_cut_short:
                 return
             batch = self._read(index, spans)
@@ -94,7 +96,7 @@ class MemberStep:
         if self._current is None:
             raise DataError("step.backward was called twice for a batch, or before the first one")
         (index, size), self._current = self._current, None
-        if self._is_over():
+        if self._calls.is_over():
             self.is_cut_short = True
             return
         check_loss(loss)
@@ -109,7 +111,7 @@ class MemberStep:
             self._add_gradient(loss, weight)
         except RoundOver:
             self.is_cut_short = True
-        self._last_versions = self._versions()
+        self._last_versions = self._calls.versions()
 
     def end(self) -> UnreadableTask | None:
         """Checks that the program has trained all; returns what could not be read.
@@ -128,9 +130,9 @@ class MemberStep:
 
     def _read(self, index: int, spans: tuple[Span, ...]) -> Any:
         """Returns the next micro-batch; notes it where it cannot be read."""
-        seed_torch(self._micro(index).seed)  # transforms of the data set draw numbers here
+        seed_torch(self._calls.micro(index).seed)  # transforms of the data set draw numbers here
         try:
-            return self._next_batch()
+            return self._calls.next_batch()
         except DataError:
             raise
         except UnreadableError as error:
@@ -143,16 +145,16 @@ class MemberStep:
 
     def _begin_micro(self, index: int, spans: tuple[Span, ...]) -> None:
         self._current = index, _size(spans)
-        self.micro = self._micro(index)
+        self.micro = self._calls.micro(index)
         seed_torch(self.micro.seed)
 
     def _add_gradient(self, loss: Any, weight: float) -> None:
         if self._trained == len(self._assignment):
-            self._before_last()
+            self._calls.before_last()
         (loss * weight).backward()
 
     def _check_unchanged(self) -> None:
-        if self._trained and self._versions() != self._last_versions:
+        if self._trained and self._calls.versions() != self._last_versions:
             raise DataError(
                 "the loop has changed gradients of a step, of which this trainer has a part (as clipping and "
                 "zero_grad(set_to_none=False) do): leave zero_grad out, and clip in before_step="

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from edl.errors import DataError, RoundOver
 from edl.master.protocol import Round
+from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
@@ -21,7 +23,7 @@ from edl.sync.step_flags import StepFlags
 from edl.torch.link import GroupLink
 from edl.torch.replica import TorchReplica
 from edl.torch.sampler import IndexReader, LeasedSampler
-from edl.torch.step import MemberStep
+from edl.torch.step import MemberStep, StepCalls
 
 
 class MemberReader(PlanReader, Protocol):
@@ -44,20 +46,20 @@ class MemberBatches(Protocol):
         ...
 
 
-class LoaderBatches:
+class LoaderBatches(MemberBatches):
     """Batches from a `DataLoader`, which is iterated again where it has run out of planned ones."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
         self._loader, self._sampler = loader, sampler
         self._iterator: Iterator[Any] | None = None
 
+    @override
     def new_reader(self, records: LeasedRecords) -> IndexReader:
-        """As in `MemberBatches`."""
         self._iterator = None
         return IndexReader(records, self._sampler)
 
+    @override
     def next(self) -> Any:
-        """As in `MemberBatches`."""
         for _ in range(2):
             if self._iterator is None:
                 self._iterator = self._new_iterator()
@@ -77,6 +79,17 @@ class LoaderBatches:
         return iterator
 
 
+@dataclass(frozen=True)
+class RoundParts:
+    """What a member takes part in a round with; built with keywords."""
+
+    member: GroupMember
+    link: GroupLink
+    round: Round
+    replica: TorchReplica
+    batches: MemberBatches
+
+
 class TorchRound(GroupRound):
     """A round of a `Training`; `steps` yields one step after the other."""
 
@@ -87,28 +100,27 @@ class TorchRound(GroupRound):
     may_cut_short = True
     """Whether a member may leave a backward before its end."""
 
-    def __init__(
-        self,
-        member: GroupMember,
-        link: GroupLink,
-        round_: Round,
-        replica: TorchReplica,
-        batches: MemberBatches,
-    ) -> None:
-        self._sums, self._model, self._batches = link, replica, batches
+    def __init__(self, parts: RoundParts) -> None:
+        self._sums, self._model, self._batches = parts.link, parts.replica, parts.batches
         self._share = 0.0
-        super().__init__(member, link, round_, link.streams)
+        super().__init__(parts.member, parts.link, parts.round, parts.link.streams)
 
+    @override
     def _new_reader(self) -> MemberReader:
-        self._parts = self._batches.new_reader(self._member.leased_records())
-        return self._parts
+        self._assignments = self._batches.new_reader(self._member.leased_records())
+        return self._assignments
 
+    @override
     def drop_gradient(self) -> None:
-        """As in `GroupRound`; where sums of it may still be under way, others take its place."""
-        (self._model.move if self._sums.has_pending else self._model.clear)()
+        """Replaces the buckets where sums of the gradient may still be under way."""
+        if self._sums.has_pending:
+            self._model.move()
+        else:
+            self._model.clear()
 
+    @override
     def steps(self) -> Iterator[MemberStep]:
-        """As in `GroupRound`; yields each step for the program to compute."""
+        """Yields each step for the program to compute."""
         while self._has_plans():
             if not self._plans:
                 continue
@@ -131,19 +143,25 @@ class TorchRound(GroupRound):
         if not self._growth.applies:
             self._model.clear()  # the sum of the step before, which this newcomer could not apply
         self._model.begin_step()
-        return self._new_step(plan, self._parts.take(plan))
+        return self._new_step(plan, self._assignments.take(plan))
 
     def _new_step(self, plan: Plan, assignment: Assignment) -> MemberStep:
         """Returns this member's part of a step."""
-        about = plan, assignment, self._batches.next, self._micro, self._begin_sums
-        versions = self._model.buckets.versions
-        return MemberStep(*about, is_over=lambda: self._sums.is_over, versions=versions)
+        calls = StepCalls(
+            next_batch=self._batches.next,
+            micro=self._micro,
+            before_last=self._begin_sums,
+            is_over=lambda: self._sums.is_over,
+            versions=self._model.buckets.versions,
+        )
+        return MemberStep(plan, assignment, calls)
 
     def _begin_sums(self) -> None:
         """Lets the last backward of a step begin sums as soon as their gradients are complete."""
         if self._round.world_size > 1:
             self._model.buckets.begin(self._sums.begin_sum, may_end=self.may_cut_short)
 
+    @override
     def _sum_gradients(self, flags: StepFlags) -> None:
         if self._round.world_size == 1:
             return
@@ -153,20 +171,23 @@ class TorchRound(GroupRound):
         if statistics:
             statistics.write(self._share)
             works = [*works, self._sums.begin_sum(statistics.flat)]
-        self._timed(self._sums.wait_for, works)
+        self._timed(lambda: self._sums.wait_for(works))
         if statistics and not flags.unreadable:
             statistics.read()
         read_flags(flags, buckets.tail, self._metric_names)
         if not flags.same_names:
-            payloads = self._timed(self._ring.gather, encode_json(flags.metrics))
+            payloads = self._timed(lambda: self._ring.gather(encode_json(flags.metrics)))
             flags.metrics = step_flags.sum_by_name(map(json.loads, payloads))
 
+    @override
     def _is_finite(self) -> bool:
         return self._model.buckets.is_finite()
 
+    @override
     def _gradient_problem(self) -> str:
         return ""
 
+    @override
     def _apply(self, scale: float) -> None:
         self._model.step(scale)
 

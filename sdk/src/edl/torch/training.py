@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edl.data.batches import describe
+from edl.data.schedule import DataSchedule
 from edl.errors import DataError
 from edl.master.session import Session, session
 from edl.sources.base import Dataset
-from edl.sync import step_flags
-from edl.sync.options import OnStep, SyncOptions, SyncResult
+from edl.sync.options import OnStep, RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
 from edl.torch.follower import Follower
-from edl.torch.local_steps import LocalReplica, local_options
+from edl.torch.local_steps import LocalReplica, LocalRound, LocalSteps
 from edl.torch.pod_engine import check_options, pod_process
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.sampler import IndexSource, LeasedSampler
 from edl.torch.shards import check_alone, mesh_of
 from edl.torch.step import MemberStep
@@ -100,38 +101,30 @@ class Training:
         member: Session | None = None,
     ) -> None:
         """Makes no call yet."""
-        folder = None if checkpoints is None else Path(checkpoints)
         _check_local(local_steps, outer, micro_batches, constant_batch=constant_batch)
         parts = min(batch_size, _MICRO_BATCHES) if micro_batches is None else micro_batches
-        batches = (batch_size, 1 if local_steps else parts, constant_batch)
         options = SyncOptions(
-            *batches, dict(code or {}), folder, checkpoint_steps, on_nan, seed, on_step, None
+            batch_size=batch_size,
+            micro_batches=1 if local_steps else parts,
+            constant_batch=constant_batch,
+            code=dict(code or {}),
+            checkpoints=None if checkpoints is None else Path(checkpoints),
+            checkpoint_steps=checkpoint_steps,
+            on_nan=on_nan,
+            seed=seed,
+            on_step=on_step,
         )
         dataset = Dataset(name, IndexSource(records))
-        schedule = {"epochs": epochs, "shuffle_seed": shuffle_seed, "task_records": task_records}
-        description = describe(dataset, batch_size, overlap=True, **schedule)  # type: ignore[arg-type]
+        schedule = DataSchedule(epochs=epochs, shuffle_seed=shuffle_seed, task_records=task_records)
+        description = schedule.describe(dataset, batch_size, overlap=True)
         self.sampler = LeasedSampler()
         """The `batch_sampler` of the `DataLoader`."""
-        about = (model, optimizer, scheduler, before_step, step_flags.SIZE)
-        self._engine: TorchEngine | Follower
-        mesh = mesh_of(model)
-        if mesh is not None:
-            check_options(options, local_steps)
-            self._engine = pod_process(mesh, about, options, (dataset, description), member)
-        elif local_steps:
-            options, new_round = local_options(options, local_steps, outer)
-            self._engine = TorchEngine(
-                LocalReplica(*about, outer=outer),
-                dataset,
-                description,
-                options,
-                member,
-                new_round=new_round,
-            )
-        else:
-            self._engine = TorchEngine(TorchReplica(*about), dataset, description, options, member)
-        if mesh is None:
-            check_alone((session() if member is None else member).settings.trainer, os.environ)
+        setup = ModelSetup(
+            model=model, optimizer=optimizer, scheduler=scheduler, before_step=before_step
+        )
+        local = LocalSteps(count=local_steps, outer=outer) if local_steps else None
+        spec = RunSpec(dataset=dataset, description=description, options=options)
+        self._engine = _new_engine(setup, spec, member, local)
 
     @property
     def result(self) -> SyncResult:
@@ -174,6 +167,31 @@ class Training:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _new_engine(
+    setup: ModelSetup, spec: RunSpec, member: Session | None, local: LocalSteps | None
+) -> TorchEngine | Follower:
+    """Returns this process's part in the job.
+
+    Raises:
+        DataError: A model that is sharded cannot be trained so, or other processes are this trainer.
+    """
+    mesh = mesh_of(setup.model)
+    if mesh is not None:
+        check_options(spec.options, local_steps=local is not None)
+        return pod_process(mesh, setup, spec, member)
+    if local is None:
+        engine = TorchEngine(TorchReplica(setup), spec, member)
+    else:
+        engine = TorchEngine(
+            LocalReplica(setup, outer=local.outer),
+            replace(spec, options=local.options(spec.options)),
+            member,
+            new_round=partial(LocalRound, local_steps=local.count),
+        )
+    check_alone((session() if member is None else member).settings.trainer, os.environ)
+    return engine
 
 
 def _check_local(

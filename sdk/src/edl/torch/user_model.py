@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from edl.data.batches import describe
+from edl.data.schedule import DataSchedule
 from edl.errors import EdlError
 from edl.master.session import Session
 from edl.model.arrays import to_array
@@ -20,12 +20,12 @@ from edl.model.layer_model import LayerModel, as_sequence
 from edl.model.parameters import TORCH_FILE, first_difference, mismatch_error
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
+from edl.overriding import override
 from edl.sources.base import Dataset
-from edl.sync import step_flags
-from edl.sync.options import SyncOptions, SyncResult
+from edl.sync.options import RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
 from edl.torch.records import RecordBatches
-from edl.torch.replica import TorchReplica
+from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.requirement import require_torch
 from edl.torch.step import MemberStep
 
@@ -40,13 +40,13 @@ _KEPT = (np.dtype(np.uint8), np.dtype(np.float16))
 
 
 def replica(layer: Any, user_code: UserCode) -> TorchModel:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a replica of the object that `model()` returned."""
     require_torch()
     return TorchModel(layer, user_code)
 
 
 def worker(layer: Any, user_code: UserCode, seed: int) -> Any:
-    """As in `edl.model.protocols.AdapterModule`; there is none.
+    """Refuses a model in torch: it does not train with parameter servers.
 
     Raises:
         ModelError: Always.
@@ -72,7 +72,9 @@ class TorchModel(LayerModel):
             raise ModelError(f"model() of {user_code.model.path} has no trainable parameters")
         self.optimizer, scheduler = self._new_optimizer()
         try:
-            self._replica = TorchReplica(layer, self.optimizer, scheduler, None, step_flags.SIZE)
+            self._replica = TorchReplica(
+                ModelSetup(model=layer, optimizer=self.optimizer, scheduler=scheduler)
+            )
         except EdlError as error:
             raise ModelError(f"{user_code.model.path}: {error}") from error
         self._device = next(layer.parameters()).device
@@ -97,28 +99,29 @@ class TorchModel(LayerModel):
         member: Session,
     ) -> SyncResult:
         """Trains together with all other trainers of the job; as `edl.sync.train`."""
-        folder = None if checkpoints is None else Path(checkpoints)
-        batches = (batch_size, micro_batches, constant_batch)
         options = SyncOptions(
-            *batches, dict(code), folder, checkpoint_steps, on_nan, seed, on_step, between
+            batch_size=batch_size,
+            micro_batches=micro_batches,
+            constant_batch=constant_batch,
+            code=dict(code),
+            checkpoints=None if checkpoints is None else Path(checkpoints),
+            checkpoint_steps=checkpoint_steps,
+            on_nan=on_nan,
+            seed=seed,
+            on_step=on_step,
+            between=between,
         )
-        description = describe(
-            dataset,
-            batch_size,
-            epochs=epochs,
-            shuffle_seed=shuffle_seed,
-            shuffle=shuffle,
-            task_records=None,
-            overlap=True,
-        )
-        with closing(TorchEngine(self._replica, dataset, description, options, member)) as engine:
+        schedule = DataSchedule(epochs=epochs, shuffle_seed=shuffle_seed, shuffle=shuffle)
+        description = schedule.describe(dataset, batch_size, overlap=True)
+        spec = RunSpec(dataset=dataset, description=description, options=options)
+        with closing(TorchEngine(self._replica, spec, member)) as engine:
             for step in engine.run(RecordBatches()):
                 for records in step:
                     self._backward(step, records)
             return engine.result
 
+    @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `edl.model.protocols.Adapter`."""
         del lookup
         self._user_code.set_context("the export")
         self.layer.eval()
@@ -133,12 +136,12 @@ class TorchModel(LayerModel):
         finally:
             self.layer.train()
 
+    @override
     def parameters(self) -> Arrays:
-        """As in `edl.model.protocols.Adapter`."""
         return {name: to_array(tensor) for name, tensor in self.layer.state_dict().items()}
 
+    @override
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """As in `edl.model.protocols.Adapter`."""
         own = self.layer.state_dict()
         difference = first_difference(
             {name: tuple(tensor.shape) for name, tensor in own.items()},
@@ -168,6 +171,7 @@ class TorchModel(LayerModel):
             self._user_code.to_float(_LOSS, loss)
         self._user_code.call("the gradient", step.backward, loss)
 
+    @override
     def _tensors(self, values: Any) -> Any:
         """Converts arrays to tensors, and moves tensors to the module; leaves other values."""
         if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
@@ -182,8 +186,8 @@ class TorchModel(LayerModel):
             return as_sequence(values, map(self._tensors, values))
         return values
 
+    @override
     def _without_training(self, act: Callable[[], T]) -> T:
-        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
         self.layer.eval()
         try:
             with torch.no_grad():

@@ -16,10 +16,10 @@ __all__ = ["PaddleReplica", "PaddleWorker", "replica", "worker"]
 
 
 def replica(layer: Any, user_code: UserCode) -> PaddleReplica:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a replica of the object that `model()` returned."""
     return PaddleReplica(layer, user_code)
 
 
 def worker(layer: Any, user_code: UserCode, seed: int) -> PaddleWorker:
-    """As in `edl.model.protocols.AdapterModule`."""
+    """Returns a worker of the object that `model()` returned; initial rows of its embeddings depend on the seed."""
     return PaddleWorker(layer, user_code, seed)

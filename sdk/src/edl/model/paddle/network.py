@@ -15,6 +15,7 @@ from edl.model.layer_model import LayerModel, as_sequence
 from edl.model.paddle.sigterm import restore_handler
 from edl.model.parameters import PADDLE_FILE, first_difference, mismatch_error
 from edl.model.user_code import UserCode
+from edl.overriding import override
 
 T = TypeVar("T")
 Arrays = dict[str, Any]
@@ -53,8 +54,8 @@ class Network(LayerModel):
             self._user_code.to_float(_LOSS, loss)
         return loss
 
+    @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `Adapter`."""
         del lookup
         self.write(self.layer, folder)
 
@@ -70,19 +71,20 @@ class Network(LayerModel):
         finally:
             layer.train()
 
+    @override
     def parameters(self) -> Arrays:
-        """As in `Adapter`."""
         return {name: tensor.numpy() for name, tensor in self.layer.state_dict().items()}
 
+    @override
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """As in `Adapter`."""
         set_tensors(self.layer.state_dict(), arrays, origin)
 
+    @override
     def _tensors(self, values: Any) -> Any:
         return _tensors(values)
 
+    @override
     def _without_training(self, act: Callable[[], T]) -> T:
-        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
         self.layer.eval()
         try:
             with paddle.no_grad():

@@ -16,11 +16,12 @@ from edl.model.paddle.state_slices import StateSlices
 from edl.model.parameters import MODEL_PREFIX
 from edl.model.seeding import seed_everything
 from edl.model.user_code import UserCode
-from edl.sync.parts import ArrayGroup
-from edl.sync.replica import Micro, State
+from edl.overriding import override
+from edl.sync.parts import ArrayGroup, PartedReplica
+from edl.sync.replica import Micro, Replica, State
 
 
-class PaddleReplica(Network):
+class PaddleReplica(Network, Replica, PartedReplica):
     """A `Replica`; its flat gradient ends with the changes of running statistics.
 
     A parameter that a step does not use has a gradient of zeros, so that all members agree.
@@ -45,8 +46,8 @@ class PaddleReplica(Network):
         ]
         self._slices = StateSlices(self._state_tensors, [*self.names, *constant])
 
+    @override
     def backward(self, records: Any, weight: float, micro: Micro) -> dict[str, float]:
-        """As in `Replica`."""
         self._user_code.set_context(
             f"step {micro.step + 1}, micro-batch {micro.index + 1}", records
         )
@@ -60,13 +61,13 @@ class PaddleReplica(Network):
             self._check_gradients()
         return {"loss": loss.item()}
 
+    @override
     def read_gradient(self, out: np.ndarray) -> None:
-        """As in `Replica`."""
         self._flat.read([parameter.grad for parameter in self.trained], out[: self._flat.size])
         self._statistics.read(out[self._flat.size :])
 
+    @override
     def write_gradient(self, flat: np.ndarray) -> None:
-        """As in `Replica`."""
         addresses: set[int] = set()
         gradients = []
         for index, parameter in enumerate(self.trained):
@@ -82,8 +83,8 @@ class PaddleReplica(Network):
         self._flat.write(flat, gradients)
         self._statistics.write(flat[self._flat.size :])
 
+    @override
     def step(self, scale: float) -> None:
-        """As in `Replica`."""
         self._user_code.set_context("a step")
         for index, parameter in enumerate(self.trained):
             if parameter.grad is None:
@@ -92,42 +93,43 @@ class PaddleReplica(Network):
         self._statistics.step()
         self._clear_gradients()
 
+    @override
     def clear(self) -> None:
-        """As in `Replica`."""
         self._statistics.clear()
         self._clear_gradients()
 
+    @override
     def state(self) -> State:
-        """As in `Replica`."""
         arrays = {name: tensor.numpy() for name, tensor in self._state_tensors().items()}
         return State(arrays, self._optimizer_state.extra())
 
+    @override
     def load(self, state: State) -> None:
-        """As in `Replica`."""
         set_tensors(self._state_tensors(), state.arrays, "the state")
         self._optimizer_state.load(state.extra)
         self._statistics.restart()
         self._clear_gradients()
 
+    @override
     def groups(self) -> list[ArrayGroup]:
-        """As in `edl.sync.parts.PartedReplica`."""
         return self._slices.groups() if self._optimizer_state.is_elementwise else []
 
+    @override
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """As in `edl.sync.parts.PartedReplica`; bytes."""
+        """Returns some elements of an array, as bytes."""
         return self._slices.read(name, start, stop)
 
+    @override
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
         self._slices.write(name, start, elements)
 
+    @override
     def rest(self) -> State:
-        """As in `edl.sync.parts.PartedReplica`."""
         self._statistics.restore_tensors()
         return State(self._slices.rest(), self._optimizer_state.extra())
 
+    @override
     def load_rest(self, rest: State) -> None:
-        """As in `edl.sync.parts.PartedReplica`."""
         tensors = self._slices.rest_tensors()
         set_tensors(tensors, rest.arrays, "the state")
         self._optimizer_state.load(rest.extra)

@@ -13,12 +13,13 @@ from edl.model.paddle.running_statistics import running_tensors
 from edl.model.paddle.server_optimizers import to_server_optimizer
 from edl.model.seeding import build_model
 from edl.model.user_code import SMALLER_BATCH, UserCode
-from edl.servers.worker import Gradients, Table
+from edl.overriding import override
+from edl.servers.worker import Gradients, Table, Worker
 
 T = TypeVar("T")
 
 
-class PaddleWorker(Network):
+class PaddleWorker(Network, Worker):
     """A `Worker` whose `paddle.nn.Embedding(sparse=True)` layers are tables at the servers."""
 
     def __init__(self, layer: Any, user_code: UserCode, seed: int) -> None:
@@ -42,27 +43,27 @@ class PaddleWorker(Network):
         )
         self._dense = dict(zip(self.names, self.trained))
 
+    @override
     def initial(self) -> dict[str, Any]:
-        """As in `Worker`."""
         return {name: parameter.numpy() for name, parameter in self._dense.items()}
 
+    @override
     def tables(self) -> dict[str, Table]:
-        """As in `Worker`."""
         return {
             table.name: table.table._replace(**self._row_options.get(table.name, {}))
             for table in self._embeddings
         }
 
+    @override
     def optimizer(self) -> dict[str, Any]:
-        """As in `Worker`."""
         return self._optimizer
 
+    @override
     def load(self, dense: Mapping[str, Any]) -> None:
-        """As in `Worker`."""
         set_tensors(self._dense, dense, "what the servers hold")
 
+    @override
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
-        """As in `Worker`."""
         self._batches += 1
         self._user_code.set_context(f"its batch {self._batches}", records)
         loss = self._with_lookup(lookup, lambda: self.loss(records), keep=True)
@@ -76,16 +77,17 @@ class PaddleWorker(Network):
         row_gradients = {name: gradient for name, gradient in rows.items() if gradient is not None}
         return Gradients(dense, row_gradients, {"loss": loss.item()})
 
+    @override
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """As in `Adapter`."""
         return self._with_lookup(lookup, lambda: super(PaddleWorker, self).evaluate(records))
 
+    @override
     def predict(self, records: Any, lookup: Lookup | None = None) -> dict[str, Any]:
-        """As in `Adapter`."""
         return self._with_lookup(lookup, lambda: super(PaddleWorker, self).predict(records))
 
+    @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """As in `Adapter`; the exported model contains all rows of its tables."""
+        """Exports the model with all rows of its tables."""
         full_model = build_model(self._user_code, self._seed)
         arrays = self.parameters()
         for table in self._embeddings:

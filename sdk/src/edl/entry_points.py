@@ -1,0 +1,16 @@
+"""Entry points that installed distributions declare; nothing of theirs is imported before it is used."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Any
+
+
+def installed(group: str) -> dict[str, Any]:
+    """Returns the entry points of a group, by name."""
+    if sys.version_info >= (3, 10):
+        points = metadata.entry_points(group=group)
+    else:
+        points = metadata.entry_points().get(group, ())
+    return {point.name: point for point in points}

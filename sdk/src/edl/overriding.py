@@ -1,0 +1,17 @@
+"""`override`, for methods that replace one of a base class; type checkers see that of typing_extensions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import override
+else:
+    Method = TypeVar("Method")
+
+    def override(method: Method) -> Method:
+        """Returns the method; `typing.override` needs Python 3.12."""
+        return method
+
+
+__all__ = ["override"]
