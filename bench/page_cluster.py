@@ -28,8 +28,8 @@ from policy.names import (
     Tier,
 )
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
-from policy.reasons import Reason
-from policy.records import CLUSTER, Observation, Record
+from policy.reasons import Observation, Reason
+from policy.records import CLUSTER, Record
 from policy.snapshot import Job, Phase, Pod
 from reconciler.record_inbox import RecordInbox
 from reconciler.record_writer import RecordWriter

@@ -54,19 +54,16 @@ class Story:
 
 
 def meaning(code: str) -> str:
-    """What a code means; "" for one that this version does not know."""
+    """Returns what a code means; "" for one that this version does not know."""
     explanation = _BY_CODE.get(code)
     return explanation.meaning.replace("`", "") if explanation else ""
 
 
 def way_out(code: str) -> str:
-    """What helps; "" where nothing does or is needed."""
+    """Returns what to do about a code; "" if no action is needed."""
     explanation = _BY_CODE.get(code)
     text = explanation.way_out.replace("`", "") if explanation else ""
-    if text.startswith("None needed."):
-        return ""
-    text = text.removeprefix("None: ")
-    return text[:1].upper() + text[1:]
+    return "" if text.startswith("No action needed.") else text
 
 
 def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:

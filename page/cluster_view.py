@@ -22,7 +22,7 @@ from page.series import FINE_S, Point, TrainerSteps, UsageSeries
 from page.table import Row, RowTable
 from policy.cluster_state import job_key
 from policy.model import Policy
-from policy.records import Observation
+from policy.reasons import Observation
 from policy.snapshot import Job
 
 log = logging.getLogger(__name__)

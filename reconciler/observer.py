@@ -6,8 +6,8 @@ from kube.object_change import ObjectChange
 from policy.cluster_state import ClusterState
 from policy.model import Objectives, ReclaimObjective
 from policy.plan import Release
-from policy.reasons import Reason
-from policy.records import CLUSTER, Observation, Record
+from policy.reasons import Observation, Reason
+from policy.records import CLUSTER, Record
 from policy.snapshot import Job, Pod
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.objective import ObjectiveCounter

@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from policy.cluster_state import job_key
-from policy.reasons import Reason
-from policy.records import CLUSTER, ELSEWHERE, Observation, Record
+from policy.reasons import Observation, Reason
+from policy.records import CLUSTER, ELSEWHERE, Record
 from policy.snapshot import Pod
 from reconciler.losses import EVICTED, Loss
 from reconciler.service_starts import RECLAIMS, ServiceStart, ServiceWait

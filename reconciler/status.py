@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from policy.decisions import NODES_HELD
+from policy.explanations import NODES_HELD
 from policy.plan import JobPlan
 from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting

@@ -8,7 +8,8 @@ from rich.console import Console
 from cli import records, terminal
 from cli.frame import Frame, command
 from cli.terminal import Column, age
-from policy.records import CLUSTER, Observation, Record, burst_to_json, newest_of_bursts
+from policy.reasons import Observation
+from policy.records import CLUSTER, Record, burst_to_json, newest_of_bursts
 
 _STAGES = ("decide", "free", "start", "total")
 

@@ -12,7 +12,7 @@ from cli import terminal
 from cli.frame import Frame, Output, command
 from cli.overview import Overview, OverviewReader
 from cli.terminal import Column, age
-from policy.records import Observation
+from policy.reasons import Observation
 from runtime.printable import printable
 
 _FRAME_LINES = 6

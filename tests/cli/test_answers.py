@@ -22,7 +22,7 @@ NO_ROOM = Record(
     NOW_S - 1000,
     f"job {KEY}",
     "NoRoom",
-    "no node has room for one more trainer (1 cpu, 1Gi memory); nearest is n1 with 500m cpu free",
+    "no node has capacity for one more trainer (1 cpu, 1Gi memory); closest is n1 with 500m cpu free",
     {"live": 3, "target": 3, "needs": NEEDS, "nearest": "n1"},
     KEY,
     NOW_S - 1000,
@@ -152,7 +152,7 @@ def test_why_of_a_pod_whose_container_waits(digits: Cli) -> None:
 @pytest.mark.parametrize(
     ("conditions", "code", "words"),
     [
-        ([{"type": "Complete", "status": "True"}], "JobComplete", "The job is done."),
+        ([{"type": "Complete", "status": "True"}], "JobComplete", "The job has finished its work."),
         (
             [{"type": "Failed", "status": "True", "message": "too many failures"}],
             "JobFailed",

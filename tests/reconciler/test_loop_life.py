@@ -215,7 +215,7 @@ def test_events_name_what_was_made_and_released(world: World, process: Process) 
 
     assert world.events("TrainersMade")[0] == "created 2 guaranteed trainers"
     (released,) = world.events("TrainersReleased")
-    assert "ServicesFirst (another namespace waits for 4 cpu)" in released
+    assert "ServicesFirst (another namespace needs 4 cpu)" in released
 
 
 def test_figures_of_the_loop_are_scraped(world: World, process: Process) -> None:

@@ -63,7 +63,10 @@ def test_releases_of_one_reason_are_one_event() -> None:
     """The first five by name."""
     (event,) = plan_reports.release_events([_release(i) for i in range(7)], JOBS)
 
-    assert event.message == "released p0, p1, p2, p3, p4 and 2 more: AboveMax (7 live, 2 wanted)"
+    assert (
+        event.message
+        == "released p0, p1, p2, p3, p4 and 2 more: AboveMax (its job has 7 trainers and may keep 2)"
+    )
 
 
 @pytest.mark.parametrize(("count", "end"), [(5, "p3, p4: A"), (6, "p4 and 1 more: A")])

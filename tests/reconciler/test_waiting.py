@@ -242,7 +242,7 @@ def _with(*conditions: JobCondition) -> JobStatus:
 def test_waiting_begins_with_its_reason_and_time() -> None:
     """As a sentence where the plan has figures; otherwise the name of the reason."""
     plan = JobPlan(JOB.key, 0, 0, Reason.GROWING, {"waiting": 8}, 0.0)
-    text = "8 trainers of all jobs are being scheduled, enough for now"
+    text = "waiting for kube-scheduler to place 8 trainers first"
 
     assert status.waiting(JOB, plan, NOW_S) == JobCondition(WAITING, "True", "Growing", text, NOW_S)
 
