@@ -56,7 +56,9 @@ def _greet(reader: Reader) -> None:
     except Forbidden:
         return
     except KubeError as fault:
-        raise CommandError(f"{fault}; --kubeconfig and --context name another cluster") from fault
+        raise CommandError(
+            f"{fault}; use --kubeconfig or --context to select another cluster"
+        ) from fault
 
 
 def _parser() -> Parser:

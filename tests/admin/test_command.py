@@ -157,7 +157,9 @@ def test_a_cluster_that_does_not_answer_is_one_line_and_no_success(
 
     assert code == 1
     assert printed.out == ""
-    assert printed.err == f"admin: {fault}; --kubeconfig and --context name another cluster\n"
+    assert (
+        printed.err == f"admin: {fault}; use --kubeconfig or --context to select another cluster\n"
+    )
 
 
 def test_who_may_not_ask_for_the_version_gets_the_other_checks(
