@@ -311,9 +311,10 @@ class ClusterView:
             job = self._cluster.jobs.get(key)
             if job is None:
                 return None
-            arguments = job.requests, job.constraints, self._policy().node_pools
-            now = self._cluster.slots(*arguments, surplus=True).counts
-            return dict(now), dict(self._cluster.slots(*arguments).counts)
+            pools = self._policy().node_pools
+            now = self._cluster.slots(job.requests, job.constraints, pools, surplus=True)
+            without_surplus = self._cluster.slots(job.requests, job.constraints, pools)
+            return dict(now.counts), dict(without_surplus.counts)
 
     def node(self, name: str) -> dict[str, Any] | None:
         """All about one node; None where there is no such node."""

@@ -121,7 +121,10 @@ class Reconciler:
         """The components that act on jobs; they send while this process leads."""
         return connect(
             LeaderOnlyApi(api, self._leads, on_end=self.watchdog.progress),
-            *(self._state_feed.cluster, self._pool, self._clocks, self._cache.changes.bump),
+            cluster=self._state_feed.cluster,
+            pool=self._pool,
+            clocks=self._clocks,
+            on_change=self._cache.changes.bump,
             poll_api=LeaderOnlyApi(api, self._leads),  # a poll is no progress of the tick
             namespace=namespace,
             policy=lambda: self._policy.current.policy,

@@ -255,9 +255,15 @@ def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, 
         (
             namespace,
             Record(
-                *(now_s, about, code, text),
-                {"services": services.seen(namespace), "trainers": trainers.seen(namespace)}
-                | shared,
+                now_s,
+                about,
+                code,
+                text,
+                figures={
+                    "services": services.seen(namespace),
+                    "trainers": trainers.seen(namespace),
+                    **shared,
+                },
                 since_s=burst.since_s,
             ),
         )

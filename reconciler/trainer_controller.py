@@ -173,7 +173,15 @@ class TrainerController:
         Else it may fill the namespace's ResourceQuota, and the minimum is refused.
         """
         requests = [
-            partial(self._request, *(create, number, node, grace_s, pools), first=number == first)
+            partial(
+                self._request,
+                create,
+                trainer_id=number,
+                node=node,
+                grace_s=grace_s,
+                pools=pools,
+                first=number == first,
+            )
             for create, numbers in zip(creates, ids, strict=True)
             for first in [min(numbers, default=0)]
             for number, node in zip(numbers, create.nodes, strict=False)
@@ -189,11 +197,11 @@ class TrainerController:
     def _request(
         self,
         create: Create,
+        *,
         trainer_id: int,
         node: str,
         grace_s: int,
         pools: tuple[NodePool, ...],
-        *,
         first: bool,
     ) -> request.Request:
         job = self._cluster.jobs[create.job]

@@ -280,14 +280,15 @@ class TrainingJobController:
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
     ) -> tuple[dict[str, Any] | None, Acceptance]:
         """Creates or changes the Job; returns it with what came of it."""
-        at = (JOBS, training_job.namespace)
         try:
             if job is None:
                 return self._create_job(training_job, fields)
             patch = manifests.changes(fields, job)
             if patch:
                 patch.setdefault("metadata", {})["uid"] = job["metadata"]["uid"]
-                patch_request = request.merge_patch(*at, training_job.name, patch)
+                patch_request = request.merge_patch(
+                    JOBS, training_job.namespace, training_job.name, patch
+                )
                 job = call(self._api, patch_request)
         except errors.KubeError as error:
             if not errors.is_refusal(error):
@@ -307,17 +308,17 @@ class TrainingJobController:
         Raises:
             KubeError: a request failed.
         """
-        where = (training_job.namespace, training_job.name)
-        current = find(self._api, request.get(TRAININGJOBS, *where))
+        namespace, name = training_job.namespace, training_job.name
+        current = find(self._api, request.get(TRAININGJOBS, namespace, name))
         metadata = {} if current is None else current["metadata"]
         if metadata.get("uid") != training_job.uid or "deletionTimestamp" in metadata:
             raise errors.NotFound(f"TrainingJob {training_job.key} is gone")
         try:
             body = manifests.job(fields)
-            create_request = request.create(JOBS, training_job.namespace, body, strict=True)
+            create_request = request.create(JOBS, namespace, body, strict=True)
             return call(self._api, create_request), Acceptance()
         except errors.AlreadyExists:
-            existing = find(self._api, request.get(JOBS, *where))
+            existing = find(self._api, request.get(JOBS, namespace, name))
         if existing is None:
             raise errors.NotFound(f"Job {training_job.key} existed and is gone: it is tried again")
         if not owned.is_own(training_job, existing):
@@ -333,8 +334,11 @@ class TrainingJobController:
     ) -> None:
         removed: dict[str, Any] = {name: None for name in old if name not in new}
         body = {"metadata": {"uid": training_job.uid}, "status": {**removed, **new}}
-        where = (training_job.namespace, training_job.name)
-        self._api.send(request.merge_patch(TRAININGJOBS, *where, body, subresource="status"))
+        self._api.send(
+            request.merge_patch(
+                TRAININGJOBS, training_job.namespace, training_job.name, body, subresource="status"
+            )
+        )
 
     def _report(
         self, training_job: TrainingJob, old: Mapping[str, Any], acceptance: Acceptance
@@ -362,12 +366,16 @@ class TrainingJobController:
         """Writes an event where the plan wants another number of trainers than before."""
         scale = training_status.scale(old, new, "" if roles is None else roles.reason)
         if scale is not None:
-            self._recorder.record(Event(training_job, *scale), self._epoch_s())
+            reason, message = scale
+            self._recorder.record(Event(training_job, reason, message), self._epoch_s())
 
     def _delete(self, training_job: TrainingJob) -> None:
-        where = (training_job.namespace, training_job.name)
         with suppress(errors.NotFound):
-            self._api.send(request.delete(TRAININGJOBS, *where, uid=training_job.uid))
+            self._api.send(
+                request.delete(
+                    TRAININGJOBS, training_job.namespace, training_job.name, uid=training_job.uid
+                )
+            )
 
 
 def _name_taken(training_job: TrainingJob) -> str:
