@@ -261,7 +261,7 @@ class LiveCluster(FakeApi):
             "stages": stages,
             "lostSeconds": 21.0,
         }
-        text = f"{services} services asked, {services} of them run, the slowest after 3.2 s"
+        text = f"{services} of {services} services running, slowest 3.2 s"
         about = f"reclaim {int(now_s * 1000):x}"
         burst = Record(now_s, about, Observation.RECLAIMED, text, figures, since_s=now_s - 9.0)
         self._inbox.put(CLUSTER, burst)

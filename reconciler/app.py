@@ -103,7 +103,7 @@ def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: Eve
     )
     metrics.total(
         "events_dropped_total",
-        "Events of Jobs that were not written because too many were queued.",
+        "Events of Jobs dropped because too many were queued.",
         lambda: recorder.dropped,
     )
 
@@ -111,7 +111,7 @@ def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: Eve
 def _add_answer_metric(metrics: Metrics, elector: Elector) -> None:
     age = metrics.gauge(
         "api_answer_age_seconds",
-        "Time since the API server last answered a request for the lease, which comes every 2 s.",
+        "Time since the API server last answered a lease request; one is sent every 2 s.",
     )
     age.set_function(lambda: elector.answer_age_s)
 
@@ -140,7 +140,7 @@ def _record_writer(
     )
     metrics.total(
         "records_written_total",
-        "Records of decisions and observations that the API server has taken.",
+        "Records of decisions and observations written to the API server.",
         lambda: writer.written,
     )
     metrics.total(
@@ -148,9 +148,7 @@ def _record_writer(
         "Records dropped because the API server was too slow or refused them.",
         lambda: writer.dropped,
     )
-    metrics.total(
-        "record_bytes_total", "Bytes of DecisionLogs that were sent.", lambda: writer.bytes_written
-    )
+    metrics.total("record_bytes_total", "Bytes of DecisionLogs sent.", lambda: writer.bytes_written)
     return writer
 
 
@@ -173,12 +171,12 @@ def _watchdogs(
     )
     metrics.total(
         "training_job_failures_total",
-        "Tries to bring a TrainingJob up to date that failed, other than by a refusal, which its status shows.",
+        "Failed updates of TrainingJobs, without refusals, which their status shows.",
         lambda: training_jobs.failures,
     )
     failing = metrics.gauge(
         "training_jobs_failing",
-        "TrainingJobs whose last try failed, other than by a refusal.",
+        "TrainingJobs whose last update failed, without refusals.",
     )
     failing.set_function(lambda: training_jobs.failing)
     pass_age = metrics.gauge(
@@ -230,7 +228,7 @@ def _reason_without_decisions(elector: Elector) -> str:
     """Why this replica has no decisions, "" for the leader: only the leader plans."""
     if elector.is_leader:
         return ""
-    return f"this replica does not lead; ask {elector.holder or 'the future leader'}"
+    return f"this replica does not lead; ask {elector.holder or 'the next leader'}"
 
 
 def _elector(

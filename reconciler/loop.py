@@ -289,7 +289,7 @@ class Reconciler:
             return
         if loaded.version != before and loaded.source == "configmap":
             self._policy_version = loaded.version
-            text = f"version {loaded.version} is in force, before {before}"
+            text = f"Policy version {loaded.version} is in force; before: {before}"
             for config_map in config.records() if before else ():
                 self._recorder.record(Event(config_map, "PolicyInForce", text), now_s)
         error = loaded.error
@@ -377,10 +377,9 @@ class Reconciler:
         job = self._state_feed.cluster.jobs[job_plan.key]
         if self.components.writer.write_parallelism(job, job_plan.target):
             text = (
-                "the built-in controller runs this Job, because it was created while EDL's "
-                f"webhook was away: parallelism moved from {job.parallelism} to "
-                f"{job_plan.target}; it scales more slowly than managed jobs; recreate it to "
-                "fix that"
+                f"Changed parallelism from {job.parallelism} to {job_plan.target}. Kubernetes' "
+                "Job controller runs this Job, because it was created while EDL's webhook was "
+                "unavailable; to have EDL manage it, delete and create it again"
             )
             self._recorder.record(Event(job, "ParallelismMoved", text, warning=True), now_s)
 

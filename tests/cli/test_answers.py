@@ -52,7 +52,7 @@ def _burst(services: dict[str, int], code: str = "Reclaimed", at_s: float = NOW_
         },
         "lostSeconds": 31.0,
     }
-    text = "8 services asked, 8 of them run, the slowest after 2.5 s; 4 trainers of 1 job left"
+    text = "8 of 8 services running, slowest 2.5 s; 4 trainers of 1 job evicted"
     return Record(at_s, "reclaim 18c", code, text, figures, since_s=NOW_S - 1195)
 
 
@@ -174,13 +174,15 @@ def test_why_of_an_ended_job(
 
 def test_why_of_a_job_that_is_deleted(edl: Cli) -> None:
     """Its records remain."""
-    end = Record(NOW_S - 60, "job ml/old", "JobDeleted", "it is deleted", {}, "ml/old", NOW_S - 60)
+    end = Record(
+        NOW_S - 60, "job ml/old", "JobDeleted", "deleted after its end", {}, "ml/old", NOW_S - 60
+    )
     edl.cluster.add_records("ml", end, log="history")
     run = edl("why", "old")
 
     assert run.code == 0
     assert "job ml/old: deleted" in run.out
-    assert "JobDeleted, 1m ago: it is deleted" in run.out
+    assert "JobDeleted, 1m ago: deleted after its end" in run.out
 
 
 def test_why_of_an_invalid_job_is_the_error(edl: Cli) -> None:
