@@ -89,7 +89,7 @@ def parse(text: str) -> ImageReference:
     match = _REFERENCE.fullmatch(name)
     if match is None or not _HOST.fullmatch(host):
         raise ImageError(
-            f"{text[:80]!r} is not a reference to an image: write registry.example/edl:0.1.0"
+            f"{text[:80]!r} is not an image reference: write, for example, registry.example/edl:0.1.0"
         )
     repository = match["name"]
     if host == _DEFAULT_HOST and "/" not in repository:
@@ -125,15 +125,17 @@ def judge(reference: ImageReference, present: int, nodes: int, answer: RegistryA
     if answer.presence is Presence.FOUND:
         return ok(_SUBJECT, f"{reference} is in its registry")
     if answer.presence is Presence.MISSING:
-        text = f"{shown}, and {reference.host} has no such image: push it, or correct the name"
+        text = (
+            f"{shown}, and {reference.host} does not have it: push the image, or correct its name"
+        )
         return error(_SUBJECT, text)
     if answer.presence is Presence.HIDDEN:
-        text = f"{shown}; {reference.host} shows it to nobody without credentials, or has none: "
-        return warning(_SUBJECT, text + "see that nodes may pull it (imagePullSecrets)")
-    text = f"{shown}; {reference.host} could not be asked from here ({answer.detail})"
-    return warning(_SUBJECT, f"{text}: see that nodes reach it")
+        text = f"{shown}; {reference.host} requires credentials or does not have it: "
+        return warning(_SUBJECT, text + "make sure that nodes can pull it (imagePullSecrets)")
+    text = f"{shown}; {reference.host} is not reachable from here ({answer.detail})"
+    return warning(_SUBJECT, f"{text}: make sure that nodes reach it")
 
 
 def not_named() -> Finding:
     """Says that the image was not checked, because the admin named none."""
-    return note(_SUBJECT, "not checked: name it with --image")
+    return note(_SUBJECT, "not checked: set --image")

@@ -55,7 +55,7 @@ def _answer(status: int) -> RegistryAnswer:
         return RegistryAnswer(Presence.MISSING)
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return RegistryAnswer(Presence.HIDDEN)
-    return RegistryAnswer(Presence.UNKNOWN, f"it answers {status}")
+    return RegistryAnswer(Presence.UNKNOWN, f"it answers with status {status}")
 
 
 def _token(pool: urllib3.PoolManager, challenge: str, scheme: str) -> str:

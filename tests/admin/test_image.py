@@ -47,7 +47,7 @@ def test_references_are_read_as_kubelets_read_them(text: str, expected: str) -> 
 )
 def test_what_is_no_reference_is_refused(text: str) -> None:
     """In one line with one that is."""
-    with pytest.raises(ImageError, match=r"write registry\.example/edl:0\.1\.0"):
+    with pytest.raises(ImageError, match=r"write, for example, registry\.example/edl:0\.1\.0"):
         parse(text)
 
 
@@ -73,10 +73,10 @@ def test_nodes_say_which_images_they_have() -> None:
             1,
             Presence.MISSING,
             Level.ERROR,
-            "1 of 3 nodes have it, and registry.example has no such",
+            "1 of 3 nodes have it, and registry.example does not have it",
         ),
         (0, Presence.HIDDEN, Level.WARNING, "imagePullSecrets"),
-        (0, Presence.UNKNOWN, Level.WARNING, "could not be asked from here (why)"),
+        (0, Presence.UNKNOWN, Level.WARNING, "is not reachable from here (why)"),
     ],
 )
 def test_an_image_that_nobody_has_is_an_error(
@@ -146,7 +146,7 @@ def test_a_registry_is_asked_as_a_kubelet_without_credentials_would() -> None:
         "basic": Presence.HIDDEN,
         "broken": Presence.UNKNOWN,
     }
-    assert answers["broken"].detail == "it answers 500"
+    assert answers["broken"].detail == "it answers with status 500"
 
 
 def test_a_registry_that_is_not_there_is_one_line() -> None:
