@@ -55,7 +55,7 @@ def test_pods_of_workloads_are_shown() -> None:
 
     assert lines[0] == "pods of ReplicaSet training/ps: changed:"
     assert '  add /spec/priorityClassName "edl-support"' in lines
-    assert lines[-1].startswith("  warning: priorityClassName high became edl-support")
+    assert lines[-1].startswith("  warning: changed priorityClassName from high to edl-support")
 
 
 def test_refusals_say_why() -> None:
