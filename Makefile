@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 PLATFORM ?= $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-.PHONY: help docs install jax gpu gpu-wheels pods changes torchft fmt lint types test soak properties paddle cov covered mutants fuzz house metrics-page page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
+.PHONY: help docs install jax gpu gpu-wheels pods changes torchft fmt lint types test soak properties paddle cov covered fuzz metrics-page page performance-page pictures reference policy-schema monitoring chart bench e2e matrix faults e2e-autoscaler e2e-cert-manager e2e-torch e2e-upgrade installation demo experiments forecasts scale lock sbom kubectl-edl presubmit clean
 
 help: ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,11 +83,12 @@ build/jax/.installed: requirements.lock | $(STAMP)
 	@PYTHONPATH=build/jax $(BIN)/python -c "import jax"
 	@touch $@
 
-gpu: ## try EDL on this machine's GPU in six minutes: correctness, NCCL, costs; without one, say what it would try (CELLS=digits,step)
-	@$(PYTHON) -m e2e.gpu $(if $(CELLS),--cells $(CELLS)) $(if $(DEVICE),--device $(DEVICE))
+gpu: ## try EDL on this machine's GPU in six minutes: correctness, NCCL, costs; without one, say what it would run (CELLS=digits,step SECONDS=540)
+	@$(PYTHON) -m e2e.gpu $(if $(CELLS),--cells "$(CELLS)") $(if $(DEVICE),--device $(DEVICE)) $(if $(SECONDS),--seconds $(SECONDS))
 
-gpu-wheels: ## gather the packages that `make gpu` needs on a machine without a package index into build/gpu-wheels
-	@$(PYTHON) -m e2e.gpu.wheels
+FOR ?= 3.12
+gpu-wheels: ## download the packages that `make gpu` needs on a machine without a package index into build/gpu-wheels (FOR=3.12)
+	@$(PYTHON) -m e2e.gpu.wheels $(FOR)
 
 CHANGES ?= 200
 pods: install torch ## make random changes to two pods of two processes that hold a model together (CHANGES=200 SEED=7)
@@ -110,14 +111,6 @@ covered: install ## check what the last tests with coverage have covered; CI's p
 	$(BIN)/coverage report --include="policy/*" --fail-under=100
 	$(BIN)/coverage report --format=total
 
-mutants: install ## put small faults into a copy of the tree, and list those that no test notices (SEED= COUNT= ROOM= WORKERS= RESUME=1)
-	$(BIN)/python -m bench.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
-	  $(if $(WORKERS),--workers $(WORKERS)) $(if $(RESUME),--resume) \
-	  $(foreach room,$(ROOM),--room $(room))
-
-house: install ## compare sizes, layers, names and prose of the code with model code bases
-	$(BIN)/python -m bench.house --faults
-
 # --quiet would hide the warnings that end a strict build.
 docs: build/docs/.installed ## build the documentation as a site into build/site; a broken link ends it
 	build/docs/bin/mkdocs build
@@ -133,12 +126,16 @@ policy-schema: install ## write deploy/policy.schema.json, the schema of the pol
 metrics-page: install ## write docs/metrics.md from the metrics that the components export
 	$(BIN)/python -m bench.metrics_page
 
-reference: install ## write the pages of docs/ that come from the code: annotations, commands, fields of the policy, metrics, reasons
+reference: install ## write the pages of docs/ that come from the code: annotations, commands, fields of the policy, metrics, reasons; performance from bench/results
 	$(BIN)/python -m bench.annotations_page
 	$(BIN)/python -m bench.commands_page
 	$(BIN)/python -m bench.policy_page
 	$(BIN)/python -m bench.metrics_page
 	$(BIN)/python -m bench.reasons_page
+	$(BIN)/python -m bench.performance_page
+
+performance-page: install ## write docs/performance.md from the figures in bench/results
+	$(BIN)/python -m bench.performance_page
 
 pictures: install ## write the pictures of commands in a terminal, and of the page (needs Chromium), into docs/pictures
 	$(BIN)/python -m bench.terminal_pictures
@@ -208,7 +205,7 @@ lock: install ## write the lock files from pyproject.toml, with the newest versi
 	  --no-header --no-annotate --group docs -o docs.lock
 	printf '%s\n' click kubernetes orjson pydantic pyyaml rich | $(BIN)/uv pip compile --quiet --generate-hashes \
 	  --no-strip-extras --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o deploy/cli.lock
-	printf '%s\n' aiohttp orjson prometheus-client pydantic | $(BIN)/uv pip compile --quiet --generate-hashes \
+	printf '%s\n' aiohttp numpy orjson prometheus-client pydantic | $(BIN)/uv pip compile --quiet --generate-hashes \
 	  --no-strip-extras --universal --python-version 3.11 --no-header --no-annotate - -c requirements.lock -o e2e/gpu/wheels.lock
 	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	  --no-header --no-annotate - -c requirements.lock -o deploy/build.lock

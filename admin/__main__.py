@@ -5,7 +5,7 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from admin import checks, findings, registry, scheduler_config, servers
+from admin import checks, findings, scheduler_config, servers
 from admin.after import pem
 from admin.before import in_host_network
 from admin.checks import Ask
@@ -86,9 +86,6 @@ def _add_commands(parser: Parser) -> None:
         default=[],
         help="namespace for elastic Jobs; may be repeated",
     )
-    check.add_argument(
-        "--image", default="", help="image of EDL; check whether the nodes or its registry have it"
-    )
     commands.add_parser("doctor", help="check after the installation whether EDL works")
     commands.add_parser(
         "remains", help="show how a removal affects jobs, and which objects of EDL are left"
@@ -118,9 +115,7 @@ def _show(results: list[findings.Finding]) -> int:
 
 
 def _check(reader: Reader, arguments: Namespace) -> int:
-    return _show(
-        checks.check(reader, clock.now(), arguments.namespace, arguments.image, registry.ask)
-    )
+    return _show(checks.check(reader, clock.now(), arguments.namespace))
 
 
 def _doctor(reader: Reader, arguments: Namespace) -> int:

@@ -7,9 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from admin import after, before, probes, removal
-from admin import image as images
 from admin.findings import Finding, error, note, ok, warning
-from admin.image import ImageReference, Presence, RegistryAnswer
 from admin.reader import ENDPOINTSLICES, KINDS, Reader
 from admin.servers import UnreachableError
 from kube import decode, request
@@ -31,7 +29,6 @@ _API_SERVICE = "kubernetes.io/service-name=kubernetes"
 _RENEW = "replace it (docs/install.md, Certificates)"
 Ask = Callable[[str], Mapping[str, Any]]
 """Name of a pod of EDL -> what it answers to /readyz."""
-AskRegistry = Callable[[ImageReference], RegistryAnswer]
 Check = Callable[[], Iterable[Finding]]
 
 
@@ -39,8 +36,6 @@ def check(
     reader: Reader,
     now: datetime,
     namespaces: Iterable[str],
-    image: str,
-    ask_registry: AskRegistry,
 ) -> list[Finding]:
     """Whether the cluster is ready for EDL.
 
@@ -48,8 +43,6 @@ def check(
         reader: The cluster.
         now: This machine's time, aware.
         namespaces: Where elastic Jobs will be.
-        image: EDL's image; "" where the admin names none.
-        ask_registry: Asks the image's registry.
     """
     checks: dict[str, Check] = {
         "Kubernetes": lambda: [before.version(reader.version())],
@@ -63,7 +56,6 @@ def check(
         "scheduler": lambda: [before.schedulers(reader.all(request.PODS, "kube-system"))],
         "webhooks": lambda: [before.webhooks(_registrations(reader))],
         "namespaces": partial(_namespaces, reader, tuple(namespaces)),
-        "image": partial(_image, reader, image, ask_registry),
     }
     return _run(checks)
 
@@ -165,23 +157,6 @@ def _namespaces(reader: Reader, namespaces: tuple[str, ...]) -> Iterator[Finding
         }
         purpose = "EDL's servers" if is_own else "masters of jobs"
         yield from before.admission(namespace, purpose, refusals)
-
-
-def _image(reader: Reader, image: str, ask_registry: AskRegistry) -> Iterator[Finding]:
-    if not image:
-        yield images.not_named()
-        return
-    try:
-        reference = images.parse(image)
-    except images.ImageError as fault:
-        yield error("image", str(fault))
-        return
-    nodes = reader.all(request.NODES)
-    present = len(images.nodes_with(reference, nodes))
-    answer = RegistryAnswer(Presence.UNKNOWN)
-    if not nodes or present < len(nodes):
-        answer = ask_registry(reference)
-    yield images.judge(reference, present, len(nodes), answer)
 
 
 def _servers(reader: Reader, ask: Ask) -> Iterator[Finding]:

@@ -15,8 +15,8 @@ from bench.benchmark import Result, Setting, Times
 from bench.clusters import NOW_S, policy
 from bench.shapes import GIB, amounts
 from e2e.measure.criteria import Criterion
-from kube.fake import FakeApi
 from kube.request import Request
+from lab.fake_api import FakeApi
 from policy import document
 from policy.cluster_state import ClusterState
 from policy.errors import DocumentError

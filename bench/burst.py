@@ -22,9 +22,9 @@ from e2e.measure.criteria import Criterion
 from kube import request
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
-from kube.fake import FakeApi
-from kube.fake.streams import FakeStream
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS, Request, Resource
+from lab.fake_api import FakeApi
+from lab.fake_api.streams import FakeStream
 from policy.names import MANAGER, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES
 from reconciler.components import Clocks
@@ -32,7 +32,6 @@ from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
-from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 
 Json = dict[str, Any]
@@ -153,7 +152,6 @@ class _World:
             policy=policy,
             leads=lambda: True,
             recorder=EventRecorder(self._api, "bench", self._clock.now),
-            decision_log=DecisionLog(),
             metrics=ReconcilerMetrics(Metrics("reconciler")),
             clocks=Clocks(self._clock.seconds, self._clock.seconds),
         )

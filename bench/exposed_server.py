@@ -13,7 +13,7 @@ from bench.page_server import service
 from bench.replay_api_server import ReplayApiServer
 from extender.settings import ExtenderSettings
 from kube.cache import ClusterCache
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from page.settings import PageSettings
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from reconciler.settings import ReconcilerSettings

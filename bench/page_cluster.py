@@ -15,9 +15,9 @@ import orjson
 from bench import clusters, objects
 from kube import errors
 from kube.api import Api, Stream
-from kube.fake import FakeApi
-from kube.fake.storage import Key
 from kube.request import CONFIGMAPS, DECISIONLOGS, JOBS, NODES, PODS, Request, Resource
+from lab.fake_api import FakeApi
+from lab.fake_api.storage import Key
 from policy.decisions import Decision, Figure
 from policy.names import (
     ANNOTATION_MASTER,

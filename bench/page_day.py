@@ -14,9 +14,9 @@ import orjson
 
 from bench import objects
 from bench.page_cluster import LiveCluster
-from kube.fake.storage import Key
 from kube.object_change import ObjectChange
 from kube.request import CONFIGMAPS, NODES, PODS
+from lab.fake_api.storage import Key
 from policy.model import Fairness, Objectives, Policy, ReclaimObjective, Reserve
 from policy.names import ANNOTATION_BOOKS, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Role
 from policy.plan import Plan
@@ -27,7 +27,6 @@ from reconciler.decision_recorder import DecisionRecorder
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.observer import Observer
 from reconciler.quarantine import Quarantine
-from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 from simulator.clock import Clock
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
@@ -86,7 +85,7 @@ class Day(LiveCluster):
         self._metrics.set_state(leads=True, age_s=0.0)
         self._observer = Observer(self._inbox, self._metrics)
         state = self._simulated.state
-        self._recorder = DecisionRecorder(DecisionLog(), Quarantine(state), self._inbox)
+        self._recorder = DecisionRecorder(Quarantine(state), self._inbox)
         self._replicas: dict[str, list[str]] = {name: [] for name in _SERVICES}
         """Service -> uids of its pods."""
         self._pods_created = 0

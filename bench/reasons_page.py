@@ -14,7 +14,7 @@ _INTRODUCTION = """# Reasons
 `make reference` writes this page from the code; do not edit it.
 
 Every decision has one of these codes. The code appears in events, in the Job's condition `edl.training/Waiting`, in
-logs, in metric labels, and, together with its figures, in decision records (`kubectl edl why`, `GET /decisions`,
+logs, in metric labels, and, together with its figures, in decision records (`kubectl edl why`, `GET /decisions` of the extender,
 docs/decisions/0005). Codes are an interface: new ones are added, none is renamed.
 
 Records of jobs also have `live` (current trainers) and `target` (wanted trainers); records of released trainers also

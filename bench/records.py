@@ -24,8 +24,8 @@ from bench.benchmark import Result, Setting, Times
 from e2e.measure.criteria import Criterion
 from kube import reading, request
 from kube.errors import KubeError
-from kube.fake import FakeApi
 from kube.request import DECISIONLOGS, JOBS, Request
+from lab.fake_api import FakeApi
 from policy.decisions import Decision, Figure
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, MANAGER
 from policy.reasons import Reason

@@ -34,7 +34,7 @@ class Events:
 
 
 class ReplayApiServer:
-    """A `kube.api.Api` that keeps the uids of records, unlike `kube.fake`."""
+    """A `kube.api.Api` that keeps the uids of records, unlike `lab.fake_api`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._version = 1

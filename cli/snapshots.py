@@ -18,7 +18,6 @@ from kube import decode, request
 from kube.reading import find
 from kube.state_feed import overcommitted
 from policy import document, snapshot_file
-from policy.anonymous import anonymous
 from policy.cluster_state import ClusterState
 from policy.errors import DocumentError, SnapshotError
 from policy.model import Policy
@@ -158,15 +157,13 @@ def planning(path: Path | None) -> Iterator[None]:
         raise CliError(text) from error
 
 
-def write(path: Path, file: SnapshotFile, *, without_names: bool) -> int:
+def write(path: Path, file: SnapshotFile) -> int:
     """Writes a snapshot; under its name there is always a whole file. Returns its length in bytes.
 
     Raises:
         CliError: there is no such folder, or something other than a file has the name.
         OSError: it cannot be written.
     """
-    if without_names:
-        file = SnapshotFile(anonymous(file.input), complete=file.complete)
     text = snapshot_file.dumps(file)
     if path.suffix == _COMPRESSED:
         text = gzip.compress(text, 6, mtime=0)

@@ -1,17 +1,11 @@
 """What users and admins do to elastic Jobs, on a real control plane with EDL beside it."""
 
-import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http import HTTPStatus
-from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
-import orjson
 import pytest
 
 from e2e import commands
@@ -20,10 +14,11 @@ from e2e.control_plane import EDL_COMPONENTS
 from e2e.environment import SLOTS, Environment, IsolatedNamespace, readiness
 from e2e.measure.processes import cpu_seconds
 from e2e.waiting import until
-from kube import request
+from kube import record_log, request
 from kube.errors import Invalid
 from kube.request import CONFIGMAPS, NODES, PODDISRUPTIONBUDGETS, PODS, VALIDATINGWEBHOOKS
 from policy.names import Tier
+from policy.records import Record
 from policy.snapshot import Phase
 from reconciler.status import WAITING
 
@@ -298,11 +293,16 @@ def test_job_that_fits_no_node_says_so(namespace: IsolatedNamespace) -> None:
     begun_s = cpu_seconds(namespace.environment.control_plane.pids["reconciler"])
     time.sleep(QUIET_S)
     used_s = cpu_seconds(namespace.environment.control_plane.pids["reconciler"]) - begun_s
-    record = decisions(namespace, "reconciler", f"job={namespace.name}/giant")[-1]
+    record = until(
+        "the decision is recorded",
+        lambda: recorded(namespace, "job "),
+        lambda records: bool(records) and records[-1].code == code,
+        WAIT_S,
+    )[-1]
 
     print(f"the reconciler used {used_s:.2f} CPU seconds in {QUIET_S:.0f} s of waiting")
-    assert code == record["code"] == "FitsNoNode"
-    assert record["text"] == waiting_message
+    assert code == record.code == "FitsNoNode"
+    assert record.text == waiting_message
     assert "100 cpu" in waiting_message
     assert "18 cpu" in waiting_message
     assert events[0]["type"] == "Warning"
@@ -324,22 +324,18 @@ def test_job_that_fits_no_node_says_so(namespace: IsolatedNamespace) -> None:
 
 
 def test_who_asks_why_gets_the_records(namespace: IsolatedNamespace) -> None:
-    """Of a job at its maximum, of one that does not exist, of a trainer given up."""
+    """Of a job at its maximum, and of a trainer that it gave up."""
     namespace.submit("mnist", low=1, high=4)
     namespace.wait_running("mnist", 4, WAIT_S)
     namespace.edit("mnist", {"metadata": {"annotations": {"edl.training/max-trainers": "3"}}})
     namespace.wait_running("mnist", 3, WAIT_S)
 
-    def environment(about: str) -> list[dict[str, Any]]:
-        records = decisions(namespace, "reconciler", f"job={namespace.name}/mnist")
-        return [record for record in records if record["about"].startswith(about)]
-
-    (given_up,) = until("the release is known", lambda: environment("pod "), bool, WAIT_S)
-    assert given_up["code"] == "AboveMax"
-    assert given_up["figures"]["node"].startswith("node-")
-    assert environment("job ")[-1]["code"] == "AtMax"
-    with pytest.raises(AssertionError, match="there are no decisions about"):
-        decisions(namespace, "reconciler", "job=nowhere/none")
+    (given_up,) = until(
+        "the release is recorded", lambda: recorded(namespace, "pod "), bool, WAIT_S
+    )
+    assert given_up.code == "AboveMax"
+    assert given_up.figures["node"].startswith("node-")
+    assert recorded(namespace, "job ")[-1].code == "AtMax"
 
 
 @contextmanager
@@ -352,16 +348,10 @@ def large_node(namespace: IsolatedNamespace) -> Iterator[None]:
         namespace.environment.send(request.delete(NODES, None, "large"))
 
 
-def decisions(namespace: IsolatedNamespace, component: str, query: str) -> list[dict[str, Any]]:
-    """What a component has recorded about a job or pod, asked from its own host."""
-    parts = urlsplit(namespace.environment.control_plane.probe_url(component))
-    with contextlib.closing(HTTPConnection(parts.netloc, timeout=5.0)) as connection:
-        connection.request("GET", f"/decisions?{query}")
-        answer = connection.getresponse()
-        body = orjson.loads(answer.read())
-    assert answer.status == HTTPStatus.OK, body
-    records: list[dict[str, Any]] = body["decisions"]
-    return records
+def recorded(namespace: IsolatedNamespace, about: str) -> list[Record]:
+    """Returns the namespace's records in the decision log about a kind of object, oldest first."""
+    records = record_log.read(namespace.environment.api, namespace.name)
+    return [record for record in records if record.about.startswith(about)]
 
 
 def test_policy_is_edited_live(namespace: IsolatedNamespace, policy: str) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender import certificates, handlers, wire
+from extender.decision_log import DecisionLog, add_decisions_route
 from extender.settings import ExtenderSettings
 from extender.state import ExtenderState
 from extender.tls_files import TlsFiles
@@ -27,7 +28,6 @@ from policy.names import POLICY_CONFIGMAP
 from policy.snapshot import Pod
 from policy.victims import expected
 from runtime import clock, web
-from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.logs import keys
 from runtime.metrics import Metrics
 from runtime.serve import WebService
@@ -107,7 +107,7 @@ class Extender:
         }
         for verb, answer in answers.items():
             app.add_url_rule(f"/{verb}", verb, self._timed(verb, answer), methods=["POST"])
-        add_decisions_route(app, self._decision_log, "pod")
+        add_decisions_route(app, self._decision_log)
 
     def _timed(self, verb: str, answer: Callable[[], object]) -> Callable[[], Response]:
         def timed() -> Response:

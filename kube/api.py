@@ -15,7 +15,7 @@ class Stream(Iterator[bytes], Protocol):
 
 
 class Api(Protocol):
-    """The interface of an API server that components use; see `kube.client.Client` and `kube.fake.FakeApi`.
+    """The interface of an API server that components use; see `kube.client.Client` and `lab.fake_api.FakeApi`.
 
     Both methods are safe to call from several threads at once.
     """

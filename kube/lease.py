@@ -138,12 +138,6 @@ class Elector:
         return self._clock_s() < until_s
 
     @property
-    def holder(self) -> str:
-        """The last observed holder of the lease; "" if there is none."""
-        lease = self._lease
-        return lease.holder if lease is not None else ""
-
-    @property
     def answer_age_s(self) -> float:
         """Seconds since the API server last answered a request for the lease, or since the start.
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 from aiohttp import web
 
-from master import openapi, page, protocol, rewind_protocol, status
+from master import openapi, protocol, rewind_protocol, status
 from master.errors import UnavailableError
 from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
 from master.metrics import MasterMetrics
@@ -20,12 +20,6 @@ from runtime.job_server import (
     metrics_answer,
     read_body,
 )
-
-_PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
 
 
 def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Application:
@@ -55,7 +49,6 @@ def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Appl
             web.post("/v1/rewind", _call(rewind_protocol.RewindRequest, service.rewind)),
             web.post("/v1/setbacks", _call(protocol.RollbackReport, service.rollback)),
             web.get("/v1/status", handlers.status),
-            web.get("/", handlers.page),
             web.get("/metrics", handlers.metrics),
             web.get("/healthz", handlers.health),
             web.get("/openapi.json", handlers.openapi),
@@ -116,10 +109,6 @@ class _Handlers:
 
     async def status(self, _: web.Request) -> web.Response:
         return json_answer(self._service.status())
-
-    async def page(self, _: web.Request) -> web.Response:
-        text = page.render(self._service.status())
-        return web.Response(text=text, content_type="text/html", headers=_PAGE_HEADERS)
 
     async def metrics(self, _: web.Request) -> web.Response:
         return metrics_answer(self._metrics.text(self._service.status()))

@@ -33,7 +33,7 @@ class PlanInput:
 
         Pod templates are left out: no decision reads them, and they may contain secrets.
         """
-        jobs = (without_templates(job) for _, job in sorted(cluster.jobs.items()))
+        jobs = (_without_templates(job) for _, job in sorted(cluster.jobs.items()))
         return cls(
             now_s,
             Snapshot(
@@ -57,7 +57,7 @@ class PlanInput:
         return plan(self.cluster(), self.policy, self.at_s, self.history)
 
 
-def without_templates(job: Job) -> Job:
+def _without_templates(job: Job) -> Job:
     """The job with empty pod templates in place of the user's: whether there is one does count."""
     servers = job.servers
     if servers is not None and servers.template_json:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from policy import quantity
 from policy.errors import QuantityError
 
-_TEXT = re.compile(r"exceeded quota: \S+, (requested: \S+, used: (\S+), limited: (\S+))")
+_TEXT = re.compile(r"exceeded quota: \S+, requested: \S+, used: (\S+), limited: (\S+)")
 _MAX_TEXT = 4096
 _REQUESTS, _LIMITS, _COUNT = "requests.", "limits.", "count/"
 
@@ -24,14 +24,8 @@ def unused(refusal: str) -> Mapping[str, int]:
     match = _TEXT.search(refusal[:_MAX_TEXT])
     if match is None:
         return {}
-    used, limited = (_amounts(text) for text in match.groups()[1:])
+    used, limited = (_amounts(text) for text in match.groups())
     return {name: max(0, limit - used[name]) for name, limit in limited.items() if name in used}
-
-
-def without_name(refusal: str) -> str:
-    """The words about the amounts alone; "" for any other refusal."""
-    match = _TEXT.search(refusal[:_MAX_TEXT])
-    return f"exceeded quota: quota, {match[1]}" if match is not None else ""
 
 
 def _amounts(text: str) -> dict[str, int]:

@@ -25,9 +25,6 @@ _OF_DRAINS = (
 )
 """Prefixes of the taints by which autoscalers and clouds announce that a node goes."""
 
-KNOWN_TAINTS = (_OF_CONDITIONS, *_OF_DRAINS)
-"""Prefixes of the taints that are told from others."""
-
 TaintKey = tuple[str, str]
 """(node, key of a taint)."""
 _MISSING = "edl.training/missing-node"

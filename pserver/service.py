@@ -192,7 +192,7 @@ class ParameterService:
         return await self._run(self._model)
 
     async def status(self) -> Json:
-        """The full status, for the status page and the metrics."""
+        """The full status, for its route and the metrics."""
         return await self._run(self._server.to_json, self._clock_s())
 
     # -- inside ------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from reconciler.settings import ReconcilerSettings
 from reconciler.training_jobs import TrainingJobController
 from reconciler.watchdog import LoopHealth, Watchdog
 from runtime import clock, web
-from runtime.decision_log import DecisionLog, add_decisions_route
 from runtime.metrics import Metrics
 from runtime.serve import WebService
 
@@ -46,10 +45,9 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     elector = _elector(api, settings, identity, may_lead)
     metrics = Metrics("reconciler")
     recorder = EventRecorder(api, identity)
-    decision_log = DecisionLog()
     inbox = RecordInbox()
     writer = _record_writer(api, inbox, elector, policy, metrics)
-    _add_drop_metrics(metrics, decision_log, recorder)
+    _add_drop_metric(metrics, recorder)
     loop = Reconciler(
         api,
         settings,
@@ -57,7 +55,6 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         policy=policy,
         leads=lambda: elector.is_leader,
         recorder=recorder,
-        decision_log=decision_log,
         metrics=ReconcilerMetrics(metrics, settings.named_jobs),
         inbox=inbox,
     )
@@ -74,7 +71,6 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
         is_alive=lambda: _is_alive(loop, watchdogs),
         max_body_bytes=settings.max_body_bytes,
     )
-    add_decisions_route(app, decision_log, "job", lambda: _reason_without_decisions(elector))
 
     def start() -> None:
         cache.start()
@@ -95,12 +91,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
     return WebService(app, start, stop)
 
 
-def _add_drop_metrics(metrics: Metrics, decision_log: DecisionLog, recorder: EventRecorder) -> None:
-    metrics.total(
-        "decisions_dropped_total",
-        "Decision records dropped for newer ones.",
-        lambda: decision_log.dropped,
-    )
+def _add_drop_metric(metrics: Metrics, recorder: EventRecorder) -> None:
     metrics.total(
         "events_dropped_total",
         "Events of Jobs dropped because too many were queued.",
@@ -222,13 +213,6 @@ def _health_details(health: LoopHealth) -> dict[str, float]:
         "stuck_seconds": round(health.stuck_s, 1),
         "failing_seconds": round(health.failing_s, 1),
     }
-
-
-def _reason_without_decisions(elector: Elector) -> str:
-    """Why this replica has no decisions, "" for the leader: only the leader plans."""
-    if elector.is_leader:
-        return ""
-    return f"this replica does not lead; ask {elector.holder or 'the next leader'}"
 
 
 def _elector(

@@ -5,6 +5,8 @@ closest to fitting; finding it takes a lookup of every open node. So it is looke
 decisions alone, and for at most `_MAX_LOOKUPS` nodes in one tick.
 """
 
+from collections import OrderedDict
+
 from policy.cluster_state import ClusterState
 from policy.decisions import NONE, Decision, Figures
 from policy.model import NodePool
@@ -16,32 +18,34 @@ from reconciler import plan_reports
 from reconciler.quarantine import Quarantine
 from reconciler.record_inbox import RecordInbox
 from reconciler.trainer_controller import CreationResult
-from runtime.decision_log import DecisionLog
 
 _MAX_LOOKUPS = 2_000
 """Nodes examined in one tick, a few milliseconds; later jobs get no figures of nodes."""
+
+_UPDATE_S = 60.0
+"""How often a decision is recorded again if only its figures change; else they would displace other records."""
+_MAX_SUBJECTS = 256
+"""Pods and nodes of each job whose last decision is remembered, the newest ones."""
 
 _TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints, frozenset[str]]
 """Requests and constraints of a trainer, and nodes it avoids: equal shapes have the same closest node."""
 
 
 class DecisionRecorder:
-    """The writer of the decision log: one record per change. Used on the loop's thread alone."""
+    """Puts each decision that is new into the inbox of the decision log. Used on the loop's thread alone."""
 
-    def __init__(
-        self, decision_log: DecisionLog, quarantine: Quarantine, inbox: RecordInbox
-    ) -> None:
+    def __init__(self, quarantine: Quarantine, inbox: RecordInbox) -> None:
         """Starts without recorded decisions.
 
         Args:
-            decision_log: Where decisions are recorded.
             quarantine: For jobs whose data leads to an error.
-            inbox: Where they go to be kept.
+            inbox: Receives the decisions.
         """
-        self._decision_log = decision_log
         self._quarantine = quarantine
         self._inbox = inbox
         self._plans: dict[str, JobPlan] = {}
+        self._recorded: dict[str, OrderedDict[str, Decision]] = {}
+        """Job key -> pod, node or the job itself -> the decision about it that was recorded last."""
 
     def record(
         self, plan: Plan, cluster: ClusterState, pools: tuple[NodePool, ...], now_s: float
@@ -58,7 +62,6 @@ class DecisionRecorder:
                         avoided = frozenset(plan.avoided.get(job_plan.key, ()))
                         node_figures = lookups.figures(job, avoided)
                     decision = plan_reports.job_decision(job_plan, node_figures, now_s)
-                    self._decision_log.record(job_plan.key, decision)
                     self._inbox.put_current(job_plan.key, decision)
         self._plans = {job_plan.key: job_plan for job_plan in plan.jobs}
         if self._inbox.jobs is None:
@@ -74,22 +77,30 @@ class DecisionRecorder:
         """Records why trainers were not created."""
         if result.error:
             refusal = plan_reports.refusal_decision(result, now_s)
-            self._record(result.job.key, refusal, series=refusal.code)
+            self._record(result.job.key, refusal)
 
     def forget(self, job: Job) -> None:
-        """Drops the state and the records of a deleted job: its name may be used for another."""
-        self._decision_log.forget(job.key)
+        """Drops the state of a deleted job: its name may be used for another."""
+        self._recorded.pop(job.key, None)
         if self._plans.pop(job.key, None) is not None:  # else another process records it
             self._inbox.put_gone(job.key)
 
     def stand_by(self) -> None:
         """Forgets what was recorded last: another process records now."""
         self._plans = {}
+        self._recorded = {}
 
-    def _record(self, job: str, decision: Decision, series: str = "") -> None:
-        """Records what is decided once; a repetition is not kept."""
-        if self._decision_log.record(job, decision, series=series):
-            self._inbox.put_decision(job, decision)
+    def _record(self, job: str, decision: Decision) -> None:
+        """Records a release, a refusal or an avoided node, unless it repeats the last decision about it."""
+        recorded = self._recorded.setdefault(job, OrderedDict())
+        last = recorded.get(decision.about)
+        if last is not None and _repeats(last, decision):
+            return
+        recorded[decision.about] = decision
+        recorded.move_to_end(decision.about)
+        if len(recorded) > _MAX_SUBJECTS:
+            recorded.popitem(last=False)
+        self._inbox.put_decision(job, decision)
 
 
 def _differs(old: JobPlan, new: JobPlan) -> bool:
@@ -100,6 +111,13 @@ def _differs(old: JobPlan, new: JobPlan) -> bool:
         new.target,
         new.figures,
     )
+
+
+def _repeats(last: Decision, new: Decision) -> bool:
+    """Returns whether only figures other than the target changed, and less than `_UPDATE_S` ago."""
+    if (last.code, last.figures.get("target")) != (new.code, new.figures.get("target")):
+        return False
+    return last.figures == new.figures or new.at_s - last.at_s < _UPDATE_S
 
 
 class _ClosestFits:

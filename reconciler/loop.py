@@ -40,7 +40,6 @@ from reconciler.trainer_controller import CreationResult
 from reconciler.wall_clock import WallClock
 from reconciler.watchdog import Watchdog
 from runtime.backoff import Backoff
-from runtime.decision_log import DecisionLog
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,6 @@ class Reconciler:
         policy: ActivePolicy,
         leads: Callable[[], bool],
         recorder: EventRecorder,
-        decision_log: DecisionLog,
         metrics: ReconcilerMetrics,
         clocks: Clocks | None = None,
         pool: Executor | None = None,
@@ -80,7 +78,6 @@ class Reconciler:
             policy: The policy in force.
             leads: Whether this process is the leader now.
             recorder: Writes events.
-            decision_log: Keeps the newest decisions of each job.
             metrics: Counters and gauges to set.
             clocks: Those of the process by default.
             pool: Runs concurrent writes; a thread pool by default.
@@ -102,7 +99,7 @@ class Reconciler:
         self.role_counts = RoleCounts()  # what `reconciler.training_jobs` reads of each plan
         self._quarantine = self.components.quarantine
         inbox = inbox or RecordInbox()
-        self._decisions = DecisionRecorder(decision_log, self._quarantine, inbox)
+        self._decisions = DecisionRecorder(self._quarantine, inbox)
         self._observer = Observer(inbox, metrics)
         self._job_scoped = (*self.components.job_scoped, recorder, self._decisions)
         """All components whose state of a job is dropped when the job is deleted."""

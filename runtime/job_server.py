@@ -5,7 +5,6 @@ error is JSON of one shape, and details of bugs are only logged.
 """
 
 import asyncio
-import base64
 import gc
 import hmac
 import logging
@@ -56,8 +55,7 @@ that train for longer without a call open a new connection."""
 _DROPS = web.AppKey("drops", DropCounts)
 _OPEN = frozenset({"/healthz", "/metrics", "/openapi.json"})
 """Paths that need no token: they reveal nothing of the job but numbers."""
-_CHALLENGE = {"WWW-Authenticate": 'Basic realm="edl"'}
-"""Makes a browser ask its user for the token."""
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="edl"'}
 
 
 def application(
@@ -75,8 +73,8 @@ def application(
     Args:
         routes: Its paths and handlers.
         name: What answers, in the error of a bug, such as "the master".
-        token: The job's token: every call has it, as a bearer token or as the password of any
-            user; only probes, scrapes and the description of the protocol do not need it.
+        token: The job's token: every call sends it as a bearer token, except probes, scrapes and
+            reads of the protocol's description.
         calls: Measures the calls.
         max_bytes: A longer body gets 413.
         temporary: Error -> its HTTP status, for errors after which the same call may work later.
@@ -277,15 +275,9 @@ def _require_plain_body(request: web.Request) -> None:
 
 
 def _is_authorized(request: web.Request, token: bytes) -> bool:
-    """Whether a request has the token: as a bearer token, or as the password of any user."""
+    """Returns whether the request sends the job's token."""
     kind, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() == "basic":
-        try:
-            decoded = base64.b64decode(credentials.strip(), validate=True).decode()
-        except ValueError:
-            return False
-        _, _, credentials = decoded.partition(":")
-    elif kind.lower() != "bearer":
+    if kind.lower() != "bearer":
         return False
     return hmac.compare_digest(credentials.strip().encode(errors="surrogateescape"), token)
 

@@ -1,6 +1,6 @@
 """Durations of simulated operations, as measured on the local control plane of `e2e.cluster`.
 
-Two cores ran the whole control plane: see docs/measurements.md, "The first experiment".
+Two cores ran the whole control plane: see docs/methods.md.
 """
 
 from dataclasses import dataclass

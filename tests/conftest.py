@@ -1,4 +1,4 @@
-"""Hypothesis profiles: of `make test`, `make soak`, `make properties` and `make mutants`.
+"""Hypothesis profiles: of `make test`, `make soak` and `make properties`.
 
 See tests.support.strategies too.
 """
@@ -35,14 +35,6 @@ settings.register_profile(
     deadline=None,
     max_examples=5_000,
     print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile(
-    "mutants",  # few: a test runs once for each fault; the same, or chance decides what is noticed
-    database=None,
-    deadline=None,
-    derandomize=True,
-    max_examples=15,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

@@ -21,7 +21,6 @@ _pause = Event().wait
 
 @command("snapshot", output=False, whole_cluster=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--anonymous", is_flag=True, help="Replace all names by aliases.")
 @click.option("--record", is_flag=True, help="Write snapshots to the folder FILE until Ctrl-C.")
 @click.option(
     "--every",
@@ -39,9 +38,7 @@ _pause = Event().wait
     metavar="NUMBER",
     help="Number of newest snapshots that a recording keeps; the default is one day's.",
 )
-def snapshot(
-    frame: Frame, file: Path, *, anonymous: bool, record: bool, every: float, keep: int
-) -> None:
+def snapshot(frame: Frame, file: Path, *, record: bool, every: float, keep: int) -> None:
     """Write the input of a plan to a file.
 
     The file has nodes, pods, jobs and the policy, but no pod templates. `plan` and `when` read it on
@@ -51,18 +48,18 @@ def snapshot(
         if file.is_dir():
             raise CliError(f"{file} is a folder: name a file, or add --record", ExitCode.USAGE)
         file_content = snapshots.of_cluster(frame)
-        size = snapshots.write(file, file_content, without_names=anonymous)
+        size = snapshots.write(file, file_content)
         frame.say(f"{file}: {_contents(file_content.input.snapshot)}, {size // _KIB + 1} KiB")
         return
     if file.exists() and not file.is_dir():
         raise CliError(f"{file} is not a folder: name a folder for --record", ExitCode.USAGE)
     file.mkdir(parents=True, exist_ok=True)
     while True:
-        _record_one(frame, file, anonymous=anonymous, keep=keep)
+        _record_one(frame, file, keep=keep)
         _pause(every)
 
 
-def _record_one(frame: Frame, folder: Path, *, anonymous: bool, keep: int) -> None:
+def _record_one(frame: Frame, folder: Path, *, keep: int) -> None:
     """Writes the next snapshot of a recording, and deletes the oldest beyond `keep`.
 
     While the API server does not answer, that is told and the recording goes on; a missing right ends it.
@@ -74,7 +71,7 @@ def _record_one(frame: Frame, folder: Path, *, anonymous: bool, keep: int) -> No
         return
     at = datetime.fromtimestamp(file_content.input.at_s, UTC).strftime("%Y%m%dT%H%M%SZ")
     path = folder / f"{_PREFIX}{at}{_ENDING}"
-    snapshots.write(path, file_content, without_names=anonymous)
+    snapshots.write(path, file_content)
     frame.say(f"{path}: {_contents(file_content.input.snapshot)}")
     for old in sorted(folder.glob(f"{_PREFIX}*{_ENDING}"))[:-keep]:
         old.unlink(missing_ok=True)

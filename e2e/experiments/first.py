@@ -1,7 +1,7 @@
 """The first experiment: jobs alone, one after the other, each of which wants more than there is.
 
 Its figures and their acceptance criteria (pure). What is compared with, and where the limits come
-from: docs/measurements.md.
+from: decision 0003.
 """
 
 from collections.abc import Iterable

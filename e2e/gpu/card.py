@@ -1,4 +1,4 @@
-"""The card of this machine, and what the cells need beside it; looked at in a process of its own."""
+"""Probes the card in a process of its own, and finds packages that are missing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FREE_GB = 16.0
-"""Device memory that the cells need together: the largest holds 100 M parameters and their optimizer twice."""
+"""Free device memory that the largest cell needs: `step` holds 100 M parameters with optimizer state twice."""
 MODULES = ("numpy", "aiohttp", "orjson", "prometheus_client", "pydantic")
 """What master and SDK need beside the standard library and torch."""
-_LOOK_S = 60.0
+_LOOK_S = 180.0
 
 _LOOK = """
 import json
@@ -22,13 +22,13 @@ found = {}
 try:
     import torch
 except ImportError as error:
-    found["problem"] = f"torch cannot be imported: {error}"
+    found["problem"] = f"torch cannot be imported ({error}): call make gpu PYTHON=... with a Python that has torch"
 else:
     found["torch"], found["cuda"] = torch.__version__, torch.version.cuda
     if torch.version.cuda is None:
-        found["problem"] = f"torch {torch.__version__} was built without CUDA"
+        found["problem"] = f"torch {torch.__version__} was built without CUDA: call make gpu PYTHON=... with another Python"
     elif not torch.cuda.is_available():
-        found["problem"] = f"torch {torch.__version__} sees no GPU"
+        found["problem"] = f"torch {torch.__version__} sees no GPU: check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES"
     else:
         try:
             free, total = torch.cuda.mem_get_info()
@@ -41,8 +41,12 @@ else:
 print(json.dumps(found))
 """
 _MISSING = """
-import importlib.util, sys
-print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        print(name)
 """
 
 
@@ -86,7 +90,7 @@ def find_card(environ: Mapping[str, str]) -> Card | None:
         raise CardError(f"the card did not answer within {_LOOK_S:.0f} s: see nvidia-smi") from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr or "no output").strip().splitlines()[-1]
-        raise CardError(f"torch crashed at the card: {last:.200}") from None
+        raise CardError(f"a process that looked at the card crashed: {last:.200}") from None
     found = json.loads(looked.stdout.splitlines()[-1])
     if "problem" in found and not has_card():
         return None
@@ -104,24 +108,32 @@ def checked(found: Mapping[str, object], driver_version: str) -> Card:
         CardError: The cells cannot use it.
     """
     if "problem" in found:
-        raise CardError(
-            f"{found['problem']}: call make gpu PYTHON=... with a Python whose torch has CUDA"
-        )
+        raise CardError(str(found["problem"]))
     free_gb, total_gb = float(str(found["free_gb"])), float(str(found["total_gb"]))
     if free_gb < FREE_GB:
         raise CardError(
             f"{found['card']} has {free_gb:.1f} of {total_gb:.1f} GB free, and the cells need {FREE_GB:.0f}: "
-            "end the programs that use it (nvidia-smi lists them)"
+            + (
+                "end the programs that use it (nvidia-smi lists them)"
+                if total_gb > FREE_GB
+                else "use a larger card"
+            )
         )
     torch, cuda, nccl = (str(found[name]) for name in ("torch", "cuda", "nccl"))
     return Card(str(found["card"]), driver_version, torch, cuda, nccl, free_gb, total_gb)
 
 
 def missing_modules(environ: Mapping[str, str]) -> list[str]:
-    """Returns what cells cannot import in this environment, of `MODULES`."""
+    """Returns the `MODULES` that cells cannot import in this environment."""
     command = [sys.executable, "-c", _MISSING, *MODULES]
     looked = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     return looked.stdout.split()
+
+
+def has_standin(environ: Mapping[str, str]) -> bool:
+    """Returns whether torch has the stand-in in this environment."""
+    command = [sys.executable, "-c", "import torch; torch.zeros(1, device='standin')"]
+    return not subprocess.run(command, env=environ, capture_output=True, check=False).returncode
 
 
 def driver() -> str:
@@ -141,7 +153,7 @@ def environment(root: Path, site: Path) -> dict[str, str]:
         root: Of the repository.
         site: Folder of packages that this Python lacks.
     """
-    path = [str(site), str(root / "sdk/src"), str(root), os.environ.get("PYTHONPATH", "")]
+    path = [str(root / "sdk/src"), str(root), os.environ.get("PYTHONPATH", ""), str(site)]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, path)),

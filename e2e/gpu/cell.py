@@ -49,4 +49,8 @@ class CellError(Exception):
     """A check of a cell failed; the message is one line for the table."""
 
 
+class LeftOutError(Exception):
+    """A cell cannot run here, which is no failure; the message is one line."""
+
+
 Play = Callable[[Run], None]

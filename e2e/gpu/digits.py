@@ -18,7 +18,7 @@ _LAST = re.compile(r"test accuracy (\d\.\d+) after (\d+) steps, (\d+) done again
 
 
 def play(run: Run) -> None:
-    """Kills, freezes, adds and terminates a trainer; the losses are those of one trainer alone."""
+    """Kills, freezes, adds and terminates trainers; checks that losses equal a single trainer's."""
     words = ("--epochs", str(EPOCHS), "--workers", "1", "--out")
     with Job(run.folder / "alone") as alone, Job(run.folder / "several") as job:
         one = alone.prepare("one", PROGRAM, *words, alone.folder / "out")
@@ -86,7 +86,7 @@ def _compare(run: Run, one: Trainer, trainers: list[Trainer]) -> None:
 
 
 def _rate(trainer: Trainer, members: int) -> float:
-    """Returns steps per second from the second progress line of so many members to their last one."""
+    """Returns steps per second from the second progress line of this many members to their last one."""
     matches = [(time_s, _LINE.search(line)) for time_s, line in trainer.lines]
     steps = [(time_s, int(m[1])) for time_s, m in matches if m and int(m[3]) == members]
     (begin_s, begin), (end_s, end) = steps[1], steps[-1]

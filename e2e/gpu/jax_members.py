@@ -1,7 +1,7 @@
 """`edl agent --members` with the classifier in JAX on one device: a member is lost, and one joins.
 
-JAX sums on a GPU by NCCL, which takes two ranks on one card if each says that it is another host. Where it
-refuses them, the cell records that, and plays with a lone member, which is lost and started again.
+On a GPU, JAX sums with NCCL, which should accept two ranks on one card if each claims a different host. If
+NCCL refuses, the cell records that and runs with one member, which is killed and restarted.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import subprocess
 import sys
 
 from e2e.gpu.agent import kill_process
-from e2e.gpu.cell import CellError, Run
+from e2e.gpu.cell import LeftOutError, Run
 from e2e.gpu.job import LIMIT_S, ROOT, Job, Trainer, await_line
 from e2e.gpu.nccl.processes import one_card
 
 PROGRAM = ROOT / "examples/jax_digits/train_jax.py"
-EPOCHS, TRAINED = 15, 1437
+EPOCHS, TRAINED = 8, 1437
 _BACKENDS = {"cuda": "gpu", "standin": "cpu"}
 """Names of torch's devices in JAX, where they differ."""
 _REFUSAL = "Duplicate GPU|NCCL operation|ncclInvalidUsage"
@@ -43,10 +43,14 @@ def play(run: Run) -> None:
     """Kills a member and adds one, where members can share the device."""
     command = (sys.executable, "-c", "import jax")
     if subprocess.run(command, check=False, capture_output=True, timeout=LIMIT_S).returncode:
-        raise CellError("jax is not installed")
+        raise LeftOutError("jax is not installed in this Python")
     with Job(run.folder / "members") as job:
+        job.hold.touch()
         pods = [_start_agent(job, f"pod-{number}") for number in range(2)]
-        await_line(pods, f"step 1: loss|{_REFUSAL}")
+        for pod in pods:
+            pod.says("joined job")
+        job.hold.unlink()
+        await_line(pods, rf"round \d+: \d of 2, step|{_REFUSAL}")
         refusal = re.search(f".*(?:{_REFUSAL}).*", pods[0].text + pods[1].text)
         if not refusal:
             _change_members(run, job, pods)
@@ -76,7 +80,7 @@ def _change_members(run: Run, job: Job, pods: list[Trainer]) -> None:
 
 
 def _restart_alone(run: Run, job: Job) -> None:
-    """Loses a lone member, whose state is lost with it; the data that is left is trained."""
+    """Kills the only member; its state is lost, and the restarted one trains on the remaining data."""
     pod = _start_agent(job, "pod")
     pod.says("step 1: loss")
     killed_s = kill_process(pod, PROGRAM)

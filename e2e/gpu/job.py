@@ -25,7 +25,7 @@ from e2e.gpu.cell import CellError, Run
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
-"""Of each wait."""
+"""The longest wait."""
 _GRACE_S, _POLL_S = 5.0, 0.01
 _SHOWN_LINES = 15
 
@@ -158,7 +158,12 @@ def await_line(trainers: Sequence[Trainer], pattern: str, since_s: float = 0.0) 
         if is_late:
             names = " or ".join(trainer.name for trainer in trainers)
             ends = "\n".join(trainer.end for trainer in trainers)
-            raise CellError(f"no line {pattern!r} of {names} within {LIMIT_S:.0f} s\n{ends}")
+            how = (
+                f"wrote no line {pattern!r} within {LIMIT_S:.0f} s"
+                if time.monotonic() > until_s
+                else f"ended before a line {pattern!r}"
+            )
+            raise CellError(f"{names} {how}\n{ends}")
         time.sleep(_POLL_S)
 
 

@@ -1,4 +1,4 @@
-"""Plays cells one after the other, each in a process of its own with a limit."""
+"""Runs cells one after the other, each in a process of its own with a time limit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MARK = "EDL_GPU_CELL"
 _SHORTEST_S = 10.0
 """A cell does not begin with less time than this."""
 _STACKS_S = 2.0
-"""For the stacks of processes that are ended, and for those that must go by SIGKILL."""
+"""Time to write stacks after SIGABRT, and to end after SIGKILL."""
 _SHOWN_CHARACTERS = 6_000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a cell."""
+    """The result of a cell."""
 
     cell: str
     state: str
@@ -55,7 +55,7 @@ def play_all(
     seconds: float,
     on_end: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Plays cells; those for which no time is left, and those that the device cannot play, are left out.
+    """Runs cells; those for which no time is left, and those that the device cannot run, are left out.
 
     Args:
         cells: In this order.
@@ -101,23 +101,27 @@ def play(
     seconds = time.monotonic() - begun_s
     figures = _json(folder / FIGURES)
     text = (folder / LOG).read_text(encoding="utf-8", errors="replace")[-_SHOWN_CHARACTERS:]
-    if not is_over:
-        return Outcome(
-            cell.name, "hung", seconds, f"hung: ended after {limit_s:.0f} s", figures, text
-        )
-    problem = _problem(folder, process.returncode)
-    if not problem and remains:
-        problem = f"left {remains} processes behind"
-    state = "failed" if problem else "passed"
+    if is_over:
+        state, problem = _result(folder, process.returncode, remains)
+    elif limit_s < cell.limit_s:
+        state, problem = "left out", f"ended after {limit_s:.0f} of its {cell.limit_s:.0f} s"
+    else:
+        state, problem = "hung", f"hung: ended after {limit_s:.0f} s"
     return Outcome(cell.name, state, seconds, problem, figures, text if problem else "")
 
 
-def _problem(folder: Path, code: int) -> str:
+def _result(folder: Path, code: int, remains: int) -> tuple[str, str]:
+    """Returns the state and the problem of a cell that has ended by itself."""
     result = _json(folder / RESULT)
-    if "problem" in result:
-        return str(result["problem"])
-    end = signal.Signals(-code).name if code < 0 else f"code {code}"
-    return f"crashed with {end}"
+    if not result:
+        end = signal.Signals(-code).name if code < 0 else f"code {code}"
+        return "failed", f"crashed with {end}"
+    problem = str(result["problem"])
+    if result["left_out"]:
+        return "left out", problem
+    if not problem and remains:
+        problem = f"left {remains} process{'' if remains == 1 else 'es'} behind"
+    return ("failed" if problem else "passed"), problem
 
 
 def _json(path: Path) -> dict[str, Figure]:

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from e2e.gpu.cell import Figure
 from e2e.gpu.player import Outcome
 
 _STATE = 8
@@ -30,23 +29,20 @@ def row(outcome: Outcome, name_width: int, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def text(value: Figure) -> str:
+def text(value: object) -> str:
     """Returns a figure with four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def write(
-    path: Path, about: Mapping[str, object], outcomes: Sequence[Outcome], commit: str
-) -> None:
+def write(path: Path, about: Mapping[str, object], outcomes: Sequence[Outcome]) -> None:
     """Writes the file.
 
     Args:
-        path: Of it.
-        about: The card and the software beside it.
-        outcomes: Of all cells.
-        commit: Of the tree that was played.
+        path: Path of the file.
+        about: The card, the software beside it and the commit.
+        outcomes: Results of the cells that have ended.
     """
-    content = {**about, "commit": commit, "cells": [outcome.as_json() for outcome in outcomes]}
+    content = {**about, "cells": [outcome.as_json() for outcome in outcomes]}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

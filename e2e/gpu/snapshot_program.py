@@ -14,7 +14,7 @@ STEPS, SAVED = 20, 10
 
 
 def main() -> None:
-    """Saves a snapshot of step `SAVED` and waits for its end; after a restart, continues from it."""
+    """Saves a snapshot of step `SAVED` and waits to be killed; after a restart, continues from it."""
     device = torch.device("cpu")
     if torch.accelerator.is_available():
         device = torch.accelerator.current_accelerator()

@@ -17,7 +17,7 @@ _LOSS = re.compile(r"held-out loss (\d+\.\d+) after \d+ steps")
 
 
 def play(run: Run) -> None:
-    """Kills a trainer and replaces it; the losses are those of one trainer alone."""
+    """Kills a trainer and replaces it; the held-out loss is that of a single trainer."""
     words: tuple[str | Path, ...] = (*TEXTS, "--epochs", str(EPOCHS), "--out")
     with Job(run.folder / "alone") as alone, Job(run.folder / "several") as job:
         one = alone.prepare("one", PROGRAM, *words, alone.folder / "out")
@@ -45,7 +45,7 @@ def play(run: Run) -> None:
     records = EPOCHS * ((size - 1) // CONTEXT - HELD_OUT)
     run.check(done == records, f"{done} records instead of {records} are done")
     losses = {_held_out_loss(run, trainer) for trainer in (*survivors, newcomer)}
-    run.check(len(losses) == 1, f"trainers have other losses: {sorted(losses)}")
+    run.check(len(losses) == 1, f"trainers report different held-out losses: {sorted(losses)}")
     loss, expected = losses.pop(), _held_out_loss(run, one)
     run.record(held_out_loss=loss, held_out_loss_alone=expected)
     run.check(loss < GOOD_LOSS, f"the held-out loss is {loss}")

@@ -1,10 +1,11 @@
-"""Packages that a card's machine without a package index lacks: gathered here, installed there.
+"""Downloads the packages that the GPU machine lacks, and installs them there offline.
 
-python -m e2e.gpu.wheels   # or make gpu-wheels, before the tree goes to the card
+python -m e2e.gpu.wheels 3.12   # or make gpu-wheels, before the tree goes to the GPU machine
 """
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
@@ -22,58 +23,54 @@ _PLATFORMS += ["manylinux2014_x86_64", "manylinux1_x86_64"]
 
 
 class WheelError(Exception):
-    """A wheel is missing or damaged; the message is one line."""
+    """Wheels cannot be downloaded or installed; the message is one line."""
 
 
-def gather(python: str = "3.12") -> float:
-    """Downloads the wheels of the lock file; returns how many MB they have.
+def download(python: str) -> float:
+    """Downloads the wheels of the lock file; returns their size in MB.
 
     Args:
-        python: The version on the card's machine.
+        python: The version on the GPU machine, such as "3.12".
 
     Raises:
-        WheelError: One cannot be had, or has another hash, or they are too large to take along.
+        WheelError: A wheel cannot be downloaded, has another hash, or all exceed `MOST_MB`.
     """
     shutil.rmtree(FOLDER, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps"]
-    command += ["--only-binary=:all:", "--python-version", python, "--implementation", "cp"]
+    command = ["download", "--require-hashes", "--no-deps", "--only-binary=:all:"]
+    command += ["--python-version", python, "--implementation", "cp"]
     command += [word for platform in _PLATFORMS for word in ("--platform", platform)]
-    run = subprocess.run(
-        [*command, "-r", str(LOCK), "-d", str(FOLDER)], capture_output=True, text=True, check=False
-    )
-    if run.returncode:
-        raise WheelError(
-            f"the wheels cannot be gathered: {run.stderr.strip().splitlines()[-1]:.300}"
-        )
+    problem = _pip(*command, "-r", str(LOCK), "-d", str(FOLDER))
+    if problem:
+        raise WheelError(f"the wheels for Python {python} cannot be downloaded: {problem}")
     (FOLDER / COMMIT).write_text(commit_of(ROOT, FOLDER / COMMIT) + "\n", encoding="utf-8")
     megabytes = sum(path.stat().st_size for path in FOLDER.iterdir()) / 1e6
     if megabytes > MOST_MB:
-        raise WheelError(
-            f"the wheels have {megabytes:.0f} MB, and {MOST_MB} are the most to take along"
-        )
+        raise WheelError(f"the wheels take {megabytes:.0f} MB; the limit is {MOST_MB} MB")
     return megabytes
 
 
 def install(site: Path) -> None:
-    """Installs the wheels that were brought along, if any, into a folder, which may be there already.
+    """Installs the wheels that were brought along, if any, into a folder; replaces it.
 
     Raises:
-        WheelError: They do not fit this Python.
+        WheelError: They do not fit this Python, or are damaged.
     """
     shutil.rmtree(site, ignore_errors=True)
     site.mkdir(parents=True)
     found = sorted(map(str, FOLDER.glob("*.whl")))
-    if found:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-        command += ["--no-compile", "--disable-pip-version-check", "--target", str(site), *found]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        if run.returncode:
-            last = run.stderr.strip().splitlines()[-1]
-            raise WheelError(f"build/gpu-wheels does not fit this Python: {last:.300}")
+    if not found:
+        return
+    problem = _pip("install", "--no-index", "--no-deps", "--target", str(site), *found)
+    if problem:
+        version = ".".join(platform.python_version_tuple()[:2])
+        raise WheelError(
+            f"build/gpu-wheels cannot be installed ({problem}): make gpu-wheels FOR={version} downloads "
+            "the wheels for this Python"
+        )
 
 
 def check_complete(missing: Sequence[str]) -> None:
-    """Refuses to play without a package.
+    """Refuses to run without a package.
 
     Args:
         missing: Modules that cannot be imported.
@@ -88,8 +85,15 @@ def check_complete(missing: Sequence[str]) -> None:
         )
 
 
+def _pip(*words: str) -> str:
+    """Calls pip; returns the last line of its error, or "" if it succeeds."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    return run.stderr.strip().splitlines()[-1][:300] if run.returncode else ""
+
+
 if __name__ == "__main__":
     try:
-        print(f"{gather():.0f} MB in {FOLDER.relative_to(ROOT)}")
+        print(f"{download(sys.argv[1]):.0f} MB in {FOLDER.relative_to(ROOT)}")
     except WheelError as error:
         sys.exit(f"make gpu-wheels: {error}")

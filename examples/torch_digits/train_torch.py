@@ -50,11 +50,7 @@ def train(out: Path, epochs: int, workers: int, save_every: int, local_steps: in
     """Trains until the job is done."""
     images, labels = digits()
     data = TensorDataset(images[:-TEST], labels[:-TEST])
-    device = (
-        torch.accelerator.current_accelerator()
-        if torch.accelerator.is_available()
-        else torch.device("cpu")
-    )
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 10))
     model.to(device)

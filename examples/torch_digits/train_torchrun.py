@@ -33,11 +33,7 @@ def train(out: Path, steps: int, save_every: int, pause_s: float) -> None:
     """Trains until that many steps are made, in all processes together."""
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    device = (
-        torch.accelerator.current_accelerator()
-        if torch.accelerator.is_available()
-        else torch.device("cpu")
-    )
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     images, labels = map(torch.as_tensor, runpy.run_path(str(IMAGES))["digits"]())
     labels = labels.long()
     torch.manual_seed(0)

@@ -110,9 +110,8 @@ def train(args: argparse.Namespace) -> None:
     count = len(data) - HELD_OUT
     if count < BATCH:
         raise SystemExit(f"the text has {max(0, len(data))} windows of {CONTEXT} bytes: give more")
-    device = torch.device("cpu")
-    if torch.accelerator.is_available() and "RANK" not in os.environ:
-        device = torch.accelerator.current_accelerator()
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    device = torch.device("cpu") if "RANK" in os.environ or accelerator is None else accelerator
     torch.manual_seed(0)
     model = Transformer().to(device)
     if "RANK" in os.environ:

@@ -10,8 +10,8 @@ import yaml
 from admin.reader import ENDPOINTSLICES, KINDS
 from kube import request
 from kube.errors import Forbidden, Invalid
-from kube.fake import FakeApi
 from kube.request import RESOURCES, Request
+from lab.fake_api import FakeApi
 from policy.names import MANAGER, SYSTEM_NAMESPACE
 
 BASE = Path(__file__).parents[2] / "deploy" / "base"

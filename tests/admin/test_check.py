@@ -8,7 +8,6 @@ import pytest
 
 from admin import before, checks
 from admin.findings import Finding, Level, failed
-from admin.image import Presence, RegistryAnswer
 from admin.reader import ENDPOINTSLICES, Reader
 from kube import request
 from tests.admin.cluster import NOW, AdminCluster
@@ -31,11 +30,9 @@ def cluster() -> AdminCluster:
 def _check(
     api: AdminCluster,
     ahead_s: float = 0.0,
-    image: str = "",
-    answer: RegistryAnswer = RegistryAnswer(Presence.MISSING),  # noqa: B008 - a value
 ) -> list[Finding]:
     now = NOW + timedelta(seconds=ahead_s)
-    return checks.check(Reader(api), now, ["ml"], image, lambda _: answer)
+    return checks.check(Reader(api), now, ["ml"])
 
 
 def _bad(findings: list[Finding]) -> list[str]:
@@ -192,19 +189,3 @@ def test_an_installation_makes_it_an_upgrade(cluster: AdminCluster) -> None:
     texts = {finding.subject: finding.text for finding in findings}
     assert texts["another EDL"] == "installed in edl-system: this would be an upgrade"
     assert texts["webhooks"] == "the API server calls others in the cluster (mesh)"
-
-
-def test_the_image_is_looked_for_before_anything_is_installed(cluster: AdminCluster) -> None:
-    """A registry is asked only where a node lacks it."""
-    image = "registry.example/edl:0.1.0"
-    for name in ("n0", "n1"):
-        node = {"metadata": {"name": name}, "status": {"images": [{"names": [image]}]}}
-        cluster.put(request.NODES, node)
-
-    assert not failed(_check(cluster, image=image))
-    (missing,) = _bad(_check(cluster, image="registry.example/edl:0.2.0"))
-    assert missing.startswith("image: registry.example/edl:0.2.0: 0 of 2 nodes have it, and")
-    (wrong,) = _bad(_check(cluster, image="registry.example/EDL"))
-    assert "is not an image reference" in wrong
-    found = _check(cluster, image="x.example/edl:1", answer=RegistryAnswer(Presence.FOUND))
-    assert not failed(found)

@@ -10,6 +10,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TEMPLATE = ROOT / "docs" / "decisions" / "0000-template.md"
+NOTES = sorted({*TEMPLATE.parent.glob("[0-9]*.md")} - {TEMPLATE})
 OUTSIDE = [ROOT / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md", "sdk/README.md")]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -26,11 +28,36 @@ def _leaves(nav: Any) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    """Of the site that `make docs` builds; decisions are found by search and links."""
+    """Of the site that `make docs` builds; the notes are in the index of decisions."""
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES]
+    pages = [
+        str(page.relative_to(ROOT / "docs")) for page in PAGES if page not in {*NOTES, TEMPLATE}
+    ]
 
-    assert sorted(_leaves(nav)) == [page for page in pages if not page.startswith("decisions/")]
+    assert sorted(_leaves(nav)) == pages
+
+
+def test_every_decision_is_in_the_index_once() -> None:
+    """With the title and the status that the note has."""
+    index = (ROOT / "docs" / "decisions" / "index.md").read_text()
+    rows = re.findall(r"^\| \[(\d{4})\]\((\S+)\) \| (.+) \| (.+) \|$", index, re.MULTILINE)
+    notes = []
+    for note in NOTES:
+        head = re.match(r"# (\d{4}): (.+)\n\nStatus: (.+)\n", note.read_text())
+        assert head, note.name
+        notes.append((head[1], note.name, head[2], head[3]))
+
+    assert sorted(rows) == notes
+
+
+def test_a_decision_is_replaced_by_one_that_exists() -> None:
+    """Others are accepted or proposed."""
+    numbers = {note.name[:4] for note in NOTES}
+    status = re.compile(r"\nStatus: (?:accepted|proposed|replaced (?:in part )?by (\d{4}))\n")
+    found = {note.name: status.search(note.read_text()) for note in NOTES}
+
+    assert [name for name, match in found.items() if match is None] == []
+    assert {match[1] for match in found.values() if match and match[1]} <= numbers
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OUTSIDE], ids=lambda page: str(page.relative_to(ROOT)))

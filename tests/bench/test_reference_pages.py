@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
-from bench import annotations_page, commands_page, policy_page, reasons_page
+from bench import (
+    annotations_page,
+    commands_page,
+    performance_page,
+    policy_page,
+    reasons_page,
+)
 from policy import document
 from policy.names import JOB_ANNOTATIONS, LABELS, POD_ANNOTATIONS
 from policy.reasons import Reason
 from runtime.command_line import Parser
 
-PAGES = (annotations_page, commands_page, policy_page, reasons_page)
+PAGES = (annotations_page, commands_page, performance_page, policy_page, reasons_page)
 
 
 @pytest.mark.parametrize("module", PAGES, ids=lambda module: module.PAGE.stem)

@@ -45,7 +45,7 @@ def _file(path: str) -> str:
     if not path.startswith(f"{ROOT}/"):
         return ""
     name = path.removeprefix(f"{ROOT}/")
-    return "" if name.startswith((".venv/", "tests/")) else name
+    return "" if name.startswith((".venv/", "lab/", "tests/")) else name
 
 
 def _calls(flow: Callable[[], None]) -> Calls:

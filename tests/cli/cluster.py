@@ -16,8 +16,8 @@ import cli.__main__
 from cli import frame, terminal
 from kube import record_log, request
 from kube.errors import Forbidden, NotFound
-from kube.fake import FakeApi
 from kube.request import Request, Resource
+from lab.fake_api import FakeApi
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, GROUP, MANAGER
 from policy.records import Record
 

@@ -10,8 +10,8 @@ import pytest
 from cli import frame, records
 from cli.errors import ExitCode
 from cli.frame import Flags, Frame
-from kube.fake import FakeApi
 from kube.request import PODS
+from lab.fake_api import FakeApi
 from policy.records import CLUSTER, Record
 from tests.cli.cluster import NOW, NOW_S, Cli, CliCluster
 

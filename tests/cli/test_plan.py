@@ -91,13 +91,10 @@ def test_nothing_to_plan_is_a_sentence(edl: Cli) -> None:
 
 
 @pytest.mark.parametrize("name", ["day.json", "day.json.gz"])
-@pytest.mark.parametrize("flags", [[], ["--anonymous"]])
-def test_a_snapshot_is_planned_as_the_cluster(
-    cluster: Cli, tmp_path: Path, name: str, flags: list[str]
-) -> None:
-    """Compressed or not, with names or without; and `when` takes it."""
+def test_a_snapshot_is_planned_as_the_cluster(cluster: Cli, tmp_path: Path, name: str) -> None:
+    """Compressed or not."""
     path = tmp_path / name
-    run = cluster("snapshot", str(path), *flags)
+    run = cluster("snapshot", str(path))
     assert (run.code, run.err) == (0, "")
     assert "2 nodes, 1 pods, 2 jobs" in run.out
 
@@ -108,7 +105,6 @@ def test_a_snapshot_is_planned_as_the_cluster(
     assert numbers == [
         (job["next"], job["code"], job["settles"]["trainers"]) for job in replayed["jobs"]
     ]
-    assert ("digits" in json.dumps(replayed)) is not bool(flags)
     assert cluster.cluster.writes == []
 
 

@@ -14,8 +14,8 @@ from extender import __main__ as command
 from extender import app
 from extender.settings import ExtenderSettings
 from kube import config, request
-from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, NODES
+from lab.fake_api import FakeApi
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from runtime import logs, serve
 from tests.extender.vectors import sent

@@ -13,7 +13,7 @@ from extender import __main__, tls_files
 from extender.settings import ExtenderSettings
 from extender.tls_files import TlsFiles
 from kube import request
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from policy.names import SYSTEM_NAMESPACE
 from runtime import extender_tls, serve, signals
 from runtime.tls import Certificates

@@ -11,7 +11,6 @@ import orjson
 import yaml
 from edl.convert.convert import convert
 from edl.errors import EdlError, printable
-from edl.submit import yaml_text
 
 from page import master as page_master
 from policy import snapshot_file
@@ -32,7 +31,7 @@ _JOB_FILES = Path(__file__).parents[1] / "sdk" / "convert" / "files"
 
 
 def job_files(random: Random) -> None:
-    """A job file of another system is a TrainingJob that YAML can hold, or an `EdlError` that can be printed."""
+    """A job file of another system is a TrainingJob that JSON can hold, or an `EdlError` that can be printed."""
     text, value = random.choice(_job_files())
     if random.random() < 0.5:
         text = mutate_bytes(random, text.encode()).decode(errors="replace")
@@ -43,8 +42,7 @@ def job_files(random: Random) -> None:
     except EdlError as error:
         printable(error).encode()
         return
-    written = yaml_text.documents(manifest).encode()
-    assert yaml.safe_load(written)["kind"] == "TrainingJob"
+    assert json.loads(json.dumps(manifest, allow_nan=False))["kind"] == "TrainingJob"
 
 
 def object_files(random: Random) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 
 
 @pytest.fixture

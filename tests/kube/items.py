@@ -9,8 +9,8 @@ import orjson
 
 from kube import errors, request
 from kube.api import Api, Stream
-from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, Request
+from lab.fake_api import FakeApi
 
 
 @dataclass(frozen=True)

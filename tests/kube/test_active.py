@@ -4,9 +4,9 @@ import pytest
 
 from kube.active import ActivePolicy
 from kube.decode import ConfigMap, configmap
-from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS
+from lab.fake_api import FakeApi
 from policy import document
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from tests.reconciler.waiting import until

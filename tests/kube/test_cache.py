@@ -11,8 +11,8 @@ import pytest
 from kube import errors, request
 from kube.cache import ClusterCache
 from kube.changes import Changes
-from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS
+from lab.fake_api import FakeApi
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 from policy.snapshot import Pod
 from tests.kube.items import FaultyWatchApi

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from kube import errors
 from kube.api import Stream
-from kube.fake import FakeApi
 from kube.lease import Elector
 from kube.request import Request
+from lab.fake_api import FakeApi
 
 PAUSES_S = (0.0, 0.0, 1.0, 5.0, 9.0, 14.0, 16.0, 40.0)
 

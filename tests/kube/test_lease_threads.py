@@ -10,9 +10,9 @@ import pytest
 
 from kube import errors
 from kube.api import Stream
-from kube.fake import FakeApi
 from kube.lease import Elector
 from kube.request import Request
+from lab.fake_api import FakeApi
 
 LIMIT_S = 60.0
 """Ends a hang, and nothing else."""

@@ -7,8 +7,8 @@ import pytest
 
 from kube import reading, request
 from kube.api import Api
-from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, Request
+from lab.fake_api import FakeApi
 
 
 class Server(FakeApi):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kube import errors, request
 from kube.api import Stream
 from kube.changes import Changes
-from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS, Request
+from lab.fake_api import FakeApi
 from tests.kube.items import FaultyWatchApi, Item, ScriptedStream, drop, put, read, truth
 
 MISHAPS = ("", "cut", "twice", "old", "gone", "error", "garbage")

@@ -9,9 +9,9 @@ import pytest
 
 from kube import reflector as reflector_module
 from kube import request
-from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS
+from lab.fake_api import FakeApi
 from runtime.backoff import Backoff
 from tests.kube.items import Item, drop, put, read
 

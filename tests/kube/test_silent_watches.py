@@ -7,9 +7,9 @@ import pytest
 
 from kube import errors
 from kube.api import Stream
-from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS, Request
+from lab.fake_api import FakeApi
 from tests.kube.items import FaultyWatchApi, put, read
 
 

@@ -1,10 +1,10 @@
 """The metrics of watches."""
 
 from kube import errors
-from kube.fake import FakeApi
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS, Request
 from kube.watch_metrics import add_watch_metrics
+from lab.fake_api import FakeApi
 from runtime.metrics import Metrics
 from tests.kube.items import FaultyWatchApi, put, read
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from master.commands import Describe, EndSettling, Expire, from_json
 from master.durable_ledger import DurableLedger
 from master.errors import JournalError

@@ -1,6 +1,5 @@
 """Wrong calls over HTTP: each gets a clear error, nothing is lost, and the master continues."""
 
-import base64
 import http.client
 import json
 import threading
@@ -147,32 +146,15 @@ def test_a_wrong_method_is_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "authorization", ["", "Bearer", "Bearer wrong", f"Token {TOKEN}", "Basic !!!", "Basic eDp5"]
+    "authorization", ["", "Bearer", "Bearer wrong", f"Token {TOKEN}", "Basic !!!", "Basic bWU6eA=="]
 )
 def test_without_the_token_nothing_is_revealed(served: Served, authorization: str) -> None:
     """All calls are refused; another job's token is a wrong one."""
-    for path in ("/v1/status", "/", "/v1/evaluations/1"):
+    for path in ("/v1/status", "/v1/evaluations/1"):
         status, raw, _ = _raw(served, "GET", path, Authorization=authorization)
         assert status == 401
         assert TOKEN not in raw.decode()
     assert _raw(served, "POST", "/v1/join", b"{}", Authorization=authorization)[0] == 401
-
-
-def test_a_browser_sends_the_token_as_password(served: Served, master: Master) -> None:
-    """The page shows the job, and escapes what trainers wrote."""
-    master.describe("b.c")
-    trainer = master.join("trainer-0")
-    lease = trainer.work(1)["tasks"][0]
-    trainer.work(failed=[{**ref(lease), "error": "<script>alert(1)</script>"}])
-    basic = base64.b64encode(f"me:{TOKEN}".encode()).decode()
-    status, raw, headers = _raw(served, "GET", "/", Authorization=f"Basic {basic}")
-    text = raw.decode()
-
-    assert status == 200
-    assert "digits: working" in text
-    assert "trainer-0" in text
-    assert "<script>" not in text
-    assert "default-src 'none'" in headers["Content-Security-Policy"]
 
 
 def test_probes_and_scrapes_need_no_token(served: Served, master: Master) -> None:
@@ -226,7 +208,6 @@ def test_a_full_disk_refuses_and_loses_nothing(
         status, answer = trainer.say("POST", "/v1/work", **order)
         healthy = _raw(served, "GET", "/healthz")[0]
         full = served.service.status()
-        page = _raw(served, "GET", "/")[1].decode()
     tasks = trainer.ok("POST", "/v1/work", **order)["tasks"]
     report = trainer.order(0, done=[{**ref(tasks[0]), "steps": 1}])
     with full_disk(5, tmp_path / "journal" / "journal-1.log"):
@@ -240,7 +221,6 @@ def test_a_full_disk_refuses_and_loses_nothing(
     assert [lease["attempt"] for lease in tasks] == [1, 1]
     (error,) = full["storage_errors"]
     assert error.startswith("calls are refused, trainers try again: cannot write the journal")
-    assert error.split(":")[0] in page
     assert (unacknowledged, results) == (0, ["accepted"])
     assert after["datasets"]["train"]["done_records"] == 10
     assert after["storage_errors"] == []

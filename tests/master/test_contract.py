@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from master.fence import ConfigMapFence
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import until

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kube.errors import Unavailable
-from kube.fake import FakeApi
 from kube.request import Request
+from lab.fake_api import FakeApi
 from master import journal
 from master.bounds import MAX_AHEAD
 from master.commands import (

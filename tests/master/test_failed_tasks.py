@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from master import page
 from master.commands import Describe, EndOutage, EndTicket, Retry, Save, Saved, from_json
 from master.ledger import Ledger
 from master.liveness import Liveness
@@ -372,13 +371,13 @@ def test_too_many_dropped_tasks_fail_the_job() -> None:
     assert join(ledger, "a")["state"] == "stop"
 
 
-def test_the_page_says_what_cannot_be_read() -> None:
-    """With the newest error, escaped; until a task is done."""
+def test_the_status_says_what_cannot_be_read() -> None:
+    """With the newest error, until a task is done."""
     ledger = opened("a")
     for lease in work(ledger, "a", 3)["tasks"]:
-        error = "OSError: <stale>"
+        error = "OSError: stale"
         work(ledger, "a", failed=[{**ref(lease), "error": error, "transient": True}])
     rendezvous = Rendezvous(0.0, settles=False).report()
     status = report(ledger, Liveness(1.0), ServiceCounters(), rendezvous, 0.0)
 
-    assert "train cannot be read, trainers wait: OSError: &lt;stale&gt;" in page.render(status)
+    assert status["datasets"]["train"]["outage"] == "OSError: stale"

@@ -8,8 +8,8 @@ import pytest
 
 from kube import request
 from kube.errors import Unavailable
-from kube.fake import FakeApi
 from kube.request import CONFIGMAPS
+from lab.fake_api import FakeApi
 from master import fence as fencing
 from master.commands import Join, TakeOver, from_json
 from master.errors import FencedError, JournalError

@@ -1,4 +1,4 @@
-"""What a master answers about its rendezvous: its page, its metrics, and mistakes in calls."""
+"""What a master answers about its rendezvous: its metrics, and mistakes in calls."""
 
 import http.client
 from collections.abc import Iterator
@@ -20,29 +20,16 @@ def master(tmp_path: Path) -> Iterator[Master]:
     served.stop()
 
 
-def test_page_and_metrics_show_rounds_and_rollbacks(master: Master) -> None:
-    """As text, with what trainers wrote escaped."""
+def test_metrics_count_members_and_rollbacks(master: Master) -> None:
+    """Also the records that a rollback has lost."""
     trainer = master.join("a")
     together(master, "a", "b")
-    trainer.ok(
-        "POST", "/v1/setbacks", event="e", reason="<b>server 1</b> died", steps=2, records=64
-    )
-    page = _text(master, "/")
+    trainer.ok("POST", "/v1/setbacks", event="e", reason="server 1 died", steps=2, records=64)
     metrics = _text(master, "/metrics")
 
-    assert "with 2, the oldest first: a, b" in page
-    assert "&lt;b&gt;server 1&lt;/b&gt; died (2 steps, 64 records)" in page
     assert "edl_master_rendezvous_members 2.0" in metrics
     assert "edl_master_rollbacks_total 1.0" in metrics
     assert "edl_master_rollback_lost_records 64.0" in metrics
-
-
-def test_a_page_without_rounds_does_not_mention_them(master: Master) -> None:
-    """Jobs without a rendezvous have none."""
-    page = _text(master, "/")
-
-    assert "Synchronous training" not in page
-    assert "Rollbacks" not in page
 
 
 def _text(master: Master, path: str) -> str:

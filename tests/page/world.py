@@ -10,8 +10,8 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from bench.page_cluster import CALLERS, LiveCluster, Rights
-from kube.fake.streams import FakeStream
 from kube.request import Request
+from lab.fake_api.streams import FakeStream
 from page.access import Access
 from page.sections import Section, Subscription, events
 from page.service import Watches, application

@@ -13,7 +13,7 @@ from policy.errors import SnapshotError
 from policy.model import Policy
 from policy.plan_input import PlanInput
 from policy.planner import plan
-from policy.snapshot import Snapshot
+from policy.snapshot import ServerSpec, Snapshot
 from policy.snapshot_file import SnapshotFile, comparable
 from tests.support.builders import NOW_S, job, node, service, trainers
 from tests.support.inputs import inputs
@@ -50,8 +50,18 @@ def test_the_order_of_records_has_no_meaning() -> None:
 
 
 def test_pod_templates_are_not_in_it() -> None:
-    """They may contain passwords, and no decision reads them."""
+    """They may contain passwords, and no decision reads them; whether there is one stays known."""
+    secret = b'{"secret": "hunter2"}'
+    owner = replace(
+        _JOB, servers=ServerSpec(1, {"cpu": 1}, template_json=secret), master_template_json=secret
+    )
+    taken = PlanInput.of(ClusterState.of(Snapshot((), (), (owner,))), Policy(), NOW_S)
+    (kept,) = taken.snapshot.jobs
+
     assert b"hunter2" not in _TEXT
+    assert b"hunter2" not in snapshot_file.dumps(SnapshotFile(taken))
+    assert kept.servers == ServerSpec(1, {"cpu": 1}, template_json=b"{}")
+    assert kept.master_template_json == b"{}"
 
 
 @pytest.mark.parametrize("length", [0, 1, len(_TEXT) // 2, len(_TEXT) - 1])

@@ -12,9 +12,9 @@ import orjson
 
 from kube import decode, errors, request
 from kube.cache import ClusterCache
-from kube.fake import FakeApi
-from kube.fake.streams import FakeStream
 from kube.request import PODS, SERVICES, Request
+from lab.fake_api import FakeApi
+from lab.fake_api.streams import FakeStream
 from policy.model import Policy
 from policy.mutation import pod_patch
 from policy.names import LABEL_MASTER, LABEL_SERVER

@@ -1,6 +1,5 @@
 """Jobs whose trainers are refused or never placed cost the others nothing."""
 
-import orjson
 import pytest
 
 from kube import errors
@@ -267,10 +266,10 @@ def test_accounting_that_cannot_be_written_is_reported(world: World, process: Pr
     world.add_job("a", 2, 6)
     process.run(5)
     process.write_events()
-    newest = list(process.decision_log.about("ml/a"))
+    codes = {record.code for record in process.records()}
 
     assert world.pods("a", ended=True) == []
     assert world.waiting("a")[:2] == ("True", "Refused")
     assert "Jobs are immutable" in world.waiting("a")[2]
     assert "Jobs are immutable" in world.events("TrainersRefused")[0]
-    assert b'"AtMax"' not in orjson.dumps(newest)
+    assert "AtMax" not in codes

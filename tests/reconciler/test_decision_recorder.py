@@ -4,26 +4,37 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from policy.decisions import Figure
+from policy.names import Tier
 from policy.plan import JobPlan, Plan
 from policy.reasons import Reason
 from policy.snapshot import Job
 from reconciler.decision_recorder import DecisionRecorder
 from reconciler.quarantine import Quarantine
-from reconciler.record_inbox import RecordInbox
-from runtime.decision_log import DecisionLog
+from reconciler.record_inbox import Entry, RecordInbox
+from reconciler.trainer_controller import CreationResult
 from tests.support.builders import NOW_S, cluster_state, job, node
 
+JOBS = [job("a", cpu=5), job("b", cpu=5), job("c", cpu=7)]
 
-class CountingLog(DecisionLog):
-    """A decision log that counts records."""
+
+class CountingInbox(RecordInbox):
+    """An inbox that counts decisions about jobs."""
 
     count = 0
 
-    def record(self, *words: Any, **keywords: Any) -> bool:
+    def put_current(self, *words: Any) -> None:
         """Counts."""
         self.count += 1
-        return super().record(*words, **keywords)
+        super().put_current(*words)
+
+
+@pytest.fixture
+def inbox() -> CountingInbox:
+    """Receives the decisions."""
+    return CountingInbox()
 
 
 def _no_room(owner: Job, **fields: Any) -> JobPlan:
@@ -31,19 +42,16 @@ def _no_room(owner: Job, **fields: Any) -> JobPlan:
     return replace(JobPlan(owner.key, 1, 1, Reason.NO_ROOM, figures, 0.1), **fields)
 
 
-def _figures(records: DecisionLog, owner: Job) -> Mapping[str, Any]:
-    figures: Mapping[str, Any] = records.newest()[owner.key]["figures"]  # type: ignore[assignment]  # JSON
-    return figures
+def _figures(entries: list[Entry], owner: Job) -> Mapping[str, Any]:
+    (record,) = [entry.record for entry in entries if entry.job == owner.key]
+    assert record is not None
+    return record.figures
 
 
-JOBS = [job("a", cpu=5), job("b", cpu=5), job("c", cpu=7)]
-
-
-def test_only_what_changed_is_noted() -> None:
+def test_only_what_changed_is_noted(inbox: CountingInbox) -> None:
     """An unchanged job costs one comparison; another share does not count as a change."""
-    records = CountingLog()
     cluster = cluster_state([node("n0", 4)], JOBS)
-    recorder = DecisionRecorder(records, Quarantine(cluster), RecordInbox())
+    recorder = DecisionRecorder(Quarantine(cluster), inbox)
     recorder.record(Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S)
     moved = Plan(jobs=tuple(_no_room(owner, share=0.2) for owner in JOBS))
     recorder.record(moved, cluster, (), NOW_S + 1)
@@ -51,43 +59,73 @@ def test_only_what_changed_is_noted() -> None:
         Plan(jobs=(_no_room(JOBS[0], target=2), *moved.jobs[1:])), cluster, (), NOW_S + 2
     )
 
-    assert records.count == len(JOBS) + 1
+    assert inbox.count == len(JOBS) + 1
 
 
-def test_a_job_made_anew_is_noted_anew() -> None:
+def test_a_job_made_anew_is_noted_anew(inbox: CountingInbox) -> None:
     """Even where it looks like the one before."""
-    records = DecisionLog()
     cluster = cluster_state([node("n0", 4)], JOBS)
-    recorder = DecisionRecorder(records, Quarantine(cluster), RecordInbox())
+    recorder = DecisionRecorder(Quarantine(cluster), inbox)
     plan = Plan(jobs=(_no_room(JOBS[0]),))
     recorder.record(plan, cluster, (), NOW_S)
     recorder.forget(JOBS[0])
-    before = records.about(JOBS[0].key)
     recorder.record(plan, cluster, (), NOW_S + 5)
+    records = [entry.record for entry in inbox.drain()]
 
-    assert before == []
-    assert [record["at"] for record in records.about(JOBS[0].key)] == [NOW_S + 5]
+    assert [record and record.at_s for record in records] == [NOW_S, None, None, NOW_S + 5]
 
 
-def test_the_node_that_comes_nearest_is_told() -> None:
+def test_the_node_that_comes_nearest_is_told(inbox: CountingInbox) -> None:
     """For each shape that lacks room."""
-    records = DecisionLog()
     cluster = cluster_state([node("n0", 4), node("n1", 2)], JOBS)
-    DecisionRecorder(records, Quarantine(cluster), RecordInbox()).record(
+    DecisionRecorder(Quarantine(cluster), inbox).record(
         Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S
     )
+    entries = inbox.drain()
 
-    assert [_figures(records, owner)["nearest"] for owner in JOBS] == ["n0"] * 3
-    assert _figures(records, JOBS[2])["nodes"] == 2
+    assert [_figures(entries, owner)["nearest"] for owner in JOBS] == ["n0"] * 3
+    assert _figures(entries, JOBS[2])["nodes"] == 2
 
 
-def test_looking_ends_when_its_time_is_used_up() -> None:
+def test_looking_ends_when_its_time_is_used_up(inbox: CountingInbox) -> None:
     """The first shape is always looked up, equal ones cost nothing more, others get no figures."""
-    records = DecisionLog()
     nodes = [node(f"n{number:04}", 4) for number in range(2000)]
     cluster = cluster_state(nodes, JOBS)
-    DecisionRecorder(records, Quarantine(cluster), RecordInbox()).record(
+    DecisionRecorder(Quarantine(cluster), inbox).record(
         Plan(jobs=tuple(map(_no_room, JOBS))), cluster, (), NOW_S
     )
+    entries = inbox.drain()
 
-    assert ["nearest" in _figures(records, owner) for owner in JOBS] == [True, True, False]
+    assert ["nearest" in _figures(entries, owner) for owner in JOBS] == [True, True, False]
+
+
+def test_a_refusal_that_goes_on_is_recorded_once(inbox: CountingInbox) -> None:
+    """Other figures are recorded once a minute; after another process has led, all are recorded."""
+    recorder = DecisionRecorder(Quarantine(cluster_state([], JOBS)), inbox)
+
+    def recorded_at(at_s: float, error: str) -> list[float]:
+        recorder.record_creation(CreationResult(JOBS[0], 0, Tier.SURPLUS, error), NOW_S + at_s)
+        return [entry.record.at_s - NOW_S for entry in inbox.drain() if entry.record]
+
+    assert recorded_at(0, "") == []
+    assert recorded_at(1, "no") == [1]
+    assert recorded_at(500, "no") == []
+    assert recorded_at(501, "never") == [501]
+    assert recorded_at(560, "no") == []
+    assert recorded_at(561, "no") == [561]
+    recorder.stand_by()
+    assert recorded_at(562, "no") == [562]
+
+
+def test_the_oldest_subjects_of_a_job_are_forgotten_first(
+    inbox: CountingInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job avoids few nodes at a time, but its trainers end for months."""
+    monkeypatch.setattr("reconciler.decision_recorder._MAX_SUBJECTS", 2)
+    cluster = cluster_state([], JOBS)
+    recorder = DecisionRecorder(Quarantine(cluster), inbox)
+    for name in ("n0", "n1", "n2", "n2", "n0"):
+        recorder.record(Plan(avoided={JOBS[0].key: {name: 1.0}}), cluster, (), NOW_S)
+
+    abouts = [entry.record and entry.record.about for entry in inbox.drain()]
+    assert abouts == ["node n0", "node n1", "node n2", "node n0"]

@@ -2,8 +2,8 @@ import orjson
 import pytest
 
 from kube import errors, request
-from kube.fake import FakeApi
 from kube.request import CONFIGMAPS
+from lab.fake_api import FakeApi
 from reconciler.leader_only import LeaderOnlyApi
 
 MAKE = request.create(CONFIGMAPS, "n", {"metadata": {"name": "a"}})

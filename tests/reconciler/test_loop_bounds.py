@@ -95,7 +95,6 @@ def test_nothing_of_a_job_that_is_gone_is_kept(world: World, process: Process) -
 
     assert len(before) > 5
     assert after == set()
-    assert process.decision_log.about("ml/net") == []
 
 
 def test_no_write_may_take_longer_than_ten_seconds(world: World, process: Process) -> None:

@@ -14,8 +14,8 @@ from edl.master.connection import Connection
 from edl.master.rendezvous import Rendezvous
 
 from kube import errors, request
-from kube.fake import FakeApi
 from kube.request import CONFIGMAPS, Request
+from lab.fake_api import FakeApi
 from reconciler import master_poller
 from reconciler.master_reports import MasterReport, ReportedState
 from reconciler.poll_schedule import EVERY_S, PollTarget

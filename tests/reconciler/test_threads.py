@@ -7,13 +7,12 @@ import pytest
 
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
-from kube.fake import FakeApi
 from kube.request import JOBS, NODES, create
+from lab.fake_api import FakeApi
 from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.settings import ReconcilerSettings
-from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 from tests.reconciler import objects
 from tests.reconciler.waiting import LIMIT_S, until
@@ -28,7 +27,6 @@ class Threads:
         self.cache = ClusterCache(self.api)
         self.recorder = EventRecorder(self.api, "test")
         self.fails = 0
-        self.decision_log = DecisionLog()
         self.loop = Reconciler(
             self.api,
             ReconcilerSettings(gather_seconds=0),
@@ -36,7 +34,6 @@ class Threads:
             policy=ActivePolicy(),
             leads=self.leads,
             recorder=self.recorder,
-            decision_log=self.decision_log,
             metrics=ReconcilerMetrics(Metrics("reconciler")),
         )
 

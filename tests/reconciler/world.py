@@ -32,7 +32,6 @@ from reconciler.record_inbox import RecordInbox
 from reconciler.record_writer import RecordWriter
 from reconciler.settings import ReconcilerSettings
 from reconciler.status import WAITING
-from runtime.decision_log import DecisionLog
 from runtime.metrics import Metrics
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
@@ -265,7 +264,6 @@ class Process:
         )
         policy = ActivePolicy.of(self.cache.config)
         self.recorder = EventRecorder(api, "test", clock.now)
-        self.decision_log = DecisionLog()
         inbox = RecordInbox()
         self.writer = RecordWriter(
             *(api, inbox, leads),
@@ -279,7 +277,6 @@ class Process:
             policy=policy,
             leads=leads,
             recorder=self.recorder,
-            decision_log=self.decision_log,
             metrics=ReconcilerMetrics(self.metrics),
             clocks=Clocks(lambda: clock.seconds() + ahead_s, clock.seconds),
             pool=self.writers,

@@ -117,11 +117,11 @@ def test_every_error_has_the_same_shape(
     assert call(attic, "/echo", b"12")[:2] == (200, {"bytes": 2})
 
 
-def test_a_browser_is_asked_for_the_token(attic: Attic) -> None:
-    """Where it is missing or wrong."""
+def test_a_wrong_token_is_refused(attic: Attic) -> None:
+    """With the scheme that is expected."""
     status, answer, headers = call(attic, "/echo", token="wrong")  # noqa: S106 - a wrong one
 
-    assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="edl"')
+    assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="edl"')
     assert "the job's token is missing or wrong" in answer["error"]["message"]
 
 

@@ -7,7 +7,7 @@ import orjson
 import yaml
 
 from kube import request
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES
 

@@ -9,7 +9,7 @@ import pytest
 import webhook.certificate_rotator
 from kube import request
 from kube.errors import Conflict, Forbidden, KubeError, Unavailable
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from policy.names import SYSTEM_NAMESPACE
 from runtime import certs, clock
 from tests.reconciler.waiting import until

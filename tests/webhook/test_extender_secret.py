@@ -9,7 +9,7 @@ import pytest
 
 from kube import request
 from kube.errors import NotFound
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from policy.names import SYSTEM_NAMESPACE
 from runtime import certs, extender_tls
 from runtime.extender_tls import SECRET

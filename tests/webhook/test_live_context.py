@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from kube import request
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from policy.names import SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from policy.scheduling import Registration, SchedulerCheck

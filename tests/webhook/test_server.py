@@ -8,7 +8,7 @@ import pytest
 import webhook.server
 from kube import request
 from kube.errors import Forbidden
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from runtime import certs, clock
 from tests.reconciler.waiting import until
 from tests.webhook.cluster import put_policy, read, with_classes, with_registrations

@@ -1,1 +1,1 @@
-"""Loss and growth on NCCL: several ranks on one card, as processes on different NCCL hosts."""
+"""Losing and adding NCCL ranks that share one card, each as a different NCCL host."""

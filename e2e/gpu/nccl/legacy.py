@@ -12,5 +12,5 @@ PARTS = tuple(
 
 
 def play(run: Run) -> None:
-    """Aborts groups of 2 and 3 ranks after a loss, and forms others."""
+    """Aborts groups of 2 and 3 ranks after a loss, and forms new ones."""
     play_parts(run, PARTS, limit_s=47, part_s=13)

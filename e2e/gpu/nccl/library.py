@@ -155,7 +155,7 @@ class Library:
         self._check("ncclCommAbort", self._nccl.ncclCommAbort(communicator))
 
     def shrink(self, communicator: Communicator, lost: Sequence[int]) -> Communicator:
-        """Ends the operations of a communicator and returns one of the ranks that are left.
+        """Ends the operations of a communicator and returns a communicator of the remaining ranks.
 
         Args:
             communicator: The parent, which the caller aborts afterwards.

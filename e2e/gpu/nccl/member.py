@@ -150,9 +150,9 @@ def await_(holds: Callable[[], bool], what: str) -> None:
     until_s = time.monotonic() + LIMIT_S
     while not holds():
         if time.monotonic() > until_s:
-            raise TimeoutError(f"{what} has not come for {LIMIT_S:g} s")
+            raise TimeoutError(f"{what} did not come within {LIMIT_S:g} s")
         time.sleep(_POLL_S)
 
 
 class SumError(Exception):
-    """A sum has not the values that its ranks have added."""
+    """A sum differs from what its ranks contributed."""

@@ -31,7 +31,7 @@ class Options:
     """The ranks of a part have their own keys in the store."""
     rank: int
     ranks: int
-    """Of the first group. The last of them is lost; a rank of this number joins later."""
+    """Size of the first group. Its last rank is lost; rank number `ranks` joins later."""
     device: str
     """Of torch: "cuda" or "cpu"."""
     folder: str

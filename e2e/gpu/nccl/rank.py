@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
-import resource
-import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
 
+from e2e.gpu.child import end_with_parent
 from e2e.gpu.nccl import overlapping
 from e2e.gpu.nccl.member import Member, await_work
 from e2e.gpu.nccl.options import FAULT, LIMIT_S, Options
 from e2e.gpu.nccl.report import Report
 
 _WARM_UP_SUMS = 3
-_PR_SET_PDEATHSIG = 1
 
 
 def main(text: str) -> None:
@@ -41,14 +38,8 @@ def main(text: str) -> None:
     os._exit(code)
 
 
-def end_with_parent() -> None:
-    """Has the kernel kill this process when its parent ends, and write no core file."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def change(member: Member) -> None:
-    """Loses the last rank of a group in a sum, goes on without it, and takes a new one in."""
+    """Loses the last rank during a sum, continues without it, then admits a new rank."""
     options, report = member.options, member.report
     first = list(range(options.ranks))
     victim, newcomer = options.ranks - 1, options.ranks

@@ -1,4 +1,4 @@
-"""Cell: NCCL called directly, on one card. Does it form there, and is a lost rank survived?"""
+"""Cell: NCCL called directly, on one card. Does a group form, and does it survive a lost rank?"""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ BESIDE = (Part("raw-shrink", 3, "kill"),)
 
 
 def play(run: Run) -> None:
-    """Aborts communicators of 2 and 3 ranks after a loss, and forms others."""
+    """Aborts communicators of 2 and 3 ranks after a loss, and forms new ones."""
     play_parts(run, PARTS, limit_s=57, part_s=14, beside=BESIDE)

@@ -1,4 +1,4 @@
-"""What a rank leaves in its folder for the parent, kept though the rank hangs or is killed."""
+"""A rank's report to its parent, which survives a hang or kill."""
 
 from __future__ import annotations
 

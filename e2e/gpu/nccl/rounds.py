@@ -1,6 +1,6 @@
 """Plays parts of a cell: starts ranks on one card, loses one, has the others go on.
 
-The parent knows of the fault and sends the news 0.2 s later, as EDL's master does.
+The parent knows of the fault and sends the news 0.2 s later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from e2e.gpu.nccl.processes import RANK_PROGRAM, RankProcess
 NEWS_S = 0.2
 """From the fault to the news."""
 _STUCK_S = 0.1
-"""From the begin of the lost sum to the fault: the kernels of the sum run by then."""
+"""From the start of the lost sum to the fault: the kernels of the sum run by then."""
 _SERVER = timedelta(seconds=40)
 _GRACE_S = 2.0
 """For the other ranks, once one has failed."""
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a part came to."""
+    """The result of a part."""
 
     part: Part
     figures: dict[str, float] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from e2e.gpu.nccl.library import UNIQUE_ID_BYTES, Communicator, Library
 
+_CONNECT_S, _POLL_S = 10.0, 0.0002
 _NEVER = timedelta(hours=1)
 """The time-out of torch's groups: no wait here ends by it."""
 
@@ -49,7 +51,7 @@ class Way(Protocol):
         ...
 
     def abort(self) -> None:
-        """Ends the group whatever it is doing, though a rank is lost."""
+        """Ends the group even if a sum runs and a rank is lost."""
         ...
 
 
@@ -90,7 +92,7 @@ class Gloo:
 
 
 class Legacy:
-    """A fresh `ProcessGroupNCCL` of torch for each group, non-blocking, connected at once."""
+    """A fresh `ProcessGroupNCCL` of torch for each group, non-blocking; `form` includes a first sum."""
 
     ends_sums: ClassVar[bool] = True
 
@@ -110,7 +112,12 @@ class Legacy:
         store = dist.PrefixStore(f"group/{number}", self._store)
         index, size = ranks.index(self._rank), len(ranks)
         self._group = dist.ProcessGroupNCCL(store, index, size, options)
-        self._group.eager_connect_single_device(self._device)
+        work = self.begin(torch.ones(1, device=self._device))  # NCCL connects in the first sum
+        until_s = time.monotonic() + _CONNECT_S
+        while not self.is_done(work):
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"the first sum of a group did not end within {_CONNECT_S:g} s")
+            time.sleep(_POLL_S)
 
     def begin(self, tensor: Any) -> Any:
         """As in `Way`."""

@@ -12,7 +12,7 @@ from e2e.measure.pods import Kind, PodView
 from e2e.measure.record import Recorder
 from e2e.workload import QUICK, SERVICES_NAMESPACE, Manifest, Scenario
 from kube import request
-from kube.fake import FakeApi
+from lab.fake_api import FakeApi
 from policy.snapshot import Phase
 from tests.e2e.runs import view
 

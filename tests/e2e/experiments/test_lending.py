@@ -23,7 +23,7 @@ def test_an_owner_has_its_share_within_five_seconds(scenario: Scenario, part: in
     """The other queue has borrowed the whole cluster; what the owner has of it runs then.
 
     That is half of a small cluster. On 133 nodes it is an eighth: evictions and creations take their
-    time there (docs/measurements.md).
+    time there (docs/performance.md).
     """
     nodes = workload_of(scenario).nodes
     places = sum(node.allocatable["cpu"] // (1000 * _CPU) for node in nodes)

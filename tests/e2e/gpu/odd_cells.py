@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 
-from e2e.gpu.cell import Run
+from e2e.gpu.cell import LeftOutError, Run
 
 SLEEP = [sys.executable, "-c", "import time; print('asleep', flush=True); time.sleep(600)"]
 
@@ -26,9 +26,14 @@ def crash(_: Run) -> None:
     os.abort()
 
 
+def elsewhere(_: Run) -> None:
+    """Needs a package that is not installed."""
+    raise LeftOutError("jax is not installed")
+
+
 def hang(run: Run) -> None:
-    """Waits for ever, as a process of its own does that ignores SIGTERM."""
-    run.record(begun=True)
+    """Waits forever, beside a sleeping child process."""
+    run.record(begun=True, child=os.getpid())
     with subprocess.Popen(SLEEP) as process:  # noqa: S603 - fixed words
         run.record(pid=process.pid)
         threading.Event().wait()

@@ -217,7 +217,7 @@ FAILURES = [
 @pytest.mark.parametrize(
     ("old", "new", "code", "fails", "text"), FAILURES, ids=lambda parameter: str(parameter)[:20]
 )
-def test_what_fails_in_a_models_code_ends_a_trainer_with_one_line(  # noqa: PLR0917 - a table's columns
+def test_what_fails_in_a_models_code_ends_a_trainer_with_one_line(
     lone: Lone, home: Path, old: str, new: str, code: int, fails: bool, text: str
 ) -> None:
     """Which function, at which step, on which trainer; what others would come upon fails the job."""

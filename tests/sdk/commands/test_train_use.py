@@ -79,7 +79,7 @@ def test_one_trainer_of_a_job_is_told_nothing_of_others(
         ("train.npz", "", "EDL_TOKEN is empty"),
     ],
 )
-def test_a_trainer_that_cannot_begin_says_why_with_code_2(  # noqa: PLR0917 - a table's columns, fixtures
+def test_a_trainer_that_cannot_begin_says_why_with_code_2(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

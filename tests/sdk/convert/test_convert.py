@@ -12,7 +12,6 @@ import yaml
 from edl.convert import convert as conversion
 from edl.convert.convert import convert
 from edl.errors import EdlError
-from edl.submit import yaml_text
 
 FILES = Path(__file__).parent / "files"
 CRD = Path(__file__).parents[3] / "deploy/base/training-job-crd.yaml"
@@ -176,13 +175,12 @@ def test_a_boolean_flag_of_paddlecloud_takes_no_word(flag: str, most: int) -> No
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.iterdir()))
 def test_what_comes_out_is_a_training_job(name: str) -> None:
-    """Its fields are those of the CRD, and the YAML that is printed reads back as the same."""
+    """Its fields are those of the CRD."""
     training_job, _, _ = _convert(name)
     crd = next(iter(yaml.safe_load_all(CRD.read_text())))  # its roles follow
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
     assert _unknown(training_job, schema, "") == []
-    assert yaml.safe_load(yaml_text.documents(training_job)) == training_job
 
 
 def _unknown(value: Any, schema: dict[str, Any], path: str) -> list[str]:
@@ -261,7 +259,6 @@ def test_a_hundred_jobs_of_paddle_edl_keep_their_numbers() -> None:
             chosen["gpu"] or {"500m": 1, "2": 2, "1.5": 1}[chosen["cpu"]]
         )
         assert container["image"] == (chosen["image"] or "paddlepaddle/paddlecloud-job")
-        assert yaml.safe_load(yaml_text.documents(training_job)) == training_job
 
 
 def test_every_field_of_every_file_is_converted_or_named() -> None:

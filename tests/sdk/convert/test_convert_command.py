@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from edl import __main__
 
 FILES = Path(__file__).parent / "files"
@@ -29,14 +28,14 @@ def _pipe(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
-def test_the_command_prints_yaml_and_says_the_rest_aside(
+def test_the_command_prints_json_and_says_the_rest_aside(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """YAML on one stream, notes on the other."""
+    """JSON on one stream, notes on the other."""
     assert __main__.main(["convert", PADDLE]) == 0
     output = capsys.readouterr()
 
-    assert yaml.safe_load(output.out)["kind"] == "TrainingJob"
+    assert json.loads(output.out)["kind"] == "TrainingJob"
     assert re.findall(r"^(note|lost): line \d+: ", output.err, re.MULTILINE)
 
 
@@ -55,10 +54,10 @@ def test_bounds_of_the_command_take_the_place_of_the_files(
 ) -> None:
     """Each by itself; without them a fixed number is named as one."""
     assert __main__.main(["convert", VOLCANO, "--min", "1", "--max", "9"]) == 0
-    trainer = yaml.safe_load(capsys.readouterr().out)["spec"]["trainer"]
+    trainer = json.loads(capsys.readouterr().out)["spec"]["trainer"]
     assert (trainer["min"], trainer["max"]) == (1, 9)
     assert __main__.main(["convert", VOLCANO, "--max", "12"]) == 0
-    trainer = yaml.safe_load(capsys.readouterr().out)["spec"]["trainer"]
+    trainer = json.loads(capsys.readouterr().out)["spec"]["trainer"]
     assert trainer["max"] == 12
     assert __main__.main(["convert", str(FILES / "trainjob.yaml")]) == 0
     assert "--min and --max make the job elastic" in capsys.readouterr().err
@@ -75,7 +74,7 @@ def test_a_file_may_come_by_a_pipe(
     assert capsys.readouterr().out == piped
     _pipe(monkeypatch, (FILES / "submit.sh").read_bytes())
     assert __main__.main(["convert", "-"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["kind"] == "TrainingJob"
+    assert json.loads(capsys.readouterr().out)["kind"] == "TrainingJob"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_nothing_is_created_where_meaning_would_be_lost(
     words, _, body = line.partition(" {")
     assert words == "create -f -"
     assert __main__.main(["convert", PADDLE]) == 0
-    assert json.loads("{" + body) == yaml.safe_load(capsys.readouterr().out)
+    assert json.loads("{" + body) == json.loads(capsys.readouterr().out)
 
 
 def test_without_losses_apply_needs_no_flag(

@@ -2,11 +2,11 @@
 
 import contextlib
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 from edl import __main__
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +55,7 @@ def _submitted(model: Path, *flags: str) -> Mapping[str, str] | None:
             code = int(ended.code or 0)
     if code:
         return None
-    _, job = yaml.safe_load_all(output.getvalue())
+    _, job = json.loads(output.getvalue())["items"]
     annotations: dict[str, str] = job["metadata"]["annotations"]
     mutation.check_job(annotations, job["spec"])
     job_spec.check_names(annotations)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from edl import __main__
 
 from policy import job_spec, mutation
@@ -34,7 +33,9 @@ def _submit(model: Path, *arguments: str) -> int:
 
 
 def _printed(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    files, job = yaml.safe_load_all(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["apiVersion"], printed["kind"]) == ("v1", "List")
+    files, job = printed["items"]
     return files, job
 
 
@@ -364,7 +365,7 @@ def test_a_refusal_of_the_cluster_is_quoted(
     assert text in capsys.readouterr().err
 
 
-def test_without_kubectl_the_yaml_is_the_way_out(
+def test_without_kubectl_the_printed_json_is_the_way_out(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It can be used elsewhere."""

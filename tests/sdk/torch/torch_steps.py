@@ -198,6 +198,20 @@ def changed_gradients_are_refused() -> None:
     buckets.close()
 
 
+def sums_that_end_are_no_change_of_the_loop() -> None:
+    """Gloo copies the sum of a gradient on a GPU back on its own thread, perhaps before the step has ended."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(600, 600) for _ in range(2))).to(DEVICE)
+    buckets = GradientBuckets(model.named_parameters(), 4)
+    sums: list[torch.Tensor] = []
+    step = step_of(1, before_last=lambda: buckets.begin(sums.append), versions=buckets.versions)
+    for _ in step:
+        step.backward(model(torch.ones(2, 600, device=DEVICE)).square().mean())
+        assert len(sums) == 1
+        sums[0].mul_(2.0)
+    assert step.end() is None
+    buckets.close()
+
+
 def dropped_gradients_are_applied() -> None:
     """Of a member whose loop calls `zero_grad`: after its part of a step, or without a part."""
     kinds: tuple[Callable[..., TorchReplica], ...] = (
@@ -343,6 +357,7 @@ FACTS = (
     running_statistics_are_summed_where_they_are,
     losses_without_a_gradient_are_refused,
     changed_gradients_are_refused,
+    sums_that_end_are_no_change_of_the_loop,
     dropped_gradients_are_applied,
     steps_of_the_program_s_own_are_refused,
     models_that_change_are_refused,

@@ -124,6 +124,23 @@ def members_do_not_matter() -> None:
             assert all(torch.equal(tensor, other[name]) for other in models[1:])
 
 
+def large_models_are_summed_while_the_program_goes_on() -> None:
+    """Sums of several buckets end at any time after the backward that has begun them."""
+
+    def slow(model: Any, step: MemberStep) -> None:
+        for inputs, targets in step:
+            step.backward(loss_of(model, inputs, targets))
+            pause.wait(0.01)
+
+    pause = threading.Event()
+    with job(body=slow, epochs=1) as crew:
+        act, _ = gate(2, 1)
+        trainers = [crew.add(act, network(width=1 << 16)) for _ in range(2)]
+        assert all(trainer.end().whole for trainer in trainers)
+        crew.losses()  # they agree
+        assert crew.done() == RECORDS
+
+
 def trainers_come_and_go() -> None:
     """A member leaves in the midst and another comes: the curve and the books stay."""
     with job() as crew:
@@ -371,6 +388,7 @@ def mistakes_of_programs_are_named() -> None:
 FACTS = (
     one_member_is_as_plain_torch,
     members_do_not_matter,
+    large_models_are_summed_while_the_program_goes_on,
     trainers_come_and_go,
     newcomers_get_the_state_while_the_others_train,
     what_an_optimizer_adds_later_is_sent_whole,

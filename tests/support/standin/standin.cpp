@@ -3,7 +3,7 @@
 // - Operators refuse tensors of the host beside tensors of the device, except single numbers.
 // - gloo cannot send its tensors, as it cannot send those of any device but CPU and CUDA.
 // - A copy into pinned memory with non_blocking=True arrives late: until the device is synchronized, the
-//   memory holds NaN. Kernels run at once: the host cannot tell, as it sees their results by copies alone.
+//   memory holds NaN. Kernels run at once; the host cannot tell, as it sees results only through copies.
 // - Random numbers come from a generator of its own.
 
 #include <ATen/ATen.h>
@@ -170,7 +170,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-// One stream: an event is complete when all copies that were begun before it are.
+// One stream: an event waits for all copies, also those that were begun after it.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override {
     return kDevice;
@@ -283,7 +283,7 @@ Tensor copy_from(const Tensor& source, const Tensor& target, bool non_blocking) 
   return target;
 }
 
-// How the host hands over what it has computed; the target of an operator with `out` may be empty.
+// Copies a result computed on the host to the device, and resizes an `out=` target.
 Tensor copy_and_resize(const Tensor& source, const Tensor& target) {
   if (target.sizes() != source.sizes()) {
     const auto fresh = at::empty(source.sizes(), target.options());
@@ -300,12 +300,12 @@ void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack
       TORCH_CHECK(
           tensor.device().type() == kDevice || tensor.dim() == 0,
           "Expected all tensors to be on the same device, but ", op.schema().name(),
-          " was given one of the host of shape ", tensor.sizes());
+          " got a host tensor of shape ", tensor.sizes());
     }
   }
 }
 
-// Whatever has no kernel here is computed by the host.
+// Operators without a kernel here run on the host.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(op, *stack);
   const auto& arguments = op.schema().arguments();

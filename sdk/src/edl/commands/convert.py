@@ -6,16 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from edl.commands.documents import print_documents
+from edl.commands.documents import print_objects
 from edl.convert.convert import convert
 from edl.convert.yaml_file import read, read_stream
 from edl.errors import SettingError, printable
 from edl.jobs.flags import DONE, whole_number
-from edl.submit import checks, kubectl, yaml_text
+from edl.submit import checks, kubectl
 
 NAME = "convert"
 HELP = (
-    "print, or --apply, a job file of PaddlePaddle, Volcano, Kubeflow or HyperPod as a TrainingJob"
+    "print, as JSON for kubectl, or --apply, a job file of PaddlePaddle, Volcano, Kubeflow or HyperPod "
+    "as a TrainingJob"
 )
 
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply",
         action="store_true",
-        help="create the TrainingJob with kubectl instead of printing it",
+        help="create the TrainingJob with kubectl instead of printing JSON for kubectl apply -f FILE",
     )
     parser.add_argument(
         "--accept-losses",
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints YAML with a line for each field that has no counterpart, or creates the object.
+    """Prints the object, and a line for each field that has no counterpart, or creates it.
 
     Raises:
         EdlError: The file is invalid, meaning would be lost in silence, or kubectl failed.
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     for line in notes.losses:
         print(f"lost: {printable(line)}", file=sys.stderr)
     if not args.apply:
-        return print_documents(yaml_text.documents(training_job))
+        return print_objects(training_job)
     if notes.losses and not args.accept_losses:
         raise SettingError(
             f"nothing was created: {len(notes.losses)} fields lose their meaning, see the lines above; "

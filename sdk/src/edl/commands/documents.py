@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from edl.errors import SettingError
 from edl.jobs.flags import CLOSED_PIPE, DONE
 from edl.local.output import discard_output
 
 
-def print_documents(text: str) -> int:
-    """Prints YAML.
+def print_objects(*objects: Mapping[str, Any]) -> int:
+    """Prints objects as indented JSON, several as a List, which kubectl reads as one file.
 
     Returns:
         The exit code.
@@ -16,8 +20,9 @@ def print_documents(text: str) -> int:
     Raises:
         SettingError: It cannot be written, for example to a full disk.
     """
+    document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     try:
-        print(text, end="", flush=True)
+        print(json.dumps(objects[0] if len(objects) == 1 else document, indent=2), flush=True)
     except OSError as error:
         discard_output()
         if isinstance(error, BrokenPipeError):

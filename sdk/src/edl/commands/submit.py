@@ -7,15 +7,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from edl.commands.documents import print_documents
+from edl.commands.documents import print_objects
 from edl.errors import SettingError
 from edl.jobs import training_flags
 from edl.jobs.flags import DONE, whole_number
 from edl.model import static_check
-from edl.submit import checks, kubectl, manifest, quantity, yaml_text
+from edl.submit import checks, kubectl, manifest, quantity
 
 NAME = "submit"
-HELP = "print, or --apply, the Job that trains a model file on the cluster"
+HELP = "print, as JSON for kubectl, or --apply, the Job that trains a model file on the cluster"
 _OF_SERVERS = ("--servers", "--server-cpu", "--server-memory", "--server-claim")
 
 
@@ -60,7 +60,9 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
         help="a file that the model file imports; may be given more than once",
     )
     group.add_argument(
-        "--apply", action="store_true", help="create the Job with kubectl instead of printing it"
+        "--apply",
+        action="store_true",
+        help="create the Job with kubectl instead of printing JSON for kubectl apply -f FILE",
     )
 
 
@@ -80,7 +82,7 @@ def _add_server_group(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints YAML, or creates the objects with kubectl.
+    """Prints the objects, or creates them with kubectl.
 
     Raises:
         EdlError: A flag or file is invalid, or kubectl failed.
@@ -96,10 +98,7 @@ def run(args: argparse.Namespace) -> int:
             f"job {spec.name} is submitted, with {spec.min_trainers} to {spec.max_trainers} trainers"
         )
         return DONE
-    head = (
-        "# to submit the job: kubectl apply -f FILE; to remove all of it: kubectl delete -f FILE\n"
-    )
-    return print_documents(head + yaml_text.documents(files, job))
+    return print_objects(files, job)
 
 
 def _warn_of_ordinary_job(name: str) -> None:

@@ -58,7 +58,7 @@ def _program() -> str:
     program = shutil.which("kubectl")
     if program is None:
         raise EdlError(
-            "kubectl was not found: install it, or drop --apply and use the YAML elsewhere"
+            "kubectl was not found: install it, or drop --apply and use the printed JSON elsewhere"
         )
     return program
 

@@ -161,8 +161,12 @@ class GradientBuckets:
                 )
 
     def versions(self) -> list[int]:
-        """What changes with every change of the gradient."""
-        return [bucket.flat._version for bucket in self._buckets]  # noqa: SLF001 - torch has no other
+        """Returns numbers that change with every change of a gradient that is not being summed.
+
+        Sums change theirs at any time: gloo copies those of a GPU back on a thread of its own.
+        """
+        own = (bucket.flat for bucket in self._buckets if not bucket.began)
+        return [flat._version for flat in own]  # noqa: SLF001 - torch has no other
 
     def views(self) -> Iterator[tuple[Any, Any]]:
         """Yields each parameter with the part of a bucket that is its gradient."""

@@ -1,4 +1,4 @@
-"""Copies of tensors on the host, which an accelerator makes while its program goes on."""
+"""Copies of tensors on the host, which an accelerator makes while the program continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _UNPINNED = ("cpu", "mps")
 
 
 class HostCopies:
-    """Copies of tensors as they are now. Later operations of the program's stream come after the copies."""
+    """Copies of tensors at construction; later operations of the stream run after them.
+
+    Those of sharded tensors, and of tensors on MPS, block.
+    """
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         """Begins the copies; those of tensors on the host are complete at once.
@@ -27,7 +30,7 @@ class HostCopies:
         self._events = [_record(device) for device in devices if device.type not in _UNPINNED]
 
     def wait(self) -> dict[str, Any]:
-        """Returns the copies by name, once they are complete; on any thread."""
+        """Waits for the copies and returns them by name; may be called on any thread."""
         for event in self._events:
             event.synchronize()
         return self._copies

@@ -78,6 +78,7 @@ class Waiting:
         Raises:
             RoundOver: The function raised something, or the round is over.
         """
+        self.check()
         results: list[T] = []
         errors: list[BaseException] = []
         ended = threading.Event()

@@ -1,1 +1,0 @@
-"""How the tree measures up as a code base: sizes, types, layers, names, prose."""

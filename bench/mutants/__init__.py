@@ -1,1 +1,0 @@
-"""Mutation testing: applies small faults to the code, which the tests must detect."""
