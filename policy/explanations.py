@@ -61,8 +61,8 @@ TARGETS: Mapping[Reason, Explanation] = {
     ),
     Reason.QUOTA_REACHED: Explanation(
         (
-            "A quota is used up. A trainer with this code was released for a minimum within the same "
-            "quota."
+            "A quota is used up. A trainer with this code was released because its quota is exceeded, or "
+            "for a minimum within the same quota."
         ),
         sentences=(
             "{job} starts first within the same quota",
@@ -90,7 +90,7 @@ TARGETS: Mapping[Reason, Explanation] = {
     Reason.UNPLACED: Explanation(
         (
             "kube-scheduler placed only `trainers` trainers, although the plan finds capacity for "
-            "more: the template has anti-affinity, host ports, volumes or claims. EDL tries one more "
+            "more, for example because of anti-affinity, host ports, volumes or claims. EDL tries one more "
             "trainer in free capacity after a pause that doubles up to five minutes, and in capacity "
             "of another job after a pause that doubles up to an hour."
         ),
@@ -271,7 +271,7 @@ RELEASES: Mapping[Reason, Explanation] = {
         sentences=(
             "{to} needs its queue's share; queue {of_queue} owns {nominal} {resource} and uses {used}",
         ),
-        figures="the job `to` which it goes, `of_queue` that borrows, `resource`, `used`, `nominal`",
+        figures="`to`, the job that gets it; `of_queue`, which borrows; `resource`, `used`, `nominal`",
         way_out=(
             "Raise `nominalQuota` of the job's queue. A higher minimum of the job counts within that quota."
         ),
@@ -320,7 +320,7 @@ RELEASES: Mapping[Reason, Explanation] = {
     Reason.MASTER_MOVES: Explanation(
         (
             "The pod that hosted the job's master is gone, and a new trainer must host it; or this "
-            "trainer hosts the master on a lost node, whose kubelet has been silent or not ready for "
+            "trainer hosts the master on a lost node, whose kubelet is silent or has not been ready for "
             "a minute."
         ),
         sentences=(
@@ -427,7 +427,7 @@ NODES: Mapping[Reason, Explanation] = {
 OBSERVATIONS: Mapping[Observation, Explanation] = {
     Observation.PREEMPTED: Explanation(
         "kube-scheduler preempted a trainer for a service, or for a guaranteed pod of another job.",
-        figures="the `service` or the job `to` which it went, `node`, `lostSeconds` of training",
+        figures="the `service`, or `to`, the job that gets its capacity; `node`, `lostSeconds` of training",
         way_out="To keep more trainers, raise the job's minimum.",
     ),
     Observation.EVICTED: Explanation(
