@@ -56,14 +56,20 @@ def _greet(reader: Reader) -> None:
     except Forbidden:
         return
     except KubeError as fault:
-        raise CommandError(f"{fault}; --kubeconfig and --context name another cluster") from fault
+        raise CommandError(
+            f"{fault}; use --kubeconfig or --context to select another cluster"
+        ) from fault
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m admin", description=__doc__)
-    parser.add_argument("--kubeconfig", type=Path, help="default: kubectl's")
-    parser.add_argument("--context", help="of the kubeconfig; default: the current one")
-    parser.add_argument("--kubectl", default="kubectl", help="the program; default: %(default)s")
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="kubeconfig file; default: the one that kubectl uses"
+    )
+    parser.add_argument("--context", help="context of the kubeconfig; default: the current context")
+    parser.add_argument(
+        "--kubectl", default="kubectl", help="kubectl program; default: %(default)s"
+    )
     _add_commands(parser)
     return parser
 
@@ -71,25 +77,32 @@ def _parser() -> Parser:
 def _add_commands(parser: Parser) -> None:
     """Each command takes the flags of all commands behind it too, as kubectl does."""
     commands = parser.add_subparsers(dest="command", required=True, title="commands")
-    check = commands.add_parser("check", help="before the installation: is the cluster ready?")
-    check.add_argument(
-        "--namespace", action="append", default=[], help="where elastic Jobs will be; repeatable"
+    check = commands.add_parser(
+        "check", help="check before the installation whether the cluster is ready for EDL"
     )
-    commands.add_parser("doctor", help="after the installation: is EDL well?")
-    commands.add_parser("remains", help="what a removal does to jobs, and what is left of EDL")
+    check.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        help="namespace for elastic Jobs; may be repeated",
+    )
+    commands.add_parser("doctor", help="check after the installation whether EDL works")
+    commands.add_parser(
+        "remains", help="show how a removal affects jobs, and which objects of EDL are left"
+    )
     render = commands.add_parser(
         "scheduler-config", help="print kube-scheduler's configuration with the extender's entries"
     )
     render.add_argument(
-        "--host", help="of the extender; default: its Service, by address if needed"
+        "--host", help="address of the extender; default: its Service, by IP address if needed"
     )
     render.add_argument(
-        "--certificates", type=Path, help="folder with client.crt and client.key, to be included"
+        "--certificates", type=Path, help="folder with client.crt and client.key to include"
     )
     render.add_argument(
         "--folder",
         default="/etc/kubernetes/edl",
-        help="where these files are for kube-scheduler; default: %(default)s",
+        help="folder of these files on kube-scheduler's machine; default: %(default)s",
     )
     for command in commands.choices.values():
         for flag, kind in (("--kubeconfig", Path), ("--context", str), ("--kubectl", str)):
@@ -142,7 +155,7 @@ def _host(reader: Reader, name: str) -> str:
     service = reader.get(request.SERVICES, SYSTEM_NAMESPACE, _SERVICE) or {}
     address = service.get("spec", {}).get("clusterIP")
     if not address or address == "None":
-        raise CommandError(f"Service {_SERVICE} has no address: install EDL first, or use --host")
+        raise CommandError(f"Service {_SERVICE} has no address: install EDL first, or set --host")
     return str(address)
 
 

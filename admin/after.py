@@ -48,13 +48,13 @@ def no_extender(config_map: Mapping[str, Any] | None) -> Finding:
     """Judges an installation without the extender, by what the reconciler's ConfigMap says of the scheduler."""
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     if check.registration is Registration.REGISTERED:
-        text = f"is not installed, but {check.scheduler} has its entries and asks it in vain: "
-        return error("edl-extender", text + "install it, or take the entries out")
-    return note("edl-extender", "is not installed: way (b) of docs/install.md")
+        text = f"is not installed, but {check.scheduler} has its entries and calls it: "
+        return error("edl-extender", text + "install the extender, or remove the entries")
+    return note("edl-extender", "is not installed (way (b) of docs/install.md)")
 
 
 def _failures(obj: Mapping[str, Any]) -> list[str]:
-    """Why no pods come of a Deployment: quotas, Pod Security, admission."""
+    """Returns why a Deployment creates no pods: quotas, Pod Security, admission."""
     conditions = obj.get("status", {}).get("conditions", ())
     return [
         str(condition.get("message", ""))
@@ -93,8 +93,8 @@ def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding
     ]
     if not others:
         return []
-    text = f"all {len(pods)} replicas are on node {pods[0].node} and are lost with it, though {min(others)} "
-    text += f"admits them: kubectl -n {SYSTEM_NAMESPACE} rollout restart deployment {name}"
+    text = f"all {len(pods)} replicas run on node {pods[0].node} and fail with it; to spread them to {min(others)}: "
+    text += f"kubectl -n {SYSTEM_NAMESPACE} rollout restart deployment {name}"
     return [warning(name, text)]
 
 
@@ -124,9 +124,9 @@ def unasked(
     )
     if not count:
         return []
-    text = f"became ready before kube-scheduler placed {count} trainers, and was asked about none: the address or a "
-    text += "certificate in kube-scheduler's configuration is wrong (its log says which); "
-    text += "`python -m admin scheduler-config` writes both"
+    text = f"kube-scheduler placed {count} trainer{'' if count == 1 else 's'} without calling this extender: the address or a certificate in "
+    text += "kube-scheduler's configuration is wrong (see its log); `python -m admin scheduler-config` prints a "
+    text += "correct one"
     return [error(str(extender["metadata"]["name"]), text)]
 
 
@@ -176,9 +176,9 @@ def bundles(kind: str, texts: Iterable[str], now: datetime) -> Finding:
         now: The time, aware.
     """
     different = sorted(set(texts))
-    waits = "the webhook writes it within a minute; if not, see its log"
+    waits = "if the webhook does not write it within a minute, see its log"
     if different == [""] or not different:
-        return error(kind, f"has no caBundle, so the API server calls no webhook: {waits}")
+        return error(kind, f"has no caBundle, so the API server cannot call the webhook: {waits}")
     if len(different) > 1:
         return error(kind, f"its entries have different caBundles: {waits}")
     return certificate(f"caBundle of {kind}", pem(different[0]), now, waits)
@@ -202,7 +202,7 @@ def policy(config_map: Mapping[str, Any] | None) -> Finding:
     try:
         document.parse(text)
     except DocumentError as fault:
-        return error("policy", f"is not valid, the one before stays in force: {fault}")
+        return error("policy", f"is invalid, and the previous one stays in force: {fault}")
     return ok("policy", f"valid, version {document.fingerprint(text)}")
 
 
@@ -211,17 +211,19 @@ def scheduling(config_map: Mapping[str, Any] | None) -> Finding:
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     text = f"{check.scheduler} {check.registration}"
     if check.registration is Registration.REGISTERED:
-        return ok("extender's entries", f"{check.scheduler} has them")
+        return ok("extender's entries", f"{check.scheduler} has the entries")
     if check.registration is Registration.MISSING:
-        return note("extender's entries", f"{check.scheduler} has none: way (b) of docs/install.md")
-    return note("extender's entries", f"{text}: not known yet, or the policy decides")
+        return note(
+            "extender's entries", f"{check.scheduler} has no entries (way (b) of docs/install.md)"
+        )
+    return note("extender's entries", f"{text}: not known yet, or set by the policy")
 
 
 def webhook_called(job: Mapping[str, Any]) -> Finding:
     """Judges an elastic Job as a dry run of its creation returns it: was the webhook called?"""
     if job.get("spec", {}).get("managedBy") == MANAGER:
         return ok("admission", "the API server reaches the webhook")
-    text = "the API server does not reach the webhook: new Jobs are not elastic; where edl-webhook is ready, open port "
+    text = "the API server does not reach the webhook, so new Jobs are not elastic: if edl-webhook is ready, open port "
     text += (
         "8443 of its pods to the API server, and see apiserver_admission_webhook_fail_open_count"
     )
@@ -270,7 +272,7 @@ def _reconciler(pod: str, details: Mapping[str, Any]) -> list[Finding]:
     ticks = details.get("ticks") or {}
     age_s, failing_s = (float(ticks.get(f"{name}_seconds", 0.0)) for name in ("age", "failing"))
     role = "leads" if details.get("leader") else "stands by"
-    text = f"{role}; its last tick without an error ended {age_s:.0f} s ago"
+    text = f"{role}; last tick without an error {age_s:.0f} s ago"
     if failing_s or age_s > _TICK_S:
         return [error(pod, f"{text}: see ReconcilerDown in docs/operating.md")]
     return [ok(pod, text)]
@@ -287,5 +289,5 @@ def same_policy(versions: Mapping[str, str]) -> Finding:
     """Judges whether all servers follow the same version of the policy, by pod."""
     if len(set(versions.values())) > 1:
         text = ", ".join(f"{pod} {version}" for pod, version in sorted(versions.items()))
-        return warning("policies", f"servers follow different ones: {text}")
-    return ok("policies", f"all {len(versions)} servers follow the same one")
+        return warning("policies", f"servers use different versions: {text}")
+    return ok("policies", f"all {len(versions)} servers use the same version")

@@ -65,8 +65,8 @@ def version(info: Mapping[str, Any]) -> Finding:
 def managed_by(stored: Mapping[str, Any]) -> Finding:
     """Judges a Job that names EDL as its manager, as a dry run returns it."""
     if stored.get("spec", {}).get("managedBy") == MANAGER:
-        return ok("managedBy", "the API server keeps it")
-    text = "the API server drops spec.managedBy of Jobs: switch its feature JobManagedBy on"
+        return ok("managedBy", "the API server stores spec.managedBy")
+    text = "the API server drops spec.managedBy of Jobs: enable its feature gate JobManagedBy"
     return error("managedBy", text)
 
 
@@ -78,7 +78,7 @@ def rights(allowed: Mapping[Right, bool]) -> Finding:
         if not is_allowed
     ]
     if missing:
-        return error("rights", f"you may not {', '.join(missing)}: install as an admin")
+        return error("rights", f"you may not {', '.join(missing)}: install EDL as a cluster admin")
     return ok("rights", "you may create all that EDL needs")
 
 
@@ -86,9 +86,11 @@ def clock(api_s: float, own_s: float) -> Finding:
     """Compares the API server's clock with this machine's; both are seconds since the epoch."""
     skew_s = api_s - own_s
     if abs(skew_s) > _SKEW_S:
-        text = f"the API server's is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
-        return warning("clock", f"{text} of this machine's: correct whichever is wrong (NTP)")
-    return ok("clock", "the API server and this machine agree")
+        text = (
+            f"the API server's clock is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
+        )
+        return warning("clock", f"{text} of this machine's clock: correct the wrong one (NTP)")
+    return ok("clock", "the clocks of the API server and of this machine agree")
 
 
 def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
@@ -101,10 +103,10 @@ def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
     ahead = sorted(node for node, at_s in renewed_s.items() if at_s > api_s + _SKEW_S)
     late = sorted(node for node, at_s in renewed_s.items() if at_s < api_s - _LEASE_S)
     if ahead:
-        text = f"{_some(ahead)} are ahead: correct them (NTP), certificates may not be valid there"
+        text = f"{_some(ahead)} are ahead: correct them (NTP), or certificates may be invalid there"
         return warning("clocks of nodes", text)
     if late:
-        text = f"{_some(late)} are behind by more than {_LEASE_S:.0f} s, or are lost"
+        text = f"{_some(late)} are more than {_LEASE_S:.0f} s behind, or lost"
         return warning("clocks of nodes", text)
     return ok("clocks of nodes", f"{len(renewed_s)} agree with the API server")
 
@@ -120,10 +122,10 @@ def api_ports(slices: Iterable[Mapping[str, Any]]) -> Finding:
     closed = sorted(ports - API_PORTS)
     if not ports:
         opened = ", ".join(map(str, sorted(API_PORTS)))
-        return note("API server", f"its port is not known; EDL's NetworkPolicies open {opened}")
+        return note("API server", f"the port is unknown; EDL's NetworkPolicies open {opened}")
     if closed:
         text = f"listens on port {closed[0]}, which the NetworkPolicies edl-egress and edl-reconciler-egress do not open: "
-        text += "add it in an overlay where your network plugin enforces them, else no server becomes ready"
+        text += "if your network plugin enforces them, add the port in an overlay, or no server becomes ready"
         return warning("API server", text)
     return ok("API server", "EDL's NetworkPolicies open its port to EDL's servers")
 
@@ -141,12 +143,10 @@ def priority_classes(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:
             findings.append(error("priority classes", text))
         highest = max(of.value for of in EDL_CLASSES.values())
         if obj.get("globalDefault") and value <= highest:
-            text = (
-                f"{name}, the default of the cluster, has {value}: services without a class would "
-            )
+            text = f"{name} is the default class and has value {value}: services without a class would "
             text += f"not outrank training; raise it above {highest}"
             findings.append(error("priority classes", text))
-    return findings or [ok("priority classes", "none collides with EDL's")]
+    return findings or [ok("priority classes", "no class conflicts with EDL's")]
 
 
 def installations(
@@ -176,7 +176,7 @@ def second_installation(namespaces: Iterable[str]) -> Finding:
     """Judges in which namespaces EDL is installed."""
     others = sorted(set(namespaces) - {SYSTEM_NAMESPACE})
     if others:
-        text = f"also in {', '.join(others)}: two would plan the same Jobs; remove one of them"
+        text = f"also installed in {', '.join(others)}: both would plan the same Jobs; remove one"
         return error("another EDL", text)
     if SYSTEM_NAMESPACE in namespaces:
         return note("another EDL", f"installed in {SYSTEM_NAMESPACE}: this would be an upgrade")
@@ -187,10 +187,10 @@ def schedulers(pods: Iterable[Mapping[str, Any]]) -> Finding:
     """Judges, by the pods of the namespace kube-system, how EDL can stand beside kube-scheduler."""
     own = list(_schedulers(pods))
     if not own:
-        text = "kube-scheduler is not to be seen, as on managed control planes: use way (b), no "
+        text = "kube-scheduler is not visible, as on managed control planes: use way (b), no "
         return note("scheduler", text + "extender, or (c), a second scheduler (docs/install.md)")
     if in_host_network(own):
-        text = "runs in the host's network, where names of Services do not resolve: "
+        text = "runs in the host network, where names of Services do not resolve: "
         return note("scheduler", text + "`python -m admin scheduler-config` writes the address")
     return ok("scheduler", "runs in the pod network: all three ways are possible")
 
@@ -216,8 +216,12 @@ def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
         and any("service" in hook.get("clientConfig", {}) for hook in obj.get("webhooks", ()))
     ]
     if others:
-        return ok("webhooks", f"others are served from the cluster ({_some(sorted(others))})")
-    text = "no other is served from the cluster; `doctor` tests after the installation whether the "
+        return ok(
+            "webhooks", f"the API server calls others in the cluster ({_some(sorted(others))})"
+        )
+    text = (
+        "no other webhook runs in the cluster; after the installation, `doctor` checks whether the "
+    )
     return note("webhooks", text + "API server reaches EDL's, on port 8443 of its pods")
 
 

@@ -146,7 +146,7 @@ def _installations(reader: Reader) -> list[str]:
 def _namespaces(reader: Reader, namespaces: tuple[str, ...]) -> Iterator[Finding]:
     for namespace in (SYSTEM_NAMESPACE, *namespaces):
         if reader.get(request.NAMESPACES, None, namespace) is None:
-            text = "does not exist yet: what it will admit is not known"
+            text = "does not exist yet, so admission there is not checked"
             yield note(f"namespace {namespace}", text)
             continue
         is_own = namespace == SYSTEM_NAMESPACE
@@ -200,14 +200,14 @@ def _page(server: str, pod: str, ask: Ask, versions: dict[str, str]) -> list[Fin
     try:
         details = ask(pod)
     except UnreachableError as fault:
-        return [warning(pod, f"not asked: {fault}")]
+        return [warning(pod, f"could not read /readyz: {fault}")]
     in_force = details.get("policy")
     if isinstance(in_force, Mapping):
         versions[pod] = str(in_force.get("version"))
     try:
         return after.page(pod, server, details)
     except (TypeError, ValueError, AttributeError) as fault:
-        return [error(pod, f"its /readyz is of another version of EDL ({fault})")]
+        return [error(pod, f"its /readyz has the format of another version of EDL ({fault})")]
 
 
 def _leader(reader: Reader, now: datetime) -> list[Finding]:
@@ -219,7 +219,7 @@ def _leader(reader: Reader, now: datetime) -> list[Finding]:
 def _certificates(reader: Reader, now: datetime) -> Iterator[Finding]:
     secret = reader.get(request.SECRETS, SYSTEM_NAMESPACE, "edl-extender-tls")
     if secret is None:
-        text = "Secret edl-extender-tls is missing: the webhook makes it, and its log says why it does not"
+        text = "Secret edl-extender-tls is missing: the webhook creates it; see its log"
         yield note("extender's certificate", text)
     else:
         for name in ("tls.crt", "ca.crt"):

@@ -1,4 +1,4 @@
-"""Judges what the removal of EDL does, or has left behind. Pure."""
+"""Reports how a removal of EDL affects jobs, and what it has left. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,12 +19,12 @@ def jobs(objects: Iterable[Mapping[str, Any]]) -> list[Finding]:
         if job.get("spec", {}).get("managedBy") == MANAGER and not finished:
             name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
             active = job.get("status", {}).get("active", 0)
-            text = f"its {active} trainers run on, but nobody replaces or adds any, and it does not end "
+            text = f"its {active} trainers run on, but EDL no longer adds or replaces trainers, and the Job "
             text += (
-                "by itself: let it end first, or delete it and create it without the annotations"
+                "never ends: let it end first, or delete it and create it without the annotations"
             )
             findings.append(warning(f"job {name}", text))
-    return findings or [ok("jobs", "EDL manages none that runs")]
+    return findings or [ok("jobs", "EDL manages no running job")]
 
 
 def remains(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
@@ -33,7 +33,7 @@ def remains(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
     for plural, obj in objects:
         metadata = obj["metadata"]
         namespace = f" in {metadata['namespace']}" if metadata.get("namespace") else ""
-        findings.append(note(plural, f"{metadata['name']}{namespace} is there"))
+        findings.append(note(plural, f"{metadata['name']}{namespace} is left"))
     return findings or [ok("objects", "none of EDL is left")]
 
 
@@ -41,8 +41,11 @@ def pods(objects: Iterable[Mapping[str, Any]]) -> Finding:
     """Says whether pods of training are left; `objects` are all pods."""
     training = [pod for pod in objects if LABEL_ROLE in pod["metadata"].get("labels", {})]
     if training:
+        subject = (
+            "1 training pod is" if len(training) == 1 else f"{len(training)} training pods are"
+        )
         names = ", ".join(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in training[:5]
         )
-        return note("pods", f"{len(training)} of training run, such as {names}")
-    return ok("pods", "none of training runs")
+        return note("pods", f"{subject} left, such as {names}")
+    return ok("pods", "no training pod is left")

@@ -42,9 +42,7 @@ def readyz(kubectl: Sequence[str], namespace: str, pod: str) -> Mapping[str, Any
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     except OSError as error:
-        raise UnreachableError(
-            f"{command[0]} does not run ({error}): name it in --kubectl"
-        ) from error
+        raise UnreachableError(f"{command[0]} does not run ({error}): set --kubectl") from error
     try:
         return _ask(_local_port(process))
     finally:
@@ -80,5 +78,5 @@ def _ask(port: int) -> Mapping[str, Any]:
     finally:
         connection.close()
     if not isinstance(details, dict):
-        raise UnreachableError("its answer to /readyz is not that of a server of EDL")
+        raise UnreachableError("its answer to /readyz is not from a server of EDL")
     return details

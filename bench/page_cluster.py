@@ -28,8 +28,8 @@ from policy.names import (
     Tier,
 )
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
-from policy.reasons import Reason
-from policy.records import CLUSTER, Observation, Record
+from policy.reasons import Observation, Reason
+from policy.records import CLUSTER, Record
 from policy.snapshot import Job, Phase, Pod
 from reconciler.record_inbox import RecordInbox
 from reconciler.record_writer import RecordWriter
@@ -261,7 +261,7 @@ class LiveCluster(FakeApi):
             "stages": stages,
             "lostSeconds": 21.0,
         }
-        text = f"{services} services asked, {services} of them run, the slowest after 3.2 s"
+        text = f"{services} of {services} services running, slowest 3.2 s"
         about = f"reclaim {int(now_s * 1000):x}"
         burst = Record(now_s, about, Observation.RECLAIMED, text, figures, since_s=now_s - 9.0)
         self._inbox.put(CLUSTER, burst)

@@ -13,15 +13,15 @@ _INTRODUCTION = """# Reasons
 
 `make reference` writes this page from the code; do not edit it.
 
-Every decision carries one of these codes: in events, in the Job's condition `edl.training/Waiting`, in logs,
-as label of metrics, and in decision records (`kubectl edl why`, `GET /decisions` of the extender, docs/decisions/0005) together with its figures.
-Codes are an interface: they are added to, never renamed. Records of jobs have `live` and `target` besides
-(trainers there now, trainers wanted), records of released trainers `node`.
+Every decision has one of these codes. The code appears in events, in the Job's condition `edl.training/Waiting`, in
+logs, in metric labels, and, together with its figures, in decision records (`kubectl edl why`, `GET /decisions` of the extender,
+docs/decisions/0005). Codes are an interface: new ones are added, none is renamed.
 
-Amounts are written as Kubernetes writes them (`500m`, `8Gi`); times are seconds.
+Records of jobs also have `live` (current trainers) and `target` (wanted trainers); records of released trainers also
+have `node`. Amounts are written as Kubernetes writes them (`500m`, `8Gi`); times are in seconds.
 """
-_OBSERVED = "\nNo decisions of EDL; `kubectl edl why` and `reclaims` show them (docs/cli.md).\n"
-_GROUPED = "\nNodes are grouped by code: `nodes` says how many, and a few are named.\n"
+_OBSERVED = "\nThese are not decisions of EDL. `kubectl edl why` and `kubectl edl reclaims` show them (docs/cli.md).\n"
+_GROUPED = "\nRecords group nodes by code: `nodes` is their number, and a few are named.\n"
 
 
 def page() -> str:
@@ -29,11 +29,11 @@ def page() -> str:
     return "\n".join(
         [
             _INTRODUCTION,
-            _table("How many trainers a job has", TARGETS),
-            _table("Why a trainer is given up", RELEASES),
-            _table("Why a trainer was, or was not, made", CREATIONS),
-            _table("Why a node is no place for a pod", NODES, _GROUPED),
-            _table("What was observed", OBSERVATIONS, _OBSERVED),
+            _table("Why a job has its number of trainers", TARGETS),
+            _table("Why a trainer is released", RELEASES),
+            _table("Why a trainer is created, or is not", CREATIONS),
+            _table("Why a pod cannot run on a node", NODES, _GROUPED),
+            _table("What EDL observed", OBSERVATIONS, _OBSERVED),
         ]
     )
 
@@ -43,7 +43,7 @@ def _table(title: str, reasons: Mapping[Any, Explanation], note: str = "") -> st
         f"| `{reason}` | {text.meaning} | {text.figures} | {text.way_out} |\n".replace("  |", " |")
         for reason, text in reasons.items()
     )
-    head = f"## {title}\n{note}\n| Code | Meaning | Figures | Way out |\n|---|---|---|---|\n"
+    head = f"## {title}\n{note}\n| Code | Meaning | Figures | What to do |\n|---|---|---|---|\n"
     return head + "".join(rows)
 
 

@@ -57,7 +57,7 @@ class _Commands(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             near = advice(name, COMMANDS)
-            ctx.fail(f"there is no command {name[:40]!r}{near}; --help lists all")
+            ctx.fail(f"unknown command {name[:40]!r}{near}; --help lists all commands")
         return super().resolve_command(ctx, args)
 
 
@@ -76,16 +76,16 @@ COMPLETE = "__complete"
 @click.version_option(_version(), prog_name="edl")
 @click.pass_context
 def edl(ctx: click.Context) -> None:
-    """Answers about elastic jobs: why they wait, who was stopped for whom, and what it cost.
+    """Show and change elastic jobs: why they wait, which trainers were stopped, and for what.
 
-    All commands use the rights of your kubeconfig: they show what you may see.
+    All commands use the permissions of your kubeconfig.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 def program() -> str:
-    """How the user called it, for usage lines."""
+    """Returns the name under which the user called the program, for usage lines."""
     return "kubectl edl" if Path(sys.argv[0]).name.startswith("kubectl") else "edl"
 
 
@@ -128,7 +128,7 @@ def _fail(error: Exception) -> ExitCode:
     elif isinstance(error, Forbidden | Unauthorized):
         code = ExitCode.FORBIDDEN
     elif isinstance(error, Unavailable) and error.status == 0:
-        text += "; --kubeconfig and --context name another cluster"
+        text += "; use --kubeconfig or --context to select another cluster"
     print(f"edl: {printable(text)}", file=sys.stderr)
     return code
 
@@ -140,7 +140,7 @@ def _usage_text(error: click.ClickException) -> str:
         near = advice(
             error.option_name, [name for name in flag_names if name.startswith("--")], "--"
         )
-        return f"there is no flag {error.option_name}{near}; --help lists all"
+        return f"unknown flag {error.option_name}{near}; --help lists all flags"
     text = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None or "--help" in text:  # an unknown command names it already

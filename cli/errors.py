@@ -20,9 +20,9 @@ class ExitCode(IntEnum):
     USAGE = 2
     """A flag or an argument is wrong; nothing was sent."""
     NOT_FOUND = 3
-    """No such job, pod or file."""
+    """A job, pod or file was not found."""
     FORBIDDEN = 4
-    """The caller lacks a right, which the text names."""
+    """The caller lacks a permission, which the text names."""
     NO_EDL = 5
     """The cluster has no EDL, or one that is older than this command."""
     INTERRUPTED = 130
@@ -32,8 +32,8 @@ class ExitCode(IntEnum):
 
 
 CODES = (
-    "Exit codes: 0 success, 1 the cluster failed, 2 wrong arguments, 3 no such job, pod or file, "
-    "4 a right is missing, 5 the cluster has no EDL."
+    "Exit codes: 0 success, 1 cluster error, 2 wrong arguments, 3 job, pod or file not found, "
+    "4 permission denied, 5 EDL not installed."
 )
 """For the end of each help text."""
 

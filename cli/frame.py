@@ -97,7 +97,7 @@ class Frame:
             return reading.list_all(self.api, resource, namespace, fields=fields)
 
     def require_edl(self) -> None:
-        """Checks that the cluster has EDL, for what would else be asked of nobody.
+        """Checks that the cluster has EDL, without which a change would have no effect.
 
         Raises:
             CliError: it has none.
@@ -171,9 +171,9 @@ def forbidden(
     where = "in all namespaces" if namespace is None else f"in the namespace {namespace}"
     if not resource.namespaced:
         where = "in the cluster"
-    helps = "name a namespace with -n, or ask" if has_flag and resource.namespaced else "ask"
+    helps = "set a namespace with -n, or ask" if has_flag and resource.namespaced else "ask"
     return CliError(
-        f"you may not {verb} {resource.plural}{group} {where}: {helps} an admin for the right",
+        f"you may not {verb} {resource.plural}{group} {where}: {helps} an admin for the permission",
         ExitCode.FORBIDDEN,
     )
 
@@ -181,7 +181,7 @@ def forbidden(
 def no_edl() -> CliError:
     """The error for a cluster without EDL."""
     return CliError(
-        "this cluster has no EDL, or one that is older than this command: ask an admin to install or "
+        "EDL is not installed in this cluster, or is older than this command: ask an admin to install or "
         "upgrade it (docs/install.md)",
         ExitCode.NO_EDL,
     )
@@ -233,23 +233,25 @@ def _options(*, listing: bool, output: bool, whole_cluster: bool) -> list[Callab
     """The shared options, the last one in the help first."""
     options = [
         click.option(
-            "--context", metavar="NAME", help="Context of the kubeconfig; default: its current one."
+            "--context",
+            metavar="NAME",
+            help="Context of the kubeconfig; default: the current context.",
         ),
         click.option(
             "--kubeconfig",
             type=click.Path(path_type=Path),
-            help="File to use; default: that of kubectl.",
+            help="Kubeconfig file; default: the one that kubectl uses.",
         ),
     ]
     if output:
         formats = click.Choice([str(form) for form in Output])
-        text = "Format; json and yaml are for programs."
+        text = "Output format; use json or yaml in scripts."
         options.append(click.option("-o", "--output", type=formats, default="table", help=text))
     if listing:
-        text = "Look at all namespaces."
+        text = "Use all namespaces."
         options.append(click.option("-A", "--all-namespaces", is_flag=True, help=text))
-    text = "Namespace to use; default: that of the kubeconfig."
+    text = "Namespace; default: the kubeconfig's namespace."
     if whole_cluster:
-        text = "No effect: the command is about the whole cluster."
+        text = "No effect: the command covers the whole cluster."
     options.append(click.option("-n", "--namespace", metavar="NAME", help=text))
     return options

@@ -59,7 +59,7 @@ def parse(frame: Frame, text: str) -> Name:
     kind = kind.removesuffix("s").removesuffix(".batch")
     if kind not in ("", *KINDS) or not name or "/" in name:
         raise CliError(
-            f"{text[:80]!r}: write NAME, job/NAME or pod/NAME, and the namespace with -n",
+            f"invalid name {text[:80]!r}: write NAME, job/NAME or pod/NAME, and set the namespace with -n",
             ExitCode.USAGE,
         )
     return Name(frame.namespace or "default", name, (kind,) if kind else KINDS)
@@ -82,7 +82,7 @@ def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
         if obj is not None:
             return Target("pod", name.key, obj)
     if is_ordinary:
-        text = f"job {name.key} is not an elastic job: EDL leaves it alone"
+        text = f"job {name.key} is not an elastic job, so EDL does not manage it"
         raise CliError(text, ExitCode.NOT_FOUND)
     names = {f"{record.kind} {record.name}" for record in records}
     for kind in name.kinds:
@@ -99,7 +99,7 @@ def elastic_job(frame: Frame, text: str) -> dict[str, Any]:
     """
     name = parse(frame, text)
     if "job" not in name.kinds:
-        raise CliError(f"{text[:80]}: only jobs can be changed", ExitCode.USAGE)
+        raise CliError(f"{text[:80]}: this command changes only jobs", ExitCode.USAGE)
     job_target = target(frame, Name(name.namespace, name.name, ("job",)), ())
     assert job_target.obj is not None  # noqa: S101 - without records there is nothing else
     return job_target.obj
@@ -126,6 +126,6 @@ def _unknown(frame: Frame, name: Name) -> str:
             names |= {obj["metadata"]["name"] for obj in objects}
     kinds = " or ".join(name.kinds)
     near = advice(name.name[:100], sorted(names))
-    where = f"the namespace {name.namespace} has no {kinds} {name.name[:100]}"
+    where = f"{kinds} {name.name[:100]} not found in namespace {name.namespace}"
     program = click.get_current_context().find_root().info_name
-    return f"{where}{near}; `{program} jobs -A` lists jobs of all namespaces"
+    return f"{where}{near}; `{program} jobs -A` lists the jobs of all namespaces"

@@ -10,9 +10,9 @@ from cli.frame import Frame
 from kube import decode, request
 from kube.story import state
 from policy import amounts
+from policy.reasons import Observation
 from policy.records import (
     CLUSTER,
-    Observation,
     Record,
     burst_to_json,
     newest_of_bursts,

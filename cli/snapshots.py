@@ -118,14 +118,12 @@ def read_policy(path: Path) -> Policy:
     try:
         text = _read(path, document.MAX_BYTES).decode()
     except UnicodeDecodeError as error:
-        raise CliError(f"{path}: no text in UTF-8", ExitCode.USAGE) from error
+        raise CliError(f"{path}: not UTF-8 text", ExitCode.USAGE) from error
     try:
         return document.parse(text)
     except DocumentError as error:
         if _CONFIG_MAP.search(text):
-            config_map = (
-                f"a ConfigMap: write what its key {POLICY_KEY} holds into a file of its own"
-            )
+            config_map = f"a ConfigMap: write the value of its key {POLICY_KEY} to a file"
             raise CliError(f"{path} is {config_map}", ExitCode.USAGE) from error
         raise CliError(f"{path}: {error}", ExitCode.USAGE) from error
 
@@ -139,7 +137,7 @@ def read(path: Path) -> SnapshotFile:
     try:
         return snapshot_file.loads(_read(path, snapshot_file.MAX_BYTES))
     except SnapshotError as error:
-        text = f"{path}: {error}; the command `snapshot` writes such files"
+        text = f"{path}: {error}: use a file that the command `snapshot` wrote"
         raise CliError(text, ExitCode.USAGE) from error
 
 
@@ -155,7 +153,7 @@ def planning(path: Path | None) -> Iterator[None]:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         if path is None:
             raise
-        text = f"{path}: no plan can be made of it: {type(error).__name__}: {error}"
+        text = f"{path}: planning failed: {type(error).__name__}: {error}"
         raise CliError(text) from error
 
 
@@ -170,7 +168,7 @@ def write(path: Path, file: SnapshotFile) -> int:
     if path.suffix == _COMPRESSED:
         text = gzip.compress(text, 6, mtime=0)
     if not path.parent.is_dir():
-        raise CliError(f"there is no folder {path.parent}: create it first", ExitCode.NOT_FOUND)
+        raise CliError(f"folder {path.parent} does not exist: create it first", ExitCode.NOT_FOUND)
     if path.exists() and not path.is_file():
         raise CliError(f"{path} is not an ordinary file: name another one", ExitCode.USAGE)
     path = path.resolve()  # a link stays one
@@ -195,7 +193,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
             while len(text) <= max_bytes and (part := unpacked.read(_PART_BYTES)):
                 text += part
     except FileNotFoundError as error:
-        raise CliError(f"there is no file {path}", ExitCode.NOT_FOUND) from error
+        raise CliError(f"file {path} does not exist", ExitCode.NOT_FOUND) from error
     except (OSError, EOFError, zlib.error) as error:
         problem = getattr(error, "strerror", None) or error  # which names the file again
         raise CliError(f"{path} cannot be read: {problem}", ExitCode.USAGE) from error

@@ -20,8 +20,8 @@ from runtime.certs import Pair
 from runtime.command_line import Parser
 
 _DESCRIPTION = (
-    "Filters and scores nodes for training pods and chooses preemption victims for "
-    "kube-scheduler: serves until SIGTERM, unless a command is named."
+    "EDL's scheduler extender: filters and scores nodes for training pods and chooses preemption "
+    "victims for kube-scheduler. Without a command, it serves until SIGTERM."
 )
 
 
@@ -30,11 +30,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m extender", description=_DESCRIPTION)
     ExtenderSettings.add_flags(parser)
     commands = parser.add_subparsers(dest="command", title="commands")
-    make = commands.add_parser("certificates", help="make a CA and a certificate for each side")
-    make.add_argument("--out", type=Path, required=True, help="directory for the files")
-    make.add_argument("--host", action="append", default=[], help="one more name of the server")
+    make = commands.add_parser(
+        "certificates", help="create a CA, and certificates for the server and for kube-scheduler"
+    )
+    make.add_argument("--out", type=Path, required=True, help="directory to write the files to")
     make.add_argument(
-        "--renew", action="store_true", help="issue by the CA in --ca, for the names in its tls.crt"
+        "--host",
+        action="append",
+        default=[],
+        help="additional host name of the server; may be repeated",
+    )
+    make.add_argument(
+        "--renew",
+        action="store_true",
+        help="renew the certificates with the CA in --ca, for the names in its tls.crt",
     )
     make.add_argument("--ca", type=Path, help="directory with ca.crt, ca.key and tls.crt")
     arguments = parser.parse_args(argv)
@@ -44,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 make.error(
                     "--renew needs --ca, the directory with ca.crt, ca.key and tls.crt"
                     if arguments.renew
-                    else "--ca is of --renew alone: without it a new CA is made"
+                    else "--ca needs --renew: without --renew, a new CA is created"
                 )
             return _certificates(arguments.out, tuple(arguments.host), arguments.ca)
         settings = ExtenderSettings.from_parsed(arguments)
@@ -75,14 +84,13 @@ def _certificates(directory: Path, hosts: tuple[str, ...], ca_directory: Path | 
         return _renew(directory, hosts, ca_directory)
     certificates.write(directory, extender_tls.files(SYSTEM_NAMESPACE, hosts, clock.now()))
     print(
-        f"wrote ca, tls and client certificates to {directory}; next:\n"
+        f"Wrote the CA, server and client certificates to {directory}. Next, create the Secret:\n"
         f"  kubectl -n {SYSTEM_NAMESPACE} create secret generic edl-extender-tls \\\n"
         f"    --from-file={directory}/tls.crt --from-file={directory}/tls.key \\\n"
         f"    --from-file={directory}/ca.crt\n"
-        "then name ca.crt, client.crt and client.key in the extender entries of "
-        "kube-scheduler's configuration, and keep ca.key where no cluster and no repository has it:\n"
-        "it is needed only to renew the others (certificates --renew), and makes whoever has it\n"
-        "kube-scheduler to the extender"
+        "Then set ca.crt, client.crt and client.key in the extender entries of kube-scheduler's\n"
+        "configuration. Keep ca.key outside of the cluster and of repositories: it is needed only for\n"
+        "certificates --renew, and its owner can call the extender as kube-scheduler."
     )
     return 0
 
@@ -95,12 +103,12 @@ def _renew(directory: Path, extra_hosts: tuple[str, ...], ca_directory: Path) ->
     )
     certificates.write(directory, files)
     print(
-        f"wrote renewed tls and client certificates to {directory}; next:\n"
+        f"Wrote renewed server and client certificates to {directory}. Next, update the Secret:\n"
         f"  kubectl -n {SYSTEM_NAMESPACE} create secret generic edl-extender-tls \\\n"
         f"    --from-file={directory}/tls.crt --from-file={directory}/tls.key \\\n"
         f"    --from-file={directory}/ca.crt --dry-run=client -o yaml | kubectl apply -f -\n"
-        "which the extender takes up without a restart; then replace client.crt and client.key\n"
-        "of kube-scheduler and restart it"
+        "The extender loads it without a restart. Then replace client.crt and client.key of\n"
+        "kube-scheduler, and restart kube-scheduler."
     )
     return 0
 

@@ -59,7 +59,7 @@ class Extender:
         self._decision_log = DecisionLog()
         self._state = ExtenderState(cache, clock_s, epoch_s, lambda: policy.current.policy)
         verbs = [[verb] for verb in _VERBS]
-        self._time = metrics.histogram("answer_seconds", "Time to answer.", ["verb"])
+        self._time = metrics.histogram("answer_seconds", "Time to answer a request.", ["verb"])
         self._nodes = metrics.counter(
             "nodes_rejected_total", "Nodes that filter rejected, by reason.", ["reason"]
         )
@@ -75,7 +75,7 @@ class Extender:
         """Verb -> time of the last request, in seconds since the epoch; 0 for none."""
         last_request = metrics.gauge(
             "last_request_timestamp_seconds",
-            "Time of kube-scheduler's last request since the start; 0 for none.",
+            "Time of kube-scheduler's last request since the extender's start; 0 for none.",
             ["verb"],
         )
         for verb in _VERBS:
@@ -129,10 +129,10 @@ class Extender:
 
     def _require_sync(self) -> None:
         if not self._cache.synced:
-            raise ServiceUnavailable("the first lists are not complete yet")
+            raise ServiceUnavailable("the extender has not listed the cluster yet")
         if not self._policy.current.usable:
             raise ServiceUnavailable(
-                "no valid policy has been read since this server started: see /readyz"
+                "this server has read no valid policy since it started: see /readyz"
             )
 
     def _filter(self) -> object:
@@ -188,8 +188,8 @@ def _read(model: type[T]) -> T:
         fault = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in fault["loc"])
         raise BadRequest(
-            f"{field or 'body'}: {fault['msg']} (is nodeCacheCapable true in the scheduler's "
-            "configuration?)"
+            f"{field or 'body'}: {fault['msg']}; set nodeCacheCapable: true in kube-scheduler's "
+            "configuration"
         ) from error
 
 

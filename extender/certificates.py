@@ -36,12 +36,12 @@ def renewed(
     try:
         matches = certs.matches(ca)
     except (ValueError, TypeError) as error:
-        raise CaError(f"ca.crt and ca.key: not PEM of a CA and its key ({error})") from error
+        raise CaError(f"ca.crt and ca.key are not a CA and its key in PEM ({error})") from error
     if not matches:
         raise CaError("ca.key is not the key of ca.crt")
     if certs.needs_renewal(ca.cert, now):
         end = certs.expires(ca.cert)
-        raise CaError(f"ca.crt ends on {end:%Y-%m-%d}: make a new CA, without --renew")
+        raise CaError(f"ca.crt ends on {end:%Y-%m-%d}: create a new CA, without --renew")
     return extender_tls.issued(ca, hosts or extender_tls.names(namespace), now)
 
 
@@ -78,7 +78,7 @@ def write(directory: Path, contents: dict[str, bytes]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name in contents:
         if (directory / name).exists():
-            raise FileExistsError(f"{directory / name} exists already; name another directory")
+            raise FileExistsError(f"{directory / name} exists already: use another directory")
     for name, pem in contents.items():
         path = directory / name
         path.touch(mode=0o600)

@@ -181,7 +181,9 @@ def preempt(
         try:
             narrowed((candidate,))
         except Exception:
-            log.exception("candidate not examined", extra=keys(pod=pod.key, node=candidate.node))
+            log.exception(
+                "could not examine candidate", extra=keys(pod=pod.key, node=candidate.node)
+            )
             return True
         return False
 

@@ -17,12 +17,12 @@ class ExtenderSettings(ServeSettings):
     kubeconfig: Path | None = None
     """Kubeconfig file; without one the pod's service account is used."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 32 * 1024 * 1024
-    """A body of this length gets 413. One victim takes 50 bytes: 5 000 nodes with 110 each, 28 MB."""
+    """Bodies of this length or longer get 413. A victim takes 50 bytes: 5 000 nodes with 110 each, 28 MB."""
     namespace: str = SYSTEM_NAMESPACE
     """Namespace of the policy ConfigMap."""
     tls_secret: str = ""
-    """Secret with tls.crt, tls.key and ca.crt, instead of --tls-cert and --client-ca; it is waited for."""
+    """Secret with tls.crt, tls.key and ca.crt, used instead of --tls-cert and --client-ca; EDL waits for it."""
     tls_dir: Path = Path("/run/edl-extender")
-    """Directory of the files of --tls-secret."""
+    """Directory for the files of --tls-secret."""
     stale_seconds: Annotated[float, Field(ge=10, le=3600)] = 180.0
     """Time without news from the API server after which the extender reports not ready."""

@@ -240,7 +240,7 @@ def seconds(text: str | None) -> float:
 
 
 def _or_default(number: object, default: int) -> int:
-    """The number; the default where there is none, or what is there is none."""
+    """Returns the number, or the default if it is missing or invalid."""
     return number if isinstance(number, int) else default
 
 

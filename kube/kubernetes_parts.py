@@ -24,8 +24,8 @@ class _Oauthlib(ModuleType):
         return getattr(sys.modules[_OAUTHLIB], name)
 
 
-def _oauth2_session(*arguments: Any, **named: Any) -> Any:
-    """A session of OpenID, whose client is imported now."""
+def _oauth2_session(*arguments: object, **named: object) -> Any:
+    """Creates a session of OpenID with the arguments of OAuth2Session, which is imported now."""
     return importlib.import_module(_SESSIONS).OAuth2Session(*arguments, **named)
 
 

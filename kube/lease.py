@@ -183,7 +183,9 @@ class Elector:
             self._lease_is_current = False  # another process was faster: read again
         except (errors.KubeError, ValueError, KeyError, TypeError) as error:  # or malformed JSON
             self._lease_is_current = False
-            log.warning("lease not renewed", extra={"lease": self._name, "error": str(error)})
+            log.warning(
+                "could not renew the lease", extra={"lease": self._name, "error": str(error)}
+            )
         if was_leader != self.is_leader:
             state = "leading" if self.is_leader else "no longer leading"
             log.info(state, extra={"lease": self._name, "identity": self._identity})
@@ -199,7 +201,9 @@ class Elector:
         try:
             self._write(free)
         except errors.KubeError as error:
-            log.warning("lease not released", extra={"lease": self._name, "error": str(error)})
+            log.warning(
+                "could not release the lease", extra={"lease": self._name, "error": str(error)}
+            )
 
     def _run(self) -> None:
         while not self._stopping.is_set():

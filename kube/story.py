@@ -1,4 +1,4 @@
-"""What became of a job or a pod, and what would help: judged from objects and records. Pure."""
+"""Explains the state of a job or a pod, and what to do, from objects and records. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,9 @@ class Story:
     code: str
     text: str
     since_s: float = 0.0
-    """Since when, or when it happened; 0 where that is not known."""
+    """Since when, or when it happened; 0 if unknown."""
     is_past: bool = False
-    """Whether it is what happened last, instead of what is the case."""
+    """Whether the story tells the last event instead of the current state."""
     as_of_s: float = 0.0
     """When the figures were taken; 0 for now."""
     helps: str = ""
@@ -54,23 +54,20 @@ class Story:
 
 
 def meaning(code: str) -> str:
-    """What a code means; "" for one that this version does not know."""
+    """Returns what a code means; "" for one that this version does not know."""
     explanation = _BY_CODE.get(code)
     return explanation.meaning.replace("`", "") if explanation else ""
 
 
 def way_out(code: str) -> str:
-    """What helps; "" where nothing does or is needed."""
+    """Returns what to do about a code; "" if no action is needed."""
     explanation = _BY_CODE.get(code)
     text = explanation.way_out.replace("`", "") if explanation else ""
-    if text.startswith("None needed."):
-        return ""
-    text = text.removeprefix("None: ")
-    return text[:1].upper() + text[1:]
+    return "" if text.startswith("No action needed.") else text
 
 
 def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
-    """Why a job has what it has, or how it ended.
+    """Explains why a job has its number of trainers, or how it ended.
 
     Args:
         key: namespace/name.
@@ -87,7 +84,7 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
         code = newest.code if newest else "JobDeleted"
         at_s = newest.at_s if newest else 0.0
         text = text or meaning(code)
-        return Story(about, "it is gone", code, text, at_s, is_past=True, history=history)
+        return Story(about, "deleted", code, text, at_s, is_past=True, history=history)
     end = next(
         (c for c in job.status.conditions if c.type in FINISHED and c.status == "True"), None
     )
@@ -96,35 +93,48 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
         text = end.message or end.reason or meaning(code)
         helps = way_out(code) if code == "JobFailed" else ""
         return Story(
-            *(about, end.type.lower(), code, text, end.time_s),
-            *(True, 0.0, helps, {}, history),
+            about,
+            end.type.lower(),
+            code,
+            text,
+            since_s=end.time_s,
+            is_past=True,
+            helps=helps,
+            history=history,
         )
     state = f"{job.status.active} trainers of {job.min_trainers} to {job.max_trainers}"
     if job.error:
         return Story(about, state, "Invalid", job.error, helps=way_out("Invalid"), history=history)
     if newest is None:
-        text = "EDL has not decided about it yet; if that lasts, see `python -m admin doctor`"
+        text = "EDL has not planned this job yet; if this lasts, run `python -m admin doctor`"
         return Story(about, state, "Unknown", text, history=history)
     return Story(
-        *(about, state, newest.code, newest.text or meaning(newest.code), newest.since_s),
-        *(False, newest.at_s, way_out(newest.code), newest.figures, history),
+        about,
+        state,
+        newest.code,
+        newest.text or meaning(newest.code),
+        since_s=newest.since_s,
+        as_of_s=newest.at_s,
+        helps=way_out(newest.code),
+        figures=newest.figures,
+        history=history,
     )
 
 
 def state(job: Job, record: Record | None) -> tuple[str, str]:
-    """Code and text of why a job has what it has."""
+    """Returns code and text of the reason for a job's number of trainers."""
     if job.finished:
         end = next(c for c in job.status.conditions if c.type in ("Complete", "Failed"))
         return end.type, end.message
     if job.suspended:
         return "Suspended", "spec.suspend is true"
     if record is None:
-        return "Unknown", "EDL has not decided about it yet"
+        return "Unknown", "EDL has not planned this job yet"
     return record.code, record.text
 
 
 def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -> Story:
-    """Why a pod waits, or why it ended.
+    """Explains why a pod waits, or why it ended.
 
     Args:
         key: namespace/name.
@@ -140,19 +150,26 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
     if phase == "Pending" and unplaced.get("status") == "False":
         return _unscheduled(about, unplaced, status, own)
     if last is not None:
-        state = "it is gone" if obj is None else f"it is {phase}"
+        state = "deleted" if obj is None else phase
         text = last.text or meaning(last.code)
         return Story(
-            *(about, state, last.code, text, last.at_s, True, 0.0),
-            *(way_out(last.code), last.figures, own),
+            about,
+            state,
+            last.code,
+            text,
+            since_s=last.at_s,
+            is_past=True,
+            helps=way_out(last.code),
+            figures=last.figures,
+            history=own,
         )
     disrupted = _condition(status, "DisruptionTarget")
     if disrupted.get("status") == "True":
         code = str(disrupted.get("reason", "DisruptionTarget"))
-        return Story(about, f"it is {phase}", code, str(disrupted.get("message", "")))
+        return Story(about, phase, code, str(disrupted.get("message", "")))
     text = str(status.get("message", "")) or _waiting_container(status)
     code = str(status.get("reason", "")) or phase
-    return Story(about, f"it is {phase}", code, text or "EDL has decided nothing about it")
+    return Story(about, phase, code, text or "EDL has made no decision about this pod")
 
 
 def _unscheduled(
@@ -160,22 +177,22 @@ def _unscheduled(
 ) -> Story:
     nominated = status.get("nominatedNodeName")
     helps = (
-        f"Wait: {nominated} is being freed for it."
+        f"Wait: kube-scheduler frees node {nominated} for it."
         if nominated
-        else "Lower its requests, widen where it may run, or add nodes; kube-scheduler's words say what is missing."
+        else "Do what kube-scheduler's message names: lower the requests, widen the node selector, or add nodes."
     )
     code = str(condition.get("reason", "Unschedulable"))
-    text = str(condition.get("message", "")) or "kube-scheduler has not tried it yet"
+    text = str(condition.get("message", "")) or "kube-scheduler has not tried to place it yet"
     refusals = refusals_of_extender(text)
     if refusals:
         meanings = "; ".join(f"{refusal}: {meaning(refusal)}" for refusal in refusals)
         text = f"{text} ({meanings.replace('.;', ';').rstrip('.')})"
         helps = " ".join([*(f"{refusal}: {way_out(refusal)}" for refusal in refusals), helps])
-    return Story(about, "it waits for a node", code, text, helps=helps, history=own)
+    return Story(about, "waiting for a node", code, text, helps=helps, history=own)
 
 
 def refusals_of_extender(message: str) -> list[str]:
-    """The extender's codes in kube-scheduler's words about a pod that it cannot place."""
+    """Returns the extender's codes in kube-scheduler's message about a pod that it cannot place."""
     words = set(re.findall(r"\w+", message))
     return [str(code) for code in NODES if str(code) in words]
 

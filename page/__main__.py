@@ -13,8 +13,8 @@ from runtime import serve
 from runtime.settings import address
 
 _DESCRIPTION = (
-    "Shows jobs, reclaims, decisions and use of the cluster in a browser, read-only, with the rights of "
-    "whoever looks: serves until SIGTERM."
+    "Read-only page with jobs, reclaims, decisions and use of the cluster, limited to the permissions of "
+    "the viewer. Serves until SIGTERM."
 )
 
 
@@ -23,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = PageSettings.from_command_line(_DESCRIPTION, argv)
     if settings.tls_cert is None and not _is_local(settings.listen):
         print(
-            f"page: --listen {settings.listen} needs --tls-cert: tokens would cross the network in clear "
-            "text; without a certificate, listen on 127.0.0.1",
+            f"page: --listen {settings.listen} needs --tls-cert, because callers send tokens: set a "
+            "certificate, or listen on 127.0.0.1",
             file=sys.stderr,
         )
         return 2

@@ -1,4 +1,4 @@
-"""The page's routes: files for everybody, data for callers with a token, as far as their rights go."""
+"""The page's routes: files for all callers, data for callers with a token, within their permissions."""
 
 import re
 import threading
@@ -62,7 +62,7 @@ class PageRoutes:
         self._lock = threading.Lock()
         self._refused = metrics.counter(
             "calls_refused_total",
-            "Calls refused by the API server's word, or for lack of streams.",
+            "Calls refused by the API server, or because no stream was free.",
             ["reason"],
             zeroed=[["token"], ["unavailable"], ["caller"], ["full"]],
         )
@@ -92,7 +92,7 @@ class PageRoutes:
             g.token = _token()
             g.access = self._access(g.token)
             if not self._view.ready:
-                raise _later("the page has not read the cluster yet: try again in some seconds")
+                raise _later("the page has not read the cluster yet: try again in a few seconds")
             return answer(**arguments)
 
         return answer_caller
@@ -103,18 +103,18 @@ class PageRoutes:
         except errors.Unauthorized as error:
             self._refused.labels("token").inc()
             raise Unauthorized(
-                "the API server does not take this token: it is wrong or has expired"
+                "the API server refuses this token: it is wrong or has expired"
             ) from error
         except errors.KubeError as error:
             self._refused.labels("unavailable").inc()
             raise _later(  # its address is nothing for strangers
-                "the API server does not say what you may see: try again in some seconds"
+                "the API server cannot check your permissions now: try again in a few seconds"
             ) from error
 
     def _asset(self, path: str) -> Response:
         asset = self._assets.get(path)
         if asset is None:
-            raise NotFound(f"there is no file {path[:100]!r}")
+            raise NotFound(f"file {path[:100]!r} not found")
         response = Response(asset.content, content_type=asset.content_type)
         response.headers["Cache-Control"] = "no-cache"
         response.set_etag(asset.etag)
@@ -143,10 +143,11 @@ class PageRoutes:
             self._refused.labels(reason).inc()
         if reason == "caller":
             raise TooManyRequests(
-                "you have too many streams: close other windows of the page", retry_after=RETRY_S
+                "you have too many open streams: close other windows of the page",
+                retry_after=RETRY_S,
             )
         if reason:
-            raise _later("all streams are taken: try again in some seconds")
+            raise _later("no stream is free: try again in a few seconds")
         position = self._streams.position(subscription, request.headers.get("Last-Event-ID", ""))
         return web.stream(self._streams.follow(subscription, position), CONTENT_TYPE)
 
@@ -190,7 +191,7 @@ class PageRoutes:
         )
         if job_and_address is None:
             raise NotFound(
-                f"{namespace}/{name}: there is no such job that you may see and that has a master of EDL's"
+                f"job {namespace}/{name} not found, not visible to you, or without a master of EDL"
             )
         job, address = job_and_address
         try:
@@ -199,7 +200,7 @@ class PageRoutes:
             return web.reply({"at": self._view.epoch_s(), **status})
         except errors.Forbidden as error:
             raise Forbidden(
-                f"what a master says needs the right to get Secrets in the namespace {namespace}: ask an admin for it"
+                f"the master's status needs permission to get Secrets in the namespace {namespace}: ask an admin"
             ) from error
         except (errors.KubeError, MasterAnswerError) as error:
             raise _later(f"the job's master does not answer: {error}") from error
@@ -214,7 +215,7 @@ class PageRoutes:
         with self._lock:
             in_namespace = self._asked[namespace]
             if in_namespace >= _MAX_ASKED_IN_NAMESPACE or self._asked.total() >= _MAX_ASKED:
-                raise _later("other masters are being asked: try again in some seconds")
+                raise _later("too many masters are being asked: try again in a few seconds")
             self._asked[namespace] += 1
         try:
             yield
@@ -225,10 +226,10 @@ class PageRoutes:
     def _node(self, name: str) -> Response:
         access: Access = g.access
         if not access.cluster:
-            raise Forbidden("nodes need the right to list nodes, and pods of all namespaces")
+            raise Forbidden("nodes need permission to list nodes, and pods of all namespaces")
         document = self._view.node(name)
         if document is None:
-            raise NotFound(f"there is no node {name[:253]!r}")
+            raise NotFound(f"node {name[:253]!r} not found")
         return web.reply(document)
 
 
@@ -249,7 +250,7 @@ def _subscription(access: Access) -> Subscription:
         raise BadRequest(
             f"sections: {unknown[0][:50]!r} is not one of {', '.join(names)}"
             if unknown
-            else f"sections: name some of {', '.join(names)}"
+            else f"sections: list one or more of {', '.join(names)}"
         )
     job, fits = (request.args.get(name, "") for name in ("job", "fits"))
     if Section.JOB in words and "/" not in job:
@@ -260,8 +261,8 @@ def _subscription(access: Access) -> Subscription:
         if Section.JOB in words:
             raise _no_job(*job.partition("/")[::2])
         raise Forbidden(
-            "nodes and use of the cluster need the right to list nodes, and pods of all namespaces; "
-            "the objective that to list decisionlogs.edl.training, jobs and pods of edl-system"
+            "nodes and use of the cluster need permission to list nodes, and pods of all namespaces; "
+            "the objective needs permission to list decisionlogs.edl.training, jobs and pods of edl-system"
         )
     return Subscription(access, sections, request.args.get("namespace", ""), job, fits)
 
@@ -289,7 +290,7 @@ def _number(name: str, default: float, most: float = float("inf")) -> float:
 
 
 def _no_job(namespace: str, name: str) -> NotFound:
-    return NotFound(f"there is no elastic job {namespace[:63]}/{name[:253]} that you may see")
+    return NotFound(f"elastic job {namespace[:63]}/{name[:253]} not found or not visible to you")
 
 
 def _later(message: str) -> HTTPException:

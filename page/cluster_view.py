@@ -1,8 +1,8 @@
 """The cluster as the page shows it: a thread follows the watches and keeps the rows that streams send.
 
-The state is that of the planner (`kube.state_feed`), the records are those of the decision logs. Nothing is stored:
-what was over time comes from the logs, and from series that begin with this process: nothing but a look
-at all pods knows what services use, and records are of decisions alone.
+The state is the planner's (`kube.state_feed`); the records come from the decision logs. Nothing is stored. The history
+of jobs comes from the decision logs; the history of the cluster's use is a series that begins with this process, because
+records have decisions only.
 """
 
 import logging
@@ -22,7 +22,7 @@ from page.series import FINE_S, Point, TrainerSteps, UsageSeries
 from page.table import Row, RowTable
 from policy.cluster_state import job_key
 from policy.model import Policy
-from policy.records import Observation
+from policy.reasons import Observation
 from policy.snapshot import Job
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class ClusterView:
             try:
                 self.update()
             except Exception:  # a bug must not end the view for ever; the next change tries again
-                log.exception("view not updated")
+                log.exception("could not update the view")
                 self._stopping.wait(_IDLE_S)
 
     def update(self) -> None:
@@ -311,9 +311,10 @@ class ClusterView:
             job = self._cluster.jobs.get(key)
             if job is None:
                 return None
-            arguments = job.requests, job.constraints, self._policy().node_pools
-            now = self._cluster.slots(*arguments, surplus=True).counts
-            return dict(now), dict(self._cluster.slots(*arguments).counts)
+            pools = self._policy().node_pools
+            now = self._cluster.slots(job.requests, job.constraints, pools, surplus=True)
+            without_surplus = self._cluster.slots(job.requests, job.constraints, pools)
+            return dict(now.counts), dict(without_surplus.counts)
 
     def node(self, name: str) -> dict[str, Any] | None:
         """All about one node; None where there is no such node."""

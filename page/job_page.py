@@ -9,7 +9,8 @@ from page.record_query import LoggedRecord
 from policy.cluster_state import ClusterState
 from policy.names import Role
 from policy.quantity import show
-from policy.records import Observation, Record, newest_of_bursts
+from policy.reasons import Observation
+from policy.records import Record, newest_of_bursts
 from policy.snapshot import Job, Pod
 
 MAX_MEMBERS = 500

@@ -67,7 +67,7 @@ def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[st
         MasterAnswerError: the master does not answer, or answers no status.
     """
     if not address:
-        raise MasterAnswerError("it does not run")
+        raise MasterAnswerError("it is not running")
     name = sidecar.object_name(job.name)
     secret_request = replace(request.get(request.SECRETS, job.namespace, name), timeout_s=TIMEOUT_S)
     token = _token(call(caller, secret_request))
@@ -76,7 +76,7 @@ def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[st
     except TimeoutError as error:
         raise MasterAnswerError(f"no answer within {_ASK_S:g} s") from error
     except bounded_get.TokenError as error:
-        raise MasterAnswerError("it has another token than the job's Secret") from error
+        raise MasterAnswerError("its token differs from that in the job's Secret") from error
     except (OSError, ValueError, EOFError) as error:
         raise MasterAnswerError(" ".join(str(error).split())[:200]) from error
     status = _parsed(body)

@@ -16,7 +16,7 @@ class PageSettings(ServeSettings):
     component: ClassVar[str] = "page"
 
     listen: Address = "127.0.0.1:8446"
-    """Address and port to serve on. Without --tls-cert it must be of this host: callers send tokens."""
+    """Address and port to serve on. Without --tls-cert it must be a loopback address: callers send tokens."""
     kubeconfig: Path | None = None
     """Kubeconfig file; without one the pod's service account is used."""
     namespace: str = SYSTEM_NAMESPACE
@@ -24,14 +24,14 @@ class PageSettings(ServeSettings):
     threads: Annotated[int, Field(ge=1, le=64)] = 8
     """Requests answered concurrently; streams need none."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 16 * 1024
-    """A body of this length gets 413; no request needs one."""
+    """Bodies of this length or longer get 413. No request needs a body."""
     max_streams: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Open streams; one more gets 503."""
+    """Largest number of open streams; further ones get 503."""
     max_streams_per_caller: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Open streams of one user; one more gets 429."""
+    """Largest number of open streams of one user; further ones get 429."""
     stream_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0
-    """Length of a stream; the browser opens the next one, for which rights are checked again."""
+    """Length of a stream; the browser then opens the next one, and permissions are checked again."""
     access_seconds: Annotated[float, Field(ge=0, le=600)] = 30.0
-    """How long what a caller may see is remembered before the API server is asked again."""
+    """How long a caller's permissions are cached before the API server is asked again."""
     stale_seconds: Annotated[float, Field(ge=10, le=3600)] = 180.0
     """Time without news from the API server after which the page reports not ready."""

@@ -216,7 +216,7 @@ class Quotas:
         )
 
     def exceeded(self, job: Job) -> bool:
-        """Whether a quota that covers `job` is exceeded, of which new trainers would have more."""
+        """Returns whether new trainers of `job` would use a quota that is already exceeded."""
         new = self._per_trainer(job)
         return any(new.get(name, 0) > 0 for name in self._exceeded(job))
 

@@ -102,7 +102,9 @@ def add(patch: Patch, pod: Mapping[str, object], grace_cap_s: int) -> list[str]:
         return []
     names = ",".join(user_set)
     patch.put(("metadata", "annotations", ANNOTATION_KEPT_ENVIRONMENT), names)
-    return [f"kept as you set them, so they may miss the job's master: {names}"]
+    return [
+        f"EDL keeps your values of these variables, so the program may not find the job's master: {names}"
+    ]
 
 
 def _of_grace(requested: object, cap_s: int) -> list[Variable]:

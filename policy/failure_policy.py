@@ -54,9 +54,9 @@ def check(spec: Mapping[str, object]) -> None:
         disrupted = any(condition == _DISRUPTED for condition, _ in rule.conditions)
         if disrupted and rule.action is not FailureAction.IGNORE:
             raise JobError(
-                f"spec.podFailurePolicy.rules[{index}] is {rule.action} for {_DISRUPTED}: trainers "
-                "give way to services, so a disruption is never a failure of an elastic job: leave "
-                "the rule out"
+                f"spec.podFailurePolicy.rules[{index}] is {rule.action} for {_DISRUPTED}: services "
+                "preempt trainers, so a disruption never counts as a failure of an elastic job: remove "
+                "the rule"
             )
 
 

@@ -139,6 +139,6 @@ def master_template(annotations: Mapping[str, str]) -> bytes:
     if spec is not None and not spec.ports:
         raise JobError(
             f"{ANNOTATION_SERVERS}: EDL's parameter servers need EDL's master, and "
-            f"{ANNOTATION_MASTER_TEMPLATE} has a program of yours: leave one of them out"
+            f"{ANNOTATION_MASTER_TEMPLATE} has your own program: remove one of them"
         )
     return orjson.dumps(template)

@@ -201,7 +201,7 @@ def check_spec(spec: Mapping[str, object]) -> None:
     """
     if spec.get("completionMode") == "Indexed":
         raise JobError(
-            "spec.completionMode Indexed gives every pod a fixed piece of the work; "
+            "spec.completionMode Indexed assigns a fixed part of the work to each pod; "
             "elastic trainers share theirs: leave it out"
         )
     completions = spec.get("completions")

@@ -15,7 +15,7 @@ _TIER_ORDER = {Tier.SURPLUS: 0, Tier.GUARANTEED: 1, Tier.SUPPORT: 2}
 _FOREIGN = 3
 _TRAINER_ID = attrgetter("trainer_id")
 MAX_UNCOMMITTED_S = 30 * 86_400.0
-"""More uncommitted work than that of a month is no trainer's: it is a master's word, and goes into sums of all jobs."""
+"""Cap on reported uncommitted seconds: masters run code of users, and the value enters sums over all jobs."""
 START_S = 30.0
 """A trainer that fails within this time of its containers' start failed at its start."""
 

@@ -61,7 +61,7 @@ class Mutation:
 
 UNTOUCHED = Mutation()
 _RAISES_NOTHING = (
-    f"{LABEL_ROLE} and {LABEL_TIER} raise no priority: the pod's own is lower, or may not preempt, so "
+    f"{LABEL_ROLE} and {LABEL_TIER} do not raise the priority: the pod's own is lower or never preempts, so "
     "it counts as surplus"
 )
 NO_IMAGE = (
@@ -137,9 +137,7 @@ def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Muta
     if not job_spec.is_elastic(annotations):
         return UNTOUCHED
     if policy.protects(namespace):
-        warning = (
-            f"namespace {namespace} is protected by the policy: this Job stays an ordinary one"
-        )
+        warning = f"the policy protects namespace {namespace}, so EDL does not manage this Job"
         return Mutation(warnings=(warning,))
     spec = unstructured.mapping(job, "spec")
     low, _ = check_job(annotations, spec)
@@ -187,7 +185,7 @@ def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
         return Role(named)
     except ValueError:
         warnings.append(
-            f"{LABEL_ROLE} is {named[:40]!r}, taken as trainer: write master, pserver or trainer"
+            f"{LABEL_ROLE} is {named[:40]!r}, treated as trainer: write master, pserver or trainer"
         )
         return Role.TRAINER
 
@@ -246,7 +244,7 @@ def _put_priority(
     requested = spec.get("priorityClassName")
     if requested not in (None, "", name) and not _is_default(str(requested), classes):
         warnings.append(
-            f"priorityClassName {str(requested)[:40]} became {name}: training gives way to services"
+            f"changed priorityClassName from {str(requested)[:40]} to {name}, so that services can preempt training"
         )
     patch.put(("spec", "priorityClassName"), name)
     patch.put(("spec", "priority"), priority_class.value)

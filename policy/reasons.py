@@ -71,3 +71,24 @@ RELEASES = (
     *(Reason.SCHEDULER_CHANGED, Reason.QUOTA_REACHED, Reason.SHARE_RETURNED),
 )
 """Why a trainer is released."""
+
+
+class Observation(StrEnum):
+    """Codes of observations, beside those of decisions. Never renamed, only added."""
+
+    PREEMPTED = "Preempted"
+    """kube-scheduler preempted a trainer for a service."""
+    EVICTED = "Evicted"
+    """A drain, a user or a lost node ended a trainer."""
+    TRAINER_FAILED = "TrainerFailed"
+    JOB_COMPLETE = "JobComplete"
+    JOB_FAILED = "JobFailed"
+    JOB_DELETED = "JobDeleted"
+    RECLAIMING = "Reclaiming"
+    """A burst of services that wait for capacity of training goes on."""
+    RECLAIMED = "Reclaimed"
+    """It is over: all of its services run, or are gone."""
+    OBJECTIVE_MISSED = "ObjectiveMissed"
+    """A service took longer than the reclaim objective allows."""
+    OBJECTIVE = "Objective"
+    """How the reclaim objective stands."""

@@ -6,11 +6,11 @@ that has written it. Pure.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from policy.decisions import Decision, Figures, plain
 from policy.names import SYSTEM_NAMESPACE
+from policy.reasons import Observation
 
 CLUSTER = SYSTEM_NAMESPACE
 """The namespace whose records are about the whole cluster, with the names of all namespaces."""
@@ -116,27 +116,6 @@ def merged(records: Iterable[Record]) -> list[Record]:
         if known is None or ELSEWHERE in known.figures.values():
             best[key] = record
     return sorted(best.values(), key=lambda record: (record.at_s, record.about))
-
-
-class Observation(StrEnum):
-    """Codes of observations, beside those of decisions (`policy.reasons`). Never renamed, only added."""
-
-    PREEMPTED = "Preempted"
-    """kube-scheduler preempted a trainer for a service."""
-    EVICTED = "Evicted"
-    """Somebody else ended a trainer: a drain, a user, a lost node."""
-    TRAINER_FAILED = "TrainerFailed"
-    JOB_COMPLETE = "JobComplete"
-    JOB_FAILED = "JobFailed"
-    JOB_DELETED = "JobDeleted"
-    RECLAIMING = "Reclaiming"
-    """A burst of services that wait for capacity of training goes on."""
-    RECLAIMED = "Reclaimed"
-    """It is over: all of its services run, or are gone."""
-    OBJECTIVE_MISSED = "ObjectiveMissed"
-    """A service took longer than the reclaim objective allows."""
-    OBJECTIVE = "Objective"
-    """How the reclaim objective stands."""
 
 
 def newest_of_jobs(records: Iterable[Record]) -> dict[str, Record]:

@@ -67,7 +67,7 @@ def requested(annotations: Mapping[str, str]) -> ServerSpec | None:
             if name in annotations:
                 raise JobError(
                     f"{name} applies to EDL's own parameter servers, and "
-                    f"{ANNOTATION_SERVER_TEMPLATE} has a program of yours: write it there"
+                    f"{ANNOTATION_SERVER_TEMPLATE} has your own program: write it there"
                 )
         return ServerSpec(count, {"pods": 1}, template_json=text, ports=ports)
     job_spec.need_master(annotations, ANNOTATION_SERVERS)

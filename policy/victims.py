@@ -3,8 +3,8 @@
 Order: surplus before guaranteed before support (a master never before a trainer, and its host
 last in its tier), then the jobs with the largest weighted share, then the least uncommitted work,
 then the youngest. For a pending service: the node where the fewest guaranteed trainers, and then
-the fewest trainers in all, end for each service that then fits; leaving pods cost nothing. Candidates where other pods end are
-none of this: kube-scheduler gets them back as they came.
+the fewest trainers in all, end for each service that then fits; leaving pods cost nothing. Candidates with victims other than
+training pods are returned to kube-scheduler unchanged.
 """
 
 from collections import Counter

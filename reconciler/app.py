@@ -94,7 +94,7 @@ def build(settings: ReconcilerSettings, connection: Configuration) -> WebService
 def _add_drop_metric(metrics: Metrics, recorder: EventRecorder) -> None:
     metrics.total(
         "events_dropped_total",
-        "Events of Jobs that were not written because too many were queued.",
+        "Events of Jobs dropped because too many were queued.",
         lambda: recorder.dropped,
     )
 
@@ -102,7 +102,7 @@ def _add_drop_metric(metrics: Metrics, recorder: EventRecorder) -> None:
 def _add_answer_metric(metrics: Metrics, elector: Elector) -> None:
     age = metrics.gauge(
         "api_answer_age_seconds",
-        "Time since the API server last answered a request for the lease, which comes every 2 s.",
+        "Time since the API server last answered a lease request; one is sent every 2 s.",
     )
     age.set_function(lambda: elector.answer_age_s)
 
@@ -131,7 +131,7 @@ def _record_writer(
     )
     metrics.total(
         "records_written_total",
-        "Records of decisions and observations that the API server has taken.",
+        "Records of decisions and observations written to the API server.",
         lambda: writer.written,
     )
     metrics.total(
@@ -139,9 +139,7 @@ def _record_writer(
         "Records dropped because the API server was too slow or refused them.",
         lambda: writer.dropped,
     )
-    metrics.total(
-        "record_bytes_total", "Bytes of DecisionLogs that were sent.", lambda: writer.bytes_written
-    )
+    metrics.total("record_bytes_total", "Bytes of DecisionLogs sent.", lambda: writer.bytes_written)
     return writer
 
 
@@ -164,12 +162,12 @@ def _watchdogs(
     )
     metrics.total(
         "training_job_failures_total",
-        "Tries to bring a TrainingJob up to date that failed, other than by a refusal, which its status shows.",
+        "Failed updates of TrainingJobs, without refusals, which their status shows.",
         lambda: training_jobs.failures,
     )
     failing = metrics.gauge(
         "training_jobs_failing",
-        "TrainingJobs whose last try failed, other than by a refusal.",
+        "TrainingJobs whose last update failed, without refusals.",
     )
     failing.set_function(lambda: training_jobs.failing)
     pass_age = metrics.gauge(

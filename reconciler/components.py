@@ -119,13 +119,23 @@ def connect(
     )
     checker = SchedulerChecker(api, namespace, cluster, pool, policy=policy, on_change=on_change)
     context = ControllerContext(
-        *(api, cluster, expectations, pool, clocks.epoch_s, masters.endpoints),
+        api=api,
+        cluster=cluster,
+        expectations=expectations,
+        pool=pool,
+        clock_s=clocks.epoch_s,
+        endpoints=masters.endpoints,
         scheduling=lambda: checker.scheduling,
     )
     trainers = TrainerController(context, writer)
     servers = ServerController(context)
     tracker = JobTracker(
-        *(cluster, expectations, writer, trainers, masters.report), quarantine=quarantine
+        cluster,
+        expectations,
+        writer,
+        reserved=trainers,
+        master_report=masters.report,
+        quarantine=quarantine,
     )
     return Components(
         expectations,

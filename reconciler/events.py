@@ -98,7 +98,7 @@ class EventRecorder:
         last[event.reason] = now_s
         repeats = counts.pop(event.reason, 0)
         if repeats:
-            text = f"{event.message} (and {repeats} more times since the last such event)"
+            text = f"{event.message} (repeated {repeats} times since the last event)"
             event = Event(event.about, event.reason, text, event.warning)
         if not self._put(event):
             self.dropped += 1
@@ -142,12 +142,12 @@ class EventRecorder:
             self._api.send(request.create(request.EVENTS, event.about.namespace, body))
         except errors.KubeError as error:
             log.warning(
-                "event not written",
+                "could not write event",
                 extra=keys(object=f"{event.about.namespace}/{event.about.name}", error=str(error)),
             )
         except Exception:  # of this event alone: the thread writes those of all jobs
             log.exception(
-                "event not written",
+                "could not write event",
                 extra=keys(object=f"{event.about.namespace}/{event.about.name}"),
             )
 

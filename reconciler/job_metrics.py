@@ -62,13 +62,13 @@ class JobMetrics:
         )
         metrics.values(
             "jobs_below_min",
-            "Jobs that have had their minimum and run fewer trainers, by the plan's reason.",
+            "Jobs that had their minimum and now run fewer trainers, by the plan's reason.",
             ["reason"],
             lambda: self._figures.below,
         )
         metrics.total(
             "unmanaged_jobs_total",
-            "Jobs that the built-in controller runs, as the webhook was away at their creation.",
+            "Jobs that the built-in controller runs, because the webhook was unavailable at their creation.",
             lambda: self._started.unmanaged_total,
         )
         self._add_named(metrics)

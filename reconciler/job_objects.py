@@ -152,7 +152,7 @@ class JobObjects:
             self._backoffs.begin(job.uid, now_s)
             self._problems[job.uid] = endpoints
             log.warning(
-                "objects of the master not created", extra=keys(job=job.key, error=endpoints)
+                "could not create objects of the master", extra=keys(job=job.key, error=endpoints)
             )
             events.append(Event(job, "MasterNotProvided", endpoints, warning=True))
         return events
@@ -255,8 +255,9 @@ class JobObjects:
         except errors.AlreadyExists:
             if not is_expected:
                 raise _ObjectError(
-                    f"Secret {secret['metadata']['name']} exists already: Kubernetes deletes that of "
-                    f"an earlier Job of this name; any other is used after {_GARBAGE_S:.0f} s"
+                    f"Secret {secret['metadata']['name']} exists already: if it belongs to a deleted "
+                    "Job of this name, Kubernetes deletes it soon; otherwise EDL uses it after "
+                    f"{_GARBAGE_S:.0f} s"
                 ) from None
 
     def _servers(self, job: Job) -> tuple[str, ...]:
@@ -298,14 +299,13 @@ def _url(service: Mapping[str, Any], port: int) -> str:
     url = owned.service_url(service, port)
     if not url:
         name = service["metadata"]["name"]
-        raise _ObjectError(f"Service {name} has no cluster IP: delete it, and it is created again")
+        raise _ObjectError(f"Service {name} has no cluster IP: delete it, and EDL creates it again")
     return url
 
 
 def _require_own(job: Job, resource: Resource, existing: Mapping[str, Any]) -> None:
     if not owned.is_own(job, existing):
         raise _ObjectError(
-            f"{resource.kind} {existing['metadata']['name']} exists and is not this Job's: delete "
-            "it, or give the Job another name (Kubernetes deletes that of an earlier Job of this "
-            "name by itself)"
+            f"{resource.kind} {existing['metadata']['name']} does not belong to this Job: delete it, or "
+            "rename the Job (if it belongs to a deleted Job of this name, Kubernetes deletes it soon)"
         )

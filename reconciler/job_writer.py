@@ -93,9 +93,9 @@ class JobWriter:
             answer = errors.Conflict("the Job is no longer elastic")
         if isinstance(answer, errors.KubeError):
             if is_lost_race(answer):
-                log.debug("job not written now", extra=keys(job=job.key, error=str(answer)))
+                log.debug("could not write job now", extra=keys(job=job.key, error=str(answer)))
             else:
-                log.warning("job not written", extra=keys(job=job.key, error=str(answer)))
+                log.warning("could not write job", extra=keys(job=job.key, error=str(answer)))
         return answer
 
     def _store(self, answer: Job | errors.KubeError) -> bool:

@@ -118,7 +118,10 @@ class Reconciler:
         """The components that act on jobs; they send while this process leads."""
         return connect(
             LeaderOnlyApi(api, self._leads, on_end=self.watchdog.progress),
-            *(self._state_feed.cluster, self._pool, self._clocks, self._cache.changes.bump),
+            cluster=self._state_feed.cluster,
+            pool=self._pool,
+            clocks=self._clocks,
+            on_change=self._cache.changes.bump,
             poll_api=LeaderOnlyApi(api, self._leads),  # a poll is no progress of the tick
             namespace=namespace,
             policy=lambda: self._policy.current.policy,
@@ -283,7 +286,7 @@ class Reconciler:
             return
         if loaded.version != before and loaded.source == "configmap":
             self._policy_version = loaded.version
-            text = f"version {loaded.version} is in force, before {before}"
+            text = f"Policy version {loaded.version} is in force; before: {before}"
             for config_map in config.records() if before else ():
                 self._recorder.record(Event(config_map, "PolicyInForce", text), now_s)
         error = loaded.error
@@ -371,10 +374,9 @@ class Reconciler:
         job = self._state_feed.cluster.jobs[job_plan.key]
         if self.components.writer.write_parallelism(job, job_plan.target):
             text = (
-                "the built-in controller runs this Job, because it was created while EDL's "
-                f"webhook was away: parallelism moved from {job.parallelism} to "
-                f"{job_plan.target}; it scales more slowly than managed jobs; recreate it to "
-                "fix that"
+                f"Changed parallelism from {job.parallelism} to {job_plan.target}. Kubernetes' "
+                "Job controller runs this Job, because it was created while EDL's webhook was "
+                "unavailable; to have EDL manage it, delete and create it again"
             )
             self._recorder.record(Event(job, "ParallelismMoved", text, warning=True), now_s)
 

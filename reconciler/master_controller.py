@@ -138,12 +138,12 @@ class MasterController:
         endpoints = self._job_objects.endpoints(job)
         if endpoints is not None and self._poller.refuses_token(job.uid):
             text = (
-                f"the master has another token than EDL would write to Secret {endpoints.secret}, "
-                "so its status is not known: the job goes on, its end is read from its ConfigMap"
+                f"The master's token differs from that in Secret {endpoints.secret}, so EDL cannot "
+                "read its status. The job continues; EDL reads its end from its ConfigMap"
             )
         else:
             text = (
-                f"the master has not answered for {silent_s:.0f} s: see kubectl "
+                f"The master has not answered for {silent_s:.0f} s: see kubectl "
                 f"-n {host_pod.namespace} logs {host_pod.name} -c {MASTER_CONTAINER}"
             )
         return Event(job, "MasterSilent", text, warning=True)
@@ -172,8 +172,9 @@ def _early_exit_events(job: Job, report: MasterReport, reported: _Reported) -> l
         return []
     reported.succeeded = job.accounting.succeeded
     text = (
-        f"{early_exits} trainers ended with exit code 0 while the master still has work; they are "
-        "replaced after a back-off: a trainer must run until its master reports done"
+        f"{early_exits} trainer{'' if early_exits == 1 else 's'} exited with code 0 before the "
+        "master reported done. Trainers are replaced after a back-off; let them run until the "
+        "master reports done"
     )
     return [Event(job, "TrainersEndedEarly", text, warning=True)]
 

@@ -170,6 +170,8 @@ class MasterPoller:
         try:
             config_map = call(self._api, replace(read_request, timeout_s=_READ_TIMEOUT_S))
         except errors.KubeError as error:
-            log.debug("outcome not read", extra=keys(target=repr(target), error=str(error)))
+            log.debug(
+                "could not read the outcome", extra=keys(target=repr(target), error=str(error))
+            )
             return None
         return master_reports.parse_outcome(decode.configmap(config_map).data, self._clock_s())

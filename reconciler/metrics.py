@@ -37,7 +37,7 @@ class ReconcilerMetrics:
         self._losses = Losses()
         self._lost = metrics.counter(
             "lost_seconds_total",
-            "Seconds of training that were lost with trainers, as far as masters report them.",
+            "Seconds of training lost with trainers, as reported by masters.",
             ["cause"],
         )
         self.planning = metrics.histogram("plan_seconds", "Time to make one plan.")
@@ -55,15 +55,15 @@ class ReconcilerMetrics:
             [[reason] for reason in RELEASES],
         )
         self._avoided = metrics.gauge(
-            "nodes_avoided", "Nodes that at least one job avoids, because trainers failed there."
+            "nodes_avoided", "Nodes that at least one job avoids because trainers failed there."
         )
         self._quarantined = metrics.gauge(
-            "jobs_quarantined", "Jobs kept out of planning, because EDL failed on their data."
+            "jobs_quarantined", "Jobs left out of planning because EDL failed on their data."
         )
         self._quarantines = metrics.scraped_totals(
             {
-                "job_quarantines_total": "Times that a job was kept out of planning.",
-                "pod_quarantines_total": "Times that a service pod was kept out of planning.",
+                "job_quarantines_total": "Times that a job was left out of planning.",
+                "pod_quarantines_total": "Times that a service pod was left out of planning.",
             }
         )
         self._leader = metrics.gauge("leader", "1 while this process leads.")
@@ -72,7 +72,7 @@ class ReconcilerMetrics:
         )
         self._registration = metrics.gauge(
             "extender_registration",
-            "1 for what the scheduler's answer to a test pod says of the extender's entries.",
+            "1 for the state of the extender's entries in kube-scheduler, found with a test pod.",
             ["state"],
         )
 
@@ -108,18 +108,20 @@ class ReconcilerMetrics:
             [["kept"], ["missed"]],
         )
         self._objective_share = metrics.gauge(
-            "reclaim_objective_ratio", "Share of services that the objective wants; 0 for none."
+            "reclaim_objective_ratio",
+            "Share of services that the objective requires to start in time; 0 for none.",
         )
         self._objective_limit = metrics.gauge(
-            "reclaim_objective_seconds", "Time within which it wants them to run; 0 for none."
+            "reclaim_objective_seconds",
+            "Time within which the objective requires services to run; 0 for none.",
         )
         self._objective_budget = metrics.gauge(
             "reclaim_objective_budget_left_ratio",
-            "Part of the objective's budget that its window has left; below 0 it is missed.",
+            "Part of the objective's budget left in its window; below 0, the objective is missed.",
         )
         self._objective_burn = metrics.gauge(
             "reclaim_objective_burn_rate",
-            "How fast the budget is used: 1 uses it up in just the window.",
+            "Burn rate of the budget; 1 uses it up in exactly one window.",
             ["span"],
         )
 

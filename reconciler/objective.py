@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.model import ReclaimObjective
-from policy.records import Observation, Record
+from policy.reasons import Observation
+from policy.records import Record
 from reconciler.service_starts import ServiceStart
 
 ABOUT = "objective reclaim"

@@ -6,8 +6,8 @@ from kube.object_change import ObjectChange
 from policy.cluster_state import ClusterState
 from policy.model import Objectives, ReclaimObjective
 from policy.plan import Release
-from policy.reasons import Reason
-from policy.records import CLUSTER, Observation, Record
+from policy.reasons import Observation, Reason
+from policy.records import CLUSTER, Record
 from policy.snapshot import Job, Pod
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.objective import ObjectiveCounter
@@ -80,7 +80,7 @@ class Observer:
         last, new = change.last, change.new
         if new is None:
             if last is not None:
-                text = "it is deleted" if last.finished else "it was deleted before its end"
+                text = "deleted after its end" if last.finished else "deleted before its end"
                 self._put_end(last, Observation.JOB_DELETED, text, now_s)
         elif last is not None and new.finished and not last.finished:
             end = next(
@@ -129,8 +129,8 @@ class Observer:
         }
         slowest = max(stages, key=lambda stage: stages[stage])
         text = (
-            f"it ran after {start.seconds:.1f} s, {objective.seconds:g} s are the objective; "
-            f"{slowest} took longest, {stages[slowest]:.1f} s"
+            f"started after {start.seconds:.1f} s, objective {objective.seconds:g} s; "
+            f"slowest stage: {slowest}, {stages[slowest]:.1f} s"
         )
         code = Observation.OBJECTIVE_MISSED
         record = Record(now_s, f"pod {pod.key}", code, text, figures, since_s=now_s)

@@ -15,14 +15,14 @@ from reconciler.trainer_controller import CreationResult
 _REMEDIES = {
     Reason.WAITING_FOR_ROOM: "wait until capacity is free, or lower min-trainers",
     Reason.FITS_NO_NODE: "lower the trainers' requests, or widen their node selector",
-    Reason.QUEUED: "wait, or see `admission` in the policy",
-    Reason.NODES_REQUESTED: "if none come, see the events of its pods and the autoscaler's log",
+    Reason.QUEUED: "wait, or change `admission` in the policy",
+    Reason.NODES_REQUESTED: "if no nodes are added, see the events of its pods and the autoscaler's log",
     Reason.QUOTA_REACHED: "raise the quota in the policy, or lower min-trainers",
-    Reason.CHANGED_OFTEN: "wait, and leave the Job as it is",
+    Reason.CHANGED_OFTEN: "wait, and do not change the Job meanwhile",
     Reason.BACKING_OFF: "see the logs of the failed trainers",
-    Reason.REFUSED: "change what the API server names; the Job then starts by itself",
+    Reason.REFUSED: "correct what the API server names; the Job then starts by itself",
 }
-"""Reasons for less than the minimum that are worth a warning -> what helps."""
+"""Reasons for less than the minimum that are worth a warning -> what to do."""
 _ALWAYS_REPORTED = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
 """Reasons that get a warning whatever the number of trainers."""
 _MAX_NAMES = 5
@@ -120,7 +120,7 @@ def as_executed(plan: Plan, results: Iterable[CreationResult]) -> Plan:
 def creation_event(result: CreationResult) -> Event | None:
     """The event about trainers that were created or refused, if any."""
     if result.created:
-        text = f"created {result.created} {result.tier} trainers"
+        text = f"Created {result.created} {result.tier} trainer{'' if result.created == 1 else 's'}"
         return Event(result.job, "TrainersMade", text)
     if result.error:
         return Event(result.job, "TrainersRefused", result.error, warning=True)
@@ -138,7 +138,7 @@ def release_events(evicted: Iterable[Release], jobs: Mapping[str, Job]) -> list[
             names = ", ".join(release.pod for release in releases[:_MAX_NAMES])
             unnamed = len(releases) - _MAX_NAMES
             remainder = f" and {unnamed} more" if unnamed > 0 else ""
-            text = f"released {names}{remainder}: {reason} ({releases[0].detail_for_owner})"
+            text = f"Released {names}{remainder}: {reason} ({releases[0].detail_for_owner})"
             events.append(Event(jobs[key], "TrainersReleased", text))
     return events
 
@@ -163,14 +163,14 @@ def _warning_text(job_plan: JobPlan, job: Job) -> str:
     """The problem and its remedy; the detail of an invalid Job names its own remedy."""
     detail = job_plan.detail_for_owner
     if job_plan.reason is Reason.QUARANTINED:
-        help_ = "see the reconciler's log; if the Job's annotations are yours, correct them"
-        return f"left with {job_plan.target} trainers: {detail}; {help_}"
+        help_ = "see the reconciler's log; if you wrote the Job's annotations, correct them"
+        return f"The Job keeps {job_plan.target} trainers: {detail}; {help_}"
     if job_plan.reason is Reason.INVALID:
-        help_ = "correct that, or where it cannot be changed, create it again"
-        return f"left with {job_plan.target} trainers: {detail}; {help_}"
+        help_ = "correct the Job, or delete and create it again if the field cannot change"
+        return f"The Job keeps {job_plan.target} trainers: {detail}; {help_}"
     if job_plan.reason is Reason.NODES_REQUESTED:
         return f"{detail}; {_REMEDIES[job_plan.reason]}"
-    least = f"{job_plan.target} of at least {job.min_trainers} trainers"
+    least = f"The Job has {job_plan.target} of at least {job.min_trainers} trainers"
     return f"{least}: {detail}; {_REMEDIES[job_plan.reason]}"
 
 

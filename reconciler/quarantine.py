@@ -89,7 +89,7 @@ class Quarantine:
         """Notes that an error came of this object; the next `apply` puts it into quarantine."""
         self._faults.append(_Fault(culprit.uid, error))
         if culprit.uid not in self._cases:
-            text = "planning failed because of one object, which is kept out"
+            text = "planning failed on the data of one object, which is left out of plans"
             log.error(text, exc_info=error, extra=keys(object=culprit.key, uid=culprit.uid))
 
     def forget(self, job: Job) -> None:
@@ -126,8 +126,8 @@ class Quarantine:
     def _begin(self, culprit: Job | Pod, error: Exception, now_s: float) -> None:
         until_s = self._pauses.begin(culprit.uid, now_s)
         text = (
-            f"EDL failed on it ({one_line(error)[:_MAX_ERROR_CHARS]}), so it gets no more trainers "
-            f"and is planned again from {time(until_s)} on"
+            f"planning failed on its data ({one_line(error)[:_MAX_ERROR_CHARS]}): no new trainers "
+            f"until {time(until_s)}, when EDL plans it again"
         )
         self._cases[culprit.uid] = _Case(culprit, culprit, text)
         self.total["job" if isinstance(culprit, Job) else "pod"] += 1
@@ -173,8 +173,8 @@ def attempt(call: Callable[[], T]) -> T | errors.KubeError:
     except errors.KubeError as error:
         return error
     except Exception as error:
-        log.exception("a job's request not built, or its answer not read")
-        return EdlError(f"EDL failed on it: {one_line(error)}")
+        log.exception("could not build a job's request or read its answer")
+        return EdlError(f"internal error of EDL: {one_line(error)}")
 
 
 def inert(record: Job | Pod, text: str) -> Job | Pod:

@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from policy.cluster_state import job_key
-from policy.reasons import Reason
-from policy.records import CLUSTER, ELSEWHERE, Observation, Record
+from policy.reasons import Observation, Reason
+from policy.records import CLUSTER, ELSEWHERE, Record
 from policy.snapshot import Pod
 from reconciler.losses import EVICTED, Loss
 from reconciler.service_starts import RECLAIMS, ServiceStart, ServiceWait
@@ -226,8 +226,8 @@ def _of_trainer(loss: Loss, code: Observation, at_s: float, **figures: Any) -> R
     values = {"node": loss.pod.node, "lostSeconds": round(loss.seconds, 1), **figures}
     winner = figures.get("service") or f"guaranteed pods of {figures.get('to')}"
     texts = {
-        Observation.PREEMPTED: f"kube-scheduler preempted it for {winner}",
-        Observation.EVICTED: "somebody else ended it: a drain, a user, or its node was lost",
+        Observation.PREEMPTED: f"preempted by kube-scheduler for {winner}",
+        Observation.EVICTED: "ended by a drain, by a user, or because its node was lost",
         Observation.TRAINER_FAILED: f"its program failed with exit code {figures.get('exit', '?')}",
     }
     about = f"pod {loss.pod.namespace}/{loss.pod.name}"
@@ -255,9 +255,15 @@ def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, 
         (
             namespace,
             Record(
-                *(now_s, about, code, text),
-                {"services": services.seen(namespace), "trainers": trainers.seen(namespace)}
-                | shared,
+                now_s,
+                about,
+                code,
+                text,
+                figures={
+                    "services": services.seen(namespace),
+                    "trainers": trainers.seen(namespace),
+                    **shared,
+                },
                 since_s=burst.since_s,
             ),
         )
@@ -356,9 +362,10 @@ def _text(burst: _Burst) -> str:
     running = sum(len(group.seconds) for group in burst.services.values())
     trainer_count = sum(group.count for group in burst.donors.values())
     worst = max((s for group in burst.services.values() for s in group.seconds), default=0.0)
+    slowest = f", slowest {worst:.1f} s" if running else ""
     return (
-        f"{_counted(service_count, 'service')} asked, {running} of them run, the slowest after {worst:.1f} s; "
-        f"{_counted(trainer_count, 'trainer')} of {_counted(len(burst.donors), 'job')} left"
+        f"{running} of {_counted(service_count, 'service')} running{slowest}; "
+        f"{_counted(trainer_count, 'trainer')} of {_counted(len(burst.donors), 'job')} evicted"
     )
 
 

@@ -116,7 +116,7 @@ class RecordWriter:
         try:
             self.round()
         except Exception:  # the log must not end with one record that cannot be written
-            log.exception("records not written")
+            log.exception("could not write records")
 
     def round(self) -> None:
         """Writes what is due, at most `MAX_WRITES` objects."""
@@ -152,7 +152,7 @@ class RecordWriter:
         except KubeError as error:
             pause_s = self._load_backoff.next_s()
             self._load_after_s = now_s + pause_s
-            log.warning("decision log not read", extra=keys(error=error, pause_s=pause_s))
+            log.warning("could not read decision log", extra=keys(error=error, pause_s=pause_s))
             return None
         self._load_backoff.reset()
         self._prefix = f"edl-{int(now_s * 1000):013}"
@@ -220,7 +220,7 @@ class RecordWriter:
             self._drop(namespace, logs)
         except KubeError as error:
             self._backoffs.begin(namespace, now_s)
-            log.warning("records not written", extra=keys(namespace=namespace, error=error))
+            log.warning("could not write records", extra=keys(namespace=namespace, error=error))
         return count
 
     def _drop(self, namespace: str, logs: dict[str, NamespaceLog]) -> None:

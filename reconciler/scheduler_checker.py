@@ -137,7 +137,7 @@ class SchedulerChecker:
         error = work.exception()
         if error is not None:
             self._due_s = now_s + _RETRY_S
-            log.warning("scheduler not checked", extra=keys(error=str(error)))
+            log.warning("could not check the scheduler", extra=keys(error=str(error)))
 
     # In the pool; errors reach `_end_request`.
 

@@ -124,7 +124,7 @@ class ServerController:
             if deleted:
                 self._expectations.expect_deletion(self._cluster, release.uid, now_s)
             log.info(
-                "parameter server deleted" if deleted else "parameter server not deleted",
+                "parameter server deleted" if deleted else "could not delete parameter server",
                 extra=keys(
                     job=release.job, pod=release.pod, reason=release.reason, error=str(error or "")
                 ),
@@ -166,8 +166,8 @@ class ServerController:
             text = str(error)
             if _NO_IMAGE in text:
                 return (
-                    f"{body['metadata']['name']} has no image: EDL's webhook is away, or was "
-                    "started without --master-image"
+                    f"{body['metadata']['name']} has no image: EDL's webhook was unavailable, or "
+                    "runs without --master-image"
                 )
             return text
 
@@ -179,7 +179,7 @@ class ServerController:
             return str(error)
         if existing.owner_uid == job.uid:
             return existing
-        return f"Pod {name} exists and is not this Job's: delete it, or give the Job another name"
+        return f"Pod {name} does not belong to this Job: delete it, or rename the Job"
 
     def _record_answers(self, answers: list[tuple[_ServerRequest, Pod | str]]) -> list[Event]:
         """Records created pods; returns one event for each job and outcome."""
@@ -192,7 +192,7 @@ class ServerController:
             else:
                 refused[server.job.key] = (server.job, answer)
                 log.warning(
-                    "parameter server not created",
+                    "could not create parameter server",
                     extra=keys(job=server.job.key, index=server.number, error=answer),
                 )
         events = [
@@ -206,13 +206,13 @@ class ServerController:
 
 def _created_text(numbers: list[int]) -> str:
     names = ", ".join(str(number) for number in sorted(numbers))
-    return f"created parameter server{'s' if len(numbers) > 1 else ''} {names}"
+    return f"Created parameter server{'s' if len(numbers) > 1 else ''} {names}"
 
 
 def _not_ready_event(job: Job, number: int, pod: Pod | None, silent_s: float) -> Event:
-    subject = f"parameter server {number} has not been ready for {silent_s:.0f} s"
+    subject = f"Parameter server {number} has not been ready for {silent_s:.0f} s"
     if pod is None:
-        text = f"{subject}: it has no pod, because no node has room for it or its creation failed"
+        text = f"{subject}: it has no pod, because no node has capacity or its creation failed"
     elif not pod.node:
         name = servers.name_of(job.name, number)
         text = f"{subject}: see kubectl -n {job.namespace} describe pod {name}"

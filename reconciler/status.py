@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from policy.decisions import NODES_HELD
+from policy.explanations import NODES_HELD
 from policy.plan import JobPlan
 from policy.reasons import Reason
 from policy.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting
@@ -101,7 +101,7 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
     if not waited:
         return None
     if job_plan.reason not in NO_TRAINERS_WANTED:
-        code, text = "Started", "it has its minimum"
+        code, text = "Started", "the job has its minimum"
     return JobCondition(WAITING, "False", code, text, now_s)
 
 
@@ -171,7 +171,7 @@ def _end_by_failures(
     if failed > job.backoff_limit:
         text = f"{failed} trainers failed, more than backoffLimit {job.backoff_limit} allows"
     elif restarts >= max(1, job.backoff_limit):
-        text = f"containers restarted {restarts} times: backoffLimit is {job.backoff_limit}"
+        text = f"containers restarted {restarts} times; backoffLimit is {job.backoff_limit}"
     if not text:
         return None
     return JobCondition("FailureTarget", "True", "BackoffLimitExceeded", text, now_s)
@@ -209,7 +209,7 @@ def _end_by_success(new: JobStatus, now_s: float) -> JobCondition | None:
     """
     if new.active or new.terminating:
         return None
-    text = "one trainer succeeded and all others have ended"
+    text = "one trainer succeeded and all others ended"
     return JobCondition("SuccessCriteriaMet", "True", "CompletionsReached", text, now_s)
 
 

@@ -133,7 +133,7 @@ class SystemObjects:
         except errors.AlreadyExists:
             self._check_class(name)
         except errors.KubeError as error:
-            log.warning("priority class not created", extra=keys(name=name, error=str(error)))
+            log.warning("could not create priority class", extra=keys(name=name, error=str(error)))
             return False
         return True
 
@@ -142,13 +142,13 @@ class SystemObjects:
         try:
             stored = call(self._api, request.get(request.PRIORITYCLASSES, None, name))
         except errors.KubeError as error:
-            log.warning("priority class not read", extra=keys(name=name, error=str(error)))
+            log.warning("could not read priority class", extra=keys(name=name, error=str(error)))
             return
         actual = decode.priority_class(stored).values
         expected = EDL_CLASSES[name]
         if (actual.value, actual.preemption_policy) != (expected.value, expected.preemption_policy):
             log.warning(
-                "priority class differs; delete it, and it is created again",
+                "priority class differs: delete it, and EDL creates it again",
                 extra=keys(name=name, value=actual.value, wanted=expected.value),
             )
 
@@ -182,7 +182,8 @@ class SystemObjects:
             self._budgets.pop(job.uid, None)
             self._due_s[job.uid] = now_s + _RETRY_S
             log.warning(
-                "PodDisruptionBudget not created or updated", extra=keys(job=job.key, error=problem)
+                "could not create or update PodDisruptionBudget",
+                extra=keys(job=job.key, error=problem),
             )
         return [
             Event(job, "BudgetNotProvided", problem, warning=True)
@@ -205,7 +206,11 @@ class SystemObjects:
             self._api.send(request.create(request.PODDISRUPTIONBUDGETS, job.namespace, body))
         except errors.AlreadyExists:
             problem = self._update_budget(job, body["metadata"]["name"])
-            return "somebody deletes the PodDisruptionBudget" if problem is None else problem
+            return (
+                "another client keeps deleting the PodDisruptionBudget"
+                if problem is None
+                else problem
+            )
         except errors.KubeError as error:
             return str(error)
         return ""
@@ -221,9 +226,8 @@ class SystemObjects:
             budget = call(self._api, request.get(kind, job.namespace, name))
             if not owned.is_own(job, budget):
                 return (
-                    f"PodDisruptionBudget {name} exists and is not this Job's: without one, drains do "
-                    "not spare its guaranteed trainers; rename it, or the Job (Kubernetes deletes "
-                    "that of an earlier Job of this name by itself)"
+                    f"PodDisruptionBudget {name} does not belong to this Job, so drains do not spare the "
+                    "Job's guaranteed trainers: rename the budget or the Job (if it belongs to a deleted Job of this name, Kubernetes deletes it soon)"
                 )
             if budget["spec"].get("minAvailable") != job.min_trainers:
                 patch = {"spec": {"minAvailable": job.min_trainers}}

@@ -51,4 +51,4 @@ class TickSnapshots:
             partial_file.write_bytes(text)
             partial_file.replace(self._folder / name)
         except Exception as error:  # noqa: BLE001 - a tick must not fail because of what watches it
-            log.warning("snapshot not written", extra=keys(file=name, error=str(error)))
+            log.warning("could not write snapshot", extra=keys(file=name, error=str(error)))

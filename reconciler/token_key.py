@@ -69,7 +69,7 @@ class TokenKey:
             key = b""
         if len(key) < _KEY_BYTES:
             raise TokenKeyError(
-                f"Secret {SECRET} in {self._namespace} has no usable {_FIELD}: delete it, and it "
-                "is created again"
+                f"Secret {SECRET} in {self._namespace} has no usable {_FIELD}: delete it, and "
+                "EDL creates it again"
             )
         return key

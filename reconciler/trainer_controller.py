@@ -134,7 +134,7 @@ class TrainerController:
         created = [0] * len(due)
         refused: set[int] = set()
         problems = {
-            i: f"the Job's trainer accounting cannot be written: {unwritten[create.job]}"
+            i: f"could not write the Job's trainer accounting: {unwritten[create.job]}"
             for i, (create, numbers) in enumerate(zip(due, ids, strict=True))
             if create.job in unwritten and len(numbers) < create.count
         }
@@ -173,7 +173,15 @@ class TrainerController:
         Else it may fill the namespace's ResourceQuota, and the minimum is refused.
         """
         requests = [
-            partial(self._request, *(create, number, node, grace_s, pools), first=number == first)
+            partial(
+                self._request,
+                create,
+                trainer_id=number,
+                node=node,
+                grace_s=grace_s,
+                pools=pools,
+                first=number == first,
+            )
             for create, numbers in zip(creates, ids, strict=True)
             for first in [min(numbers, default=0)]
             for number, node in zip(numbers, create.nodes, strict=False)
@@ -189,11 +197,11 @@ class TrainerController:
     def _request(
         self,
         create: Create,
+        *,
         trainer_id: int,
         node: str,
         grace_s: int,
         pools: tuple[NodePool, ...],
-        *,
         first: bool,
     ) -> request.Request:
         job = self._cluster.jobs[create.job]
@@ -303,12 +311,12 @@ class TrainerController:
         )
         if error is not None:
             log.warning(
-                "trainer without the master not deleted",
+                "could not delete a trainer created without its master sidecar",
                 extra=keys(pod=pod.key, error=str(error)),
             )
         return MasterMissing(
-            f"{pod.name} was created without the job's master: EDL's webhook is away, or was "
-            "started without --master-image"
+            f"{pod.name} was created without the job's master: EDL's webhook was unavailable, or "
+            "runs without --master-image"
         )
 
     def _is_taken(self, job: Job, trainer_id: int) -> bool:
@@ -325,7 +333,7 @@ class TrainerController:
             return False
         if pod.owner_uid != job.uid:
             log.warning(
-                "trainer id skipped: a foreign pod has the name",
+                "skipped a trainer id: another pod has its name",
                 extra=keys(job=job.key, pod=pod.key, owner=pod.owner_uid),
             )
         return True
@@ -362,7 +370,7 @@ class TrainerController:
             if errors.is_of_budget(error):
                 self._budget_refusals.record(uid, self._clock_s(), self._cluster.pods)
             log.warning(
-                "trainer not released",
+                "could not release trainer",
                 extra=keys(pod=f"{release.namespace}/{release.pod}", error=str(error)),
             )
         return evicted

@@ -121,7 +121,9 @@ class TrainingJobController:
     def _run(self) -> None:
         error = self._find_kind()
         if error:
-            log.info("no TrainingJobs here, looking for them", extra=keys(error=error))
+            log.info(
+                "the cluster has no TrainingJobs yet; waiting for them", extra=keys(error=error)
+            )
         while error:
             if self._stopping.wait(_KIND_S):
                 return
@@ -158,7 +160,7 @@ class TrainingJobController:
         try:
             is_finished = self.run_pass()
         except Exception:  # a thread that ends silently would leave every TrainingJob as it is
-            log.exception("TrainingJobs not handled")
+            log.exception("could not update TrainingJobs")
         finally:
             self.watchdog.end(failed=is_finished is None)
         return is_finished
@@ -216,10 +218,10 @@ class TrainingJobController:
             has_failed = False
         except errors.KubeError as error:
             log.warning(
-                "TrainingJob not handled", extra=keys(job=training_job.key, error=str(error))
+                "could not update TrainingJob", extra=keys(job=training_job.key, error=str(error))
             )
         except Exception:  # its own data: the others must not wait for it
-            log.exception("TrainingJob not handled", extra=keys(job=training_job.key))
+            log.exception("could not update TrainingJob", extra=keys(job=training_job.key))
         self._note(uid, has_failed=has_failed)
         if is_settled:
             self._done[uid] = inputs
@@ -272,22 +274,25 @@ class TrainingJobController:
         try:
             return self._ensure_job(training_job, fields, job)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            log.exception("no Job can be made of a TrainingJob", extra=keys(job=training_job.key))
-            text = f"no Job can be made of it: {error}"
+            log.exception(
+                "could not build a Job of a TrainingJob", extra=keys(job=training_job.key)
+            )
+            text = f"could not build a Job: {error}"
             return job, Acceptance("Refused", text[:1000], is_accepted=False)
 
     def _ensure_job(
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
     ) -> tuple[dict[str, Any] | None, Acceptance]:
         """Creates or changes the Job; returns it with what came of it."""
-        at = (JOBS, training_job.namespace)
         try:
             if job is None:
                 return self._create_job(training_job, fields)
             patch = manifests.changes(fields, job)
             if patch:
                 patch.setdefault("metadata", {})["uid"] = job["metadata"]["uid"]
-                patch_request = request.merge_patch(*at, training_job.name, patch)
+                patch_request = request.merge_patch(
+                    JOBS, training_job.namespace, training_job.name, patch
+                )
                 job = call(self._api, patch_request)
         except errors.KubeError as error:
             if not errors.is_refusal(error):
@@ -295,7 +300,7 @@ class TrainingJobController:
             return job, Acceptance("Refused", error.message[:1000], is_accepted=False)
         template_hash = job["metadata"].get("annotations", {}).get(ANNOTATION_TEMPLATE_HASH)
         if template_hash != manifests.template_hash(fields["spec"]):
-            text = "trainer.template has changed, and a Job's cannot: its trainers keep the first"
+            text = "trainer.template has changed, but a Job's template cannot: trainers keep the first one"
             return job, Acceptance("TemplateChanged", text, is_accepted=False, may_be_tried=False)
         return job, Acceptance()
 
@@ -307,25 +312,25 @@ class TrainingJobController:
         Raises:
             KubeError: a request failed.
         """
-        where = (training_job.namespace, training_job.name)
-        current = find(self._api, request.get(TRAININGJOBS, *where))
+        namespace, name = training_job.namespace, training_job.name
+        current = find(self._api, request.get(TRAININGJOBS, namespace, name))
         metadata = {} if current is None else current["metadata"]
         if metadata.get("uid") != training_job.uid or "deletionTimestamp" in metadata:
-            raise errors.NotFound(f"TrainingJob {training_job.key} is gone")
+            raise errors.NotFound(f"TrainingJob {training_job.key} was deleted")
         try:
             body = manifests.job(fields)
-            create_request = request.create(JOBS, training_job.namespace, body, strict=True)
+            create_request = request.create(JOBS, namespace, body, strict=True)
             return call(self._api, create_request), Acceptance()
         except errors.AlreadyExists:
-            existing = find(self._api, request.get(JOBS, *where))
+            existing = find(self._api, request.get(JOBS, namespace, name))
         if existing is None:
-            raise errors.NotFound(f"Job {training_job.key} existed and is gone: it is tried again")
+            raise errors.NotFound(f"Job {training_job.key} was deleted meanwhile: EDL tries again")
         if not owned.is_own(training_job, existing):
             return None, Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
         labels = existing["metadata"].get("labels") or {}
         if labels.get(LABEL_TRAINING_JOB) == training_job.name:
             return existing, Acceptance()  # the watch of Jobs is behind
-        text = f"its Job has lost the label {LABEL_TRAINING_JOB}={training_job.name}: put it back"
+        text = f"its Job has lost the label {LABEL_TRAINING_JOB}={training_job.name}: add it again"
         return existing, Acceptance("LabelMissing", text, is_accepted=False)
 
     def _write_status(
@@ -333,8 +338,11 @@ class TrainingJobController:
     ) -> None:
         removed: dict[str, Any] = {name: None for name in old if name not in new}
         body = {"metadata": {"uid": training_job.uid}, "status": {**removed, **new}}
-        where = (training_job.namespace, training_job.name)
-        self._api.send(request.merge_patch(TRAININGJOBS, *where, body, subresource="status"))
+        self._api.send(
+            request.merge_patch(
+                TRAININGJOBS, training_job.namespace, training_job.name, body, subresource="status"
+            )
+        )
 
     def _report(
         self, training_job: TrainingJob, old: Mapping[str, Any], acceptance: Acceptance
@@ -362,18 +370,22 @@ class TrainingJobController:
         """Writes an event where the plan wants another number of trainers than before."""
         scale = training_status.scale(old, new, "" if roles is None else roles.reason)
         if scale is not None:
-            self._recorder.record(Event(training_job, *scale), self._epoch_s())
+            reason, message = scale
+            self._recorder.record(Event(training_job, reason, message), self._epoch_s())
 
     def _delete(self, training_job: TrainingJob) -> None:
-        where = (training_job.namespace, training_job.name)
         with suppress(errors.NotFound):
-            self._api.send(request.delete(TRAININGJOBS, *where, uid=training_job.uid))
+            self._api.send(
+                request.delete(
+                    TRAININGJOBS, training_job.namespace, training_job.name, uid=training_job.uid
+                )
+            )
 
 
 def _name_taken(training_job: TrainingJob) -> str:
     return (
-        f"the Job {training_job.name} exists and belongs to another: delete it, or give this "
-        "TrainingJob another name"
+        f"Job {training_job.name} exists and does not belong to this TrainingJob: delete the Job, or "
+        "rename the TrainingJob"
     )
 
 

@@ -87,7 +87,9 @@ class UncommittedAnnotator:
         try:
             self._api.send(replace(patch, timeout_s=_TIMEOUT_S))
         except errors.KubeError as error:
-            log.debug("uncommitted work not written", extra=keys(pod=pod.key, error=str(error)))
+            log.debug(
+                "could not write uncommitted seconds", extra=keys(pod=pod.key, error=str(error))
+            )
 
 
 def _steps(pod: Pod, report: MasterReport) -> int | None:

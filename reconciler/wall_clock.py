@@ -39,7 +39,5 @@ class WallClock:
         back_s = self._most_ahead_s - ahead_s
         if back_s > TOLERANCE_S and not self._was_set_back:
             self._was_set_back = True
-            log.error(
-                "the clock was set back: this process must be restarted", extra=keys(back_s=back_s)
-            )
+            log.error("the clock was set back: restart this process", extra=keys(back_s=back_s))
         return self._was_set_back

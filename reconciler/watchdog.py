@@ -121,7 +121,7 @@ class Watchdog:
         self._trouble_s = now_s
         self._patience_s = min(2 * self._patience_s, MAX_PATIENCE_S)
         log.error(
-            "giving up the lease: another replica should lead",
+            "giving up the lease, so that another replica leads",
             extra=keys(
                 loop=self._name,
                 reason=reason,

@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 STUCK_S = 30.0
 """A request that is worked on for longer shows a hang: callers give up after 2 to 10 s."""
 _BODIES = 4
-"""Bodies of the greatest length that are in memory at once."""
+"""Number of bodies of the greatest length that fit into memory at once."""
 _LARGE = 12
-"""A body longer than the greatest length by this is large: one is worked on at a time."""
+"""Bodies longer than the greatest length divided by this are handled one at a time."""
 _BEAT_S = 1.0
 _START_S = 60.0
 _JOIN_S = 5.0

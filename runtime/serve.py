@@ -52,30 +52,30 @@ class ServeSettings(Settings):
     listen: Address = ":8443"
     """Address and port to serve on; port 0 selects a free one."""
     probe_listen: Address | None = ":8080"
-    """Address and port of probes and metrics, without TLS; none serves them with the rest."""
+    """Address and port of probes and metrics, without TLS; none serves them at --listen."""
     announce_file: Path | None = None
-    """File to which the actual addresses are written once the server listens, one a line."""
+    """File to write the actual addresses to once the server listens, one per line."""
     threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Requests answered concurrently."""
     request_seconds: Annotated[float, Field(gt=0, le=60)] = 5.0
-    """Time limit of a caller for a TLS handshake, the head of a request, its body, and an answer."""
+    """Time limit for each of a TLS handshake, a request's head, its body, and reading the answer."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5.0
-    """After SIGTERM, how long requests are still answered while readiness already fails."""
+    """How long requests are still answered after SIGTERM, while readiness fails."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 3 * 1024 * 1024
-    """A body of this length gets 413; the API server's limit for objects is less than half."""
+    """Bodies of this length or longer get 413. The API server's limit for objects is less than half."""
     max_connections: Annotated[int, Field(ge=1, le=65_536)] = 256
     """Open connections; a new one then takes the place of one that waits for its caller.
 
     A silent one with TLS costs up to 0.4 MiB, of the 256 MiB of a webhook.
     """
     max_connections_per_address: Annotated[int, Field(ge=1, le=65_536)] = 128
-    """Open connections of one address, as above."""
+    """Largest number of open connections of one address."""
     tls_cert: Path | None = None
     """PEM file of the serving certificate; it may include the key."""
     tls_key: Path | None = None
     """PEM file of the key, if it is a separate file."""
     client_ca: Path | None = None
-    """PEM file of a CA: the API is then only for callers with a certificate of it."""
+    """PEM file of a CA. If set, callers need a certificate of this CA."""
 
 
 @dataclass(frozen=True, slots=True)

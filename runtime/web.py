@@ -40,7 +40,7 @@ STUCK = "EDL_STUCK"
 _ALIVE = "EDL_ALIVE"
 """Key of `app.extensions`: returns whether the component's own threads go on, by a clock that is right."""
 _TO_BE_REPLACED = (
-    "a thread of the component is stuck, or the clock was set back: it must be restarted"
+    "a thread of the component is stuck, or the clock was set back: restart the process"
 )
 PORT = "edl.port"
 """Key of a request's environment: its `Port`; None where one port serves all routes."""

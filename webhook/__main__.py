@@ -22,7 +22,7 @@ from webhook.settings import WebhookSettings
 _AGENT = "edl-webhook"
 _OWN_IMAGE = "edl"
 """The image of masters in a dry run, if none is given."""
-_DESCRIPTION = "EDL admission webhook: serves until SIGTERM, unless a command is named."
+_DESCRIPTION = "EDL's admission webhook. Without a command, it serves until SIGTERM."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,11 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     WebhookSettings.add_flags(parser)
     commands = parser.add_subparsers(dest="command", title="commands")
     dry = commands.add_parser(
-        "dry-run", help="show what admission would do to the objects of a file"
+        "dry-run", help="show how admission would change the objects in a file"
     )
-    dry.add_argument("file", type=Path, help="YAML with Jobs, Pods, workloads or the policy")
+    dry.add_argument("file", type=Path, help="YAML file with Jobs, Pods, workloads or the policy")
     dry.add_argument(
-        "--policy", type=Path, help="policy document to apply (default: the default policy)"
+        "--policy", type=Path, help="policy document to use (default: the default policy)"
     )
     arguments = parser.parse_args(argv)
     try:

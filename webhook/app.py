@@ -34,7 +34,7 @@ def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Met
         "reviews_total", "Admission reviews answered.", ("verb", "outcome"), zeroed
     )
     duration = metrics.histogram(
-        "review_seconds", "From the body's last byte to the answer.", ("verb",)
+        "review_seconds", "Time from the body's last byte to the answer.", ("verb",)
     )
 
     def answer(
@@ -49,8 +49,8 @@ def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Met
         inputs = context()
         if not inputs.usable and request.resource_name != "configmaps":
             raise ServiceUnavailable(
-                "no valid policy has been read since this server started, so it changes and checks nothing: "
-                "correct ConfigMap edl-policy; /readyz has the error"
+                "this server has read no valid policy since it started, so it cannot review objects: correct "
+                "ConfigMap edl-policy; /readyz has the error"
             )
         response = decide(request, inputs)
         reviews.labels(verb, response.outcome).inc()

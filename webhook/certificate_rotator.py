@@ -152,7 +152,7 @@ class CertificateRotator:
             new = certificates.advance(old, published, self._hosts, self._now())
             if new == old or self._write_secret(secret, new):
                 return new
-        raise Conflict(f"other writers keep changing Secret {SECRET}", request="certificates")
+        raise Conflict(f"another client keeps changing Secret {SECRET}", request="certificates")
 
     def _secret(self) -> Mapping[str, Any] | None:
         return find(self._api, request.get(SECRETS, self._namespace, SECRET))

@@ -54,7 +54,7 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
     for obj in _objects(text):
         name, responses = _review(obj, context)
         if responses is None:
-            lines.append(f"{name}: not reviewed by admission")
+            lines.append(f"{name}: EDL does not review this kind")
             continue
         refusals = [response.message for response in responses if not response.allowed]
         refusals += _unquoted(obj)
@@ -63,7 +63,7 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
         if not refusals:
             lines += _changes(name, responses)
     if not lines:
-        raise FileError("the file has no object: write Kubernetes objects such as kind: Job")
+        raise FileError("the file contains no objects: write Kubernetes objects such as kind: Job")
     return DryRunReport(tuple(lines), refused)
 
 
@@ -128,7 +128,7 @@ def _unquoted(obj: Mapping[str, Any]) -> list[str]:
 def _changes(name: str, responses: tuple[AdmissionResponse, ...]) -> list[str]:
     operations = [operation for response in responses for operation in response.operations]
     warnings = [warning for response in responses for warning in response.warnings]
-    lines = [f"{name}: {'changed:' if operations else 'allowed as it is'}"]
+    lines = [f"{name}: {'changed:' if operations else 'allowed unchanged'}"]
     for operation in operations:
         value = json.dumps(operation["value"], default=str) if "value" in operation else ""
         path = printable(operation["path"])

@@ -241,8 +241,8 @@ def _check_job(
     if not job_spec.is_elastic(annotations):
         if spec.get("managedBy") == MANAGER:
             raise JobError(
-                f"spec.managedBy is {MANAGER}, which only runs Jobs with {ANNOTATION_MIN} and "
-                f"{ANNOTATION_MAX}: keep both; to end the job, delete it"
+                f"spec.managedBy is {MANAGER}, so the Job needs {ANNOTATION_MIN} and {ANNOTATION_MAX}: "
+                "set both; to stop the job, delete it"
             )
         return
     if old is None or not job_spec.is_elastic(unstructured.annotations(old)):
@@ -279,8 +279,8 @@ def _check_immutable(new: Mapping[str, str], old: Mapping[str, str]) -> None:
     for name in _IMMUTABLE_ANNOTATIONS:
         if new.get(name) != old.get(name):
             raise JobError(
-                f"{name} cannot change once the Job exists, because its pods would not follow; "
-                "recreate the Job"
+                f"{name} cannot change, because the Job's pods would keep the old value: delete the "
+                "Job and create it again"
             )
 
 
@@ -293,9 +293,7 @@ def _check_policy(request: AdmissionRequest, configmap: Mapping[str, Any], names
         return
     text = unstructured.mapping(configmap, "data").get(POLICY_KEY)
     if not isinstance(text, str):
-        raise DocumentError(
-            f"data has no key {POLICY_KEY}: put the policy document under it as text"
-        )
+        raise DocumentError(f"data has no key {POLICY_KEY}: set it to the policy document, as text")
     try:
         document.parse(text)
     except DocumentError as error:

@@ -15,7 +15,7 @@ from policy.snapshot import Job
 
 @command("jobs", listing=True)
 def jobs(frame: Frame) -> None:
-    """List elastic jobs: their trainers, and why they have no more.
+    """List elastic jobs with their trainers, and why they have no more.
 
     WHY is a code of docs/reasons.md. `describe` and `why` tell more about one job.
     """

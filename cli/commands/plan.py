@@ -17,7 +17,7 @@ from policy.plan_input import PlanInput
 from policy.snapshot_file import SnapshotFile, comparable
 
 _MAX_ACTIONS = 20
-"""Creations and releases that the table lists; JSON has all."""
+"""Number of creations and releases that the table lists; JSON has all."""
 
 
 @command("plan", whole_cluster=True)
@@ -25,24 +25,27 @@ _MAX_ACTIONS = 20
     "--snapshot",
     "path",
     type=click.Path(path_type=Path),
-    help="Plan on this file of `snapshot`, not on the cluster.",
+    help="Snapshot file to plan on, instead of the cluster.",
 )
 @click.option(
     "--policy",
     "policy_path",
     type=click.Path(path_type=Path),
-    help="Also show where the policy in this file would lead.",
+    help="Policy file to compare: also show its outcome.",
 )
 @click.option(
-    "--no-forecast", is_flag=True, help="Show only the next plan, not where it leads in the end."
+    "--no-forecast",
+    is_flag=True,
+    help="Show only the next plan, not the outcome of the plans after it.",
 )
 def plan(frame: Frame, path: Path | None, policy_path: Path | None, *, no_forecast: bool) -> None:
-    """Show what EDL would do now; nothing is changed.
+    """Show what EDL would do now, without changing anything.
 
-    NEXT is the number of trainers after the next plan, SETTLES what comes of it if services and jobs
-    stay as they are. With --policy, POLICY is what would come of that policy, and STOPPED how many
-    trainers it would stop. On a live cluster the plan lacks what the reconciler remembers: back-offs,
-    and nodes that just gave room back.
+    NEXT is the number of trainers after the next plan; SETTLES is the number at which later plans
+    stop changing it, if services and jobs stay as they are. With --policy, POLICY is that number
+    under the policy in the file, and STOPPED is the number of trainers that the policy would stop.
+    On a live cluster, the plan does not include the reconciler's memory: back-offs, and nodes that
+    cool down.
     """
     other = None if policy_path is None else snapshots.read_policy(policy_path)
     if path is not None:
@@ -166,7 +169,7 @@ def _print(console: Console, frame: Frame, result: dict[str, Any]) -> None:
     for line in _actions(result):
         frame.say(line)
     if "asDecided" in result:
-        same = "the same" if result["asDecided"] else "something else"
+        same = "the same" if result["asDecided"] else "something different"
         frame.say(f"The reconciler decided {same} on this snapshot.")
 
 

@@ -38,12 +38,12 @@ def check(frame: Frame, file: Path) -> None:
 
 @command("show", whole_cluster=True)
 def show(frame: Frame) -> None:
-    """Show what the cluster's policy sets beside the defaults."""
+    """Show the fields in which the cluster's policy differs from the default."""
     text = snapshots.policy_text(frame)
     try:
         fields = _fields(parse(text))
     except DocumentError as error:
-        problem = "the cluster's policy is invalid, the last valid one is in force"
+        problem = "the cluster's policy is invalid, and the last valid one is in force"
         way_out = f"correct the ConfigMap {SYSTEM_NAMESPACE}/{POLICY_CONFIGMAP}"
         raise CliError(f"{problem}: {error}; {way_out}") from error
     result: dict[str, Any] = {"source": "configmap" if text else "default", "policy": fields}
@@ -87,12 +87,12 @@ def flat(value: object, prefix: str = "") -> dict[str, object]:
 
 
 def _name_of(part: object, index: int) -> object:
-    """How an element of a list is called: by its name where it has one."""
+    """Returns the name of a list's element, or its index if it has none."""
     return part.get("name", index) if isinstance(part, dict) else index
 
 
 def _fields(policy: Policy) -> dict[str, Any]:
-    """What a policy sets beside the defaults, as in the document."""
+    """Returns the fields in which a policy differs from the default, as in the document."""
     fields: dict[str, Any] = policy.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return fields
 
@@ -107,7 +107,7 @@ def _print_policy(console: Console, frame: Frame, result: dict[str, Any]) -> Non
 
 def _print_changes(frame: Frame, changes: list[dict[str, Any]]) -> None:
     if not changes:
-        frame.say("Both are the same.")
+        frame.say("The file and the cluster have the same policy.")
     for change in changes:
         old, new = (_ABSENT if change[k] is None else change[k] for k in ("cluster", "file"))
         frame.say(f"{change['field']}: {old} -> {new}")

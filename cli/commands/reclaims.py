@@ -1,4 +1,4 @@
-"""`reclaims`: each burst of services: who asked, who gave, how long it took, what was lost."""
+"""`reclaims`: bursts of services: which services waited, whose trainers were evicted, how long it took."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,8 @@ from rich.console import Console
 from cli import records, terminal
 from cli.frame import Frame, command
 from cli.terminal import Column, age
-from policy.records import CLUSTER, Observation, Record, burst_to_json, newest_of_bursts
+from policy.reasons import Observation
+from policy.records import CLUSTER, Record, burst_to_json, newest_of_bursts
 
 _STAGES = ("decide", "free", "start", "total")
 
@@ -19,14 +20,14 @@ _STAGES = ("decide", "free", "start", "total")
     type=click.IntRange(1, 1000),
     default=20,
     show_default=True,
-    help="How many of the newest bursts to list.",
+    help="Number of newest bursts to list.",
 )
 def reclaims(frame: Frame, last: int) -> None:
-    """List the bursts of services that took capacity of training.
+    """List bursts of services that took capacity from training.
 
-    The newest is last. DECIDE, FREE, START and TOTAL are the longest times of a burst, in seconds: until
-    trainers were chosen, then until the service had its node, then until its containers ran, and all
-    together. LOST is training that had to be repeated.
+    The newest burst is last. DECIDE, FREE, START and TOTAL are the longest times in a burst, in seconds:
+    until trainers were chosen, until the service had its node, until its containers ran, and the sum.
+    LOST is training that had to be repeated.
     """
     namespace = CLUSTER if frame.namespace is None else frame.namespace
     log_records = records.of_namespace(frame, namespace)
@@ -38,12 +39,12 @@ def reclaims(frame: Frame, last: int) -> None:
 def print_bursts(frame: Frame, console: Console, bursts: list[Record]) -> None:
     """Prints a table of bursts."""
     if not bursts:
-        frame.say("No service has taken capacity of training in the time that records are kept.")
+        frame.say("The records show no service that took capacity from training.")
         return
     columns = [
         Column("AGE", right=True),
-        Column("ASKED", wraps=True),
-        Column("GAVE", wraps=True),
+        Column("SERVICES", wraps=True),
+        Column("TRAINERS", wraps=True),
         *(Column(stage.upper(), optional=stage != "total", right=True) for stage in _STAGES),
         Column("LOST", right=True),
     ]
@@ -51,7 +52,7 @@ def print_bursts(frame: Frame, console: Console, bursts: list[Record]) -> None:
         [
             age(frame.now_s - record.since_s),
             _groups(record.figures.get("services")),
-            _groups(record.figures.get("trainers")) or "nobody",
+            _groups(record.figures.get("trainers")) or "none",
             *(_longest(record, stage) for stage in _STAGES),
             terminal.short_seconds(float(record.figures.get("lostSeconds") or 0.0)),
         ]

@@ -13,16 +13,19 @@ from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 @command("scale", output=False)
 @click.argument("job", shell_complete=completion.jobs)
 @click.option(
-    "--min", "low", type=click.IntRange(1), help="Trainers that it starts with and keeps."
+    "--min",
+    "low",
+    type=click.IntRange(1),
+    help="Number of trainers that the job starts with and keeps.",
 )
-@click.option("--max", "high", type=click.IntRange(1), help="Trainers that it has at most.")
+@click.option("--max", "high", type=click.IntRange(1), help="Largest number of trainers.")
 def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
     """Set the minimum and the maximum of a job's trainers.
 
     The job may run meanwhile. A bound that is not named stays.
     """
     if low is None and high is None:
-        raise CliError("name a number: --min, --max or both", ExitCode.USAGE)
+        raise CliError("set --min, --max or both", ExitCode.USAGE)
     obj = lookup.elastic_job(frame, job)
     annotations = dict(obj["metadata"].get("annotations", {}))
     changed_bounds = {
@@ -41,4 +44,4 @@ def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
         {"metadata": {"annotations": changed_bounds}},
         {"spec": {"trainer": {name: n for name, n in trainer.items() if n is not None}}},
     )
-    frame.say(f"job {changes.key(obj)} may have {new[0]} to {new[1]} trainers now")
+    frame.say(f"job {changes.key(obj)} now has {new[0]} to {new[1]} trainers")

@@ -1,4 +1,4 @@
-"""`snapshot`: the input of a plan, as a file from which the plan can be made again elsewhere."""
+"""`snapshot`: writes the input of a plan to a file, from which `plan` and `when` work anywhere."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ _pause = Event().wait
 
 @command("snapshot", output=False, whole_cluster=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--record", is_flag=True, help="Write snapshots into the folder FILE until Ctrl-C.")
+@click.option("--record", is_flag=True, help="Write snapshots to the folder FILE until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(1, 86_400),
@@ -36,23 +36,23 @@ _pause = Event().wait
     default=1440,
     show_default=True,
     metavar="NUMBER",
-    help="How many of its newest snapshots a recording keeps; the default is a day's.",
+    help="Number of newest snapshots that a recording keeps; the default is one day's.",
 )
 def snapshot(frame: Frame, file: Path, *, record: bool, every: float, keep: int) -> None:
-    """Write what plans are made of into a file.
+    """Write the input of a plan to a file.
 
-    That is nodes, pods, jobs and the policy. `plan` and `when` take such files, on any machine. Pod templates are left out. A FILE that ends in
-    .gz is compressed.
+    The file has nodes, pods, jobs and the policy, but no pod templates. `plan` and `when` read it on
+    any machine. If the name of FILE ends in .gz, the file is compressed.
     """
     if not record:
         if file.is_dir():
-            raise CliError(f"{file} is a folder: name a file, or --record", ExitCode.USAGE)
+            raise CliError(f"{file} is a folder: name a file, or add --record", ExitCode.USAGE)
         file_content = snapshots.of_cluster(frame)
         size = snapshots.write(file, file_content)
         frame.say(f"{file}: {_contents(file_content.input.snapshot)}, {size // _KIB + 1} KiB")
         return
     if file.exists() and not file.is_dir():
-        raise CliError(f"{file} is not a folder: a recording needs one", ExitCode.USAGE)
+        raise CliError(f"{file} is not a folder: name a folder for --record", ExitCode.USAGE)
     file.mkdir(parents=True, exist_ok=True)
     while True:
         _record_one(frame, file, keep=keep)
@@ -67,7 +67,7 @@ def _record_one(frame: Frame, folder: Path, *, keep: int) -> None:
     try:
         file_content = snapshots.of_cluster(Frame(frame.flags, frame.console))  # at the time of now
     except KubeError as error:
-        click.echo(f"edl: no snapshot now: {printable(error)}", err=True)
+        click.echo(f"edl: snapshot skipped: {printable(error)}", err=True)
         return
     at = datetime.fromtimestamp(file_content.input.at_s, UTC).strftime("%Y%m%dT%H%M%SZ")
     path = folder / f"{_PREFIX}{at}{_ENDING}"

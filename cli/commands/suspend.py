@@ -1,4 +1,4 @@
-"""`suspend` and `resume`: whether a job has trainers at all."""
+"""`suspend` and `resume`: stop all trainers of a job, and start them again."""
 
 import click
 
@@ -25,7 +25,7 @@ def _set(frame: Frame, job: str, *, suspended: bool) -> None:
     word = "suspended" if suspended else "resumed"
     if bool(obj["spec"].get("suspend")) == suspended:
         state = "suspended" if suspended else "not suspended"
-        frame.say(f"job {changes.key(obj)} is {state} already")
+        frame.say(f"job {changes.key(obj)} is already {state}")
         return
     changes.send(frame, obj, {"spec": {"suspend": suspended}}, {"spec": {"suspend": suspended}})
     frame.say(f"job {changes.key(obj)} {word}")

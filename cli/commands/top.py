@@ -12,29 +12,30 @@ from cli import terminal
 from cli.frame import Frame, Output, command
 from cli.overview import Overview, OverviewReader
 from cli.terminal import Column, age
-from policy.records import Observation
+from policy.reasons import Observation
 from runtime.printable import printable
 
 _FRAME_LINES = 6
-"""Lines that are not of the table of jobs."""
+"""Lines that do not belong to the table of jobs."""
 
 
 @command("top", listing=True)
 @click.option(
-    "--once", is_flag=True, help="Print once and end, as it does where its output is no terminal."
+    "--once", is_flag=True, help="Print once and exit; the default if the output is not a terminal."
 )
 @click.option(
-    *("--every", "every_s"),
+    "--every",
+    "every_s",
     type=click.FloatRange(1.0, 3600.0),
     default=2.0,
     show_default=True,
-    help="Seconds between two updates.",
+    help="Seconds between updates.",
 )
 def top(frame: Frame, once: bool, every_s: float) -> None:
-    """Show waiting services, jobs with shares, and reclaims, live.
+    """Show waiting services, jobs with their shares, and reclaims, live.
 
-    SHARE is the part of the cluster that a job has, of the resource of which it has most. Ctrl-C ends
-    the display.
+    SHARE is a job's dominant share: its largest share of any resource of the cluster. Press Ctrl-C to
+    exit.
     """
     reader = OverviewReader(frame)
     overview = reader.read()
@@ -48,7 +49,7 @@ def top(frame: Frame, once: bool, every_s: float) -> None:
 
 
 def render(overview: Overview, console: Console) -> RenderableType:
-    """An overview as text; on a terminal, no more lines than it has."""
+    """Formats an overview as text, with at most as many lines as the terminal has."""
     height = console.height - _FRAME_LINES if console.is_terminal else len(overview.jobs)
     shown = overview.jobs[: max(1, height)]
     lines: list[RenderableType] = [
@@ -80,7 +81,7 @@ def render(overview: Overview, console: Console) -> RenderableType:
         lines += [Text(""), terminal.table(columns, rows, console.width)]
     hidden = overview.job_count - len(shown)
     if hidden > 0:
-        lines.append(Text(f"and {hidden} more jobs"))
+        lines.append(Text(f"and {hidden} more job{'' if hidden == 1 else 's'}"))
     return Group(*lines)
 
 
@@ -95,7 +96,7 @@ def _lines(overview: Overview) -> list[str]:
     burst = overview.burst
     if burst is not None:
         when = age(overview.now_s - burst.at_s)
-        state = "goes on" if burst.code == Observation.RECLAIMING else f"ended {when} ago"
+        state = "ongoing" if burst.code == Observation.RECLAIMING else f"ended {when} ago"
         lines.append(f"newest reclaim ({state}): {burst.text}")
     if overview.objective is not None:
         burn = overview.objective.figures.get("burn", {})

@@ -1,4 +1,4 @@
-"""`when`: a waiting job's place, what it waits for, and what must leave before it starts."""
+"""`when`: a waiting job's place, what it waits for, and what must end before it starts."""
 
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,14 @@ _MAX_NAMED = 5
     "--snapshot",
     "path",
     type=click.Path(path_type=Path),
-    help="Answer from this file of `snapshot`, not from the cluster.",
+    help="Snapshot file to use, instead of the cluster.",
 )
 def when(frame: Frame, job: str, path: Path | None) -> None:
-    """Show a job's place in the line, and what must leave for it.
+    """Show a job's place in the waiting line, and what must end before it starts.
 
-    JOB is NAME, or NAMESPACE/NAME as `plan` prints it. Nobody knows how long jobs run, so a place is a
-    range: it holds in nearly every order in which the running jobs may end. The command may take a minute on a cluster of
-    thousands of nodes.
+    JOB is NAME, or NAMESPACE/NAME as `plan` prints it. The end of running jobs is unknown, so a place is a
+    range, which holds for nearly every order in which they may end. On a cluster of thousands of nodes, the
+    command may take a minute.
     """
     file = snapshots.read(path) if path is not None else snapshots.of_cluster(frame)
     plan_input = file.input
@@ -66,7 +66,7 @@ def _document(plan_input: PlanInput, job: Job) -> dict[str, Any]:
 
 def _why(job_plan: JobPlan | None) -> dict[str, str]:
     if job_plan is None:
-        text = "by `namespaces` or `protectedNamespaces` of the policy EDL does not act in its namespace"
+        text = "EDL does not act in this namespace: see `namespaces` and `protectedNamespaces` in the policy"
         return {"code": "", "text": text}
     return {"code": str(job_plan.reason), "text": job_plan.detail}
 
@@ -109,7 +109,7 @@ def _not_waiting(result: dict[str, Any]) -> list[str]:
     if result["trainers"] < result["min"]:
         head = f"{result['job']} does not wait for capacity that other jobs hold"
     target = f"; the next plan gives it {result['next']}" if result["next"] else ""
-    return [f"{head}{target}.", f"Why no more: {_reason(result)}"]
+    return [f"{head}{target}.", f"Why it has no more: {_reason(result)}"]
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
@@ -127,15 +127,15 @@ def _lines(result: dict[str, Any]) -> list[str]:
     elif lacking["allOf"]:
         lines.append(f"Fits when these end: {_some(lacking['allOf'])}")
     elif lacking["services"]:
-        room = f"{_count(lacking['trainers'], 'trainer')} ({needs} each)"
+        trainers = f"{_count(lacking['trainers'], 'trainer')} ({needs} each)"
         lines.append(
-            f"No job's end is enough: services must leave room for {room}, or nodes be added"
+            f"Fits when services end or nodes are added: capacity for {trainers} is missing"
         )
     if result["ends"]:
         jobs = "job has" if result["ends"] == 1 else "jobs have"
-        lines.append(f"Starts after about {result['ends']} running {jobs} ended.")
+        lines.append(f"Starts when about {result['ends']} running {jobs} ended.")
     elif result["ends"] == 0:
-        lines.append("It starts with the next plans.")
+        lines.append("Starts with one of the next plans.")
     return lines
 
 

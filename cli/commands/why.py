@@ -17,16 +17,17 @@ _MAX_HISTORY = 10
 @command("why")
 @click.argument("name", shell_complete=completion.jobs)
 @click.option(
-    *("--history", "count"),
+    "--history",
+    "count",
     type=click.IntRange(0, 1000),
     default=_MAX_HISTORY,
     show_default=True,
-    help="How many of its newest records to show.",
+    help="Number of newest records to show.",
 )
 def why(frame: Frame, name: str, count: int) -> None:
-    """Say why a job has no more trainers, or why a pod waits or ended.
+    """Explain why a job has no more trainers, or why a pod waits or ended.
 
-    NAME is a job or a pod, also one that is gone: NAME, job/NAME or pod/NAME.
+    NAME is a job or a pod, present or deleted: NAME, job/NAME or pod/NAME.
     """
     answer = ask(frame, name)
     frame.show(answer.to_json(), lambda console: print_story(frame, console, answer, count))
@@ -51,10 +52,10 @@ def print_story(frame: Frame, console: Console, answer: Story, count: int) -> No
     _line(console, f"{answer.about}: {answer.state}")
     _line(console, f"  {answer.code}{since}: {answer.text}")
     if answer.helps:
-        _line(console, f"  What helps: {answer.helps}")
+        _line(console, f"  What to do: {answer.helps}")
     old_s = frame.now_s - answer.as_of_s
     if answer.as_of_s and old_s > 90:  # noqa: PLR2004 - figures are written once a minute
-        _line(console, f"  These figures are {age(old_s)} old: nothing has changed since.")
+        _line(console, f"  The figures are {age(old_s)} old; the decision has not changed since.")
     history = answer.history[len(answer.history) - min(count, len(answer.history)) :]
     if history:
         console.print()
@@ -70,7 +71,7 @@ def print_story(frame: Frame, console: Console, answer: Story, count: int) -> No
         columns = [
             Column("TIME", optional=True),
             Column("AGE"),
-            Column("OF", wraps=True, optional=True),
+            Column("OBJECT", wraps=True, optional=True),
             Column("WHAT HAPPENED", wraps=True),
         ]
         console.print(terminal.table(columns, rows, console.width))

@@ -87,7 +87,7 @@ def _has_minimum(state: CycleState, head: Head) -> bool:
 def _after_vain(
     vain: Mapping[str, tuple[int, float]], head: Head, now_s: float
 ) -> Mapping[str, tuple[int, float]]:
-    """The holds in vain with one more, which is followed by a pause as long as it was."""
+    """Adds a failed hold; the next one may start after a pause of the same length."""
     number = vain.get(head.key, (0, 0.0))[0] + 1
     newest = sorted(vain.items(), key=lambda item: item[1][1])[1 - _MAX_VAIN :]
     return {**dict(newest), head.key: (number, 2 * now_s - head.since_s)}

@@ -29,8 +29,8 @@ def replace_outdated(state: CycleState) -> None:
 def _why(state: CycleState, draft: JobDraft, pod: Pod) -> str:
     scheduler = state.history.scheduling.scheduler_of(draft.job.scheduler)
     if pod.scheduler != scheduler:
-        return f"it waits for {pod.scheduler}, and trainers use {scheduler} now"
-    return f"it asks for {TRAINER_RESOURCE}, and {scheduler} is not known to have the extender"
+        return f"it waits for {pod.scheduler}, but trainers now use {scheduler}"
+    return f"it requests {TRAINER_RESOURCE}, but {scheduler} is not known to have the extender"
 
 
 def _is_outdated(state: CycleState, draft: JobDraft, pod: Pod) -> bool:

@@ -49,7 +49,7 @@ def place_waiting(state: CycleState) -> None:
                 creation_backoffs.record_unplaced(state, draft, pod)
                 _withdraw(state, draft, pod, cause, waited_s)
             elif waited_s >= delay_s and draft.job.managed:
-                _withdraw(state, draft, pod, "no node had room", waited_s)
+                _withdraw(state, draft, pod, "no node had capacity", waited_s)
 
 
 def _withdraw(state: CycleState, draft: JobDraft, pod: Pod, cause: str, waited_s: float) -> None:

@@ -157,7 +157,9 @@ def test_a_cluster_that_does_not_answer_is_one_line_and_no_success(
 
     assert code == 1
     assert printed.out == ""
-    assert printed.err == f"admin: {fault}; --kubeconfig and --context name another cluster\n"
+    assert (
+        printed.err == f"admin: {fault}; use --kubeconfig or --context to select another cluster\n"
+    )
 
 
 def test_who_may_not_ask_for_the_version_gets_the_other_checks(
@@ -220,7 +222,7 @@ def test_a_server_is_asked_through_a_port_forward(kubectl: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pod", "words"),
-    [("gone", 'pods "gone" not found'), ("other", "not that of a server of EDL")],
+    [("gone", 'pods "gone" not found'), ("other", "not from a server of EDL")],
 )
 def test_a_server_that_cannot_be_asked_is_one_line(kubectl: Path, pod: str, words: str) -> None:
     """Kubectl's words, or that something else answers."""
@@ -230,5 +232,5 @@ def test_a_server_that_cannot_be_asked_is_one_line(kubectl: Path, pod: str, word
 
 def test_without_kubectl_the_flag_is_named(tmp_path: Path) -> None:
     """As where it has another name."""
-    with pytest.raises(UnreachableError, match="name it in --kubectl"):
+    with pytest.raises(UnreachableError, match="set --kubectl"):
         readyz([str(tmp_path / "none")], "edl-system", "edl")

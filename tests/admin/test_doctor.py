@@ -94,8 +94,8 @@ def test_a_healthy_installation_has_no_errors(cluster: AdminCluster) -> None:
     for line in (
         "edl-extender: 1 of 1 replicas are ready",
         "edl-extender-1: kube-scheduler's last requests: filter 2030-05-01T11:59:00Z, preempt never",
-        "edl-reconciler-1: leads; its last tick without an error ended 1 s ago",
-        "policies: all 3 servers follow the same one",
+        "edl-reconciler-1: leads; last tick without an error 1 s ago",
+        "policies: all 3 servers use the same version",
         "leader: edl-reconciler-1-x",
         "admission: the API server reaches the webhook",
         "extender's tls.crt: ends on 2040-04-27",
@@ -162,7 +162,7 @@ def test_a_webhook_that_is_not_reached_is_an_error(cluster: AdminCluster) -> Non
         (
             "edl-reconciler-1",
             {"ticks": {"age_seconds": 44, "failing_seconds": 40}},
-            "leads; its last tick without an error ended 44 s ago",
+            "leads; last tick without an error 44 s ago",
         ),
         ("edl-webhook-1", {"certificate": {"error": "403"}}, "cannot rotate its certificates: 403"),
         (
@@ -170,7 +170,11 @@ def test_a_webhook_that_is_not_reached_is_an_error(cluster: AdminCluster) -> Non
             {"policy": {"version": "abc", "source": "configmap", "error": "tiers: wrong"}},
             "policy abc (configmap) stays in force: tiers: wrong",
         ),
-        ("edl-webhook-1", {"synced": [1], "certificate": "x"}, "its /readyz is of another version"),
+        (
+            "edl-webhook-1",
+            {"synced": [1], "certificate": "x"},
+            "its /readyz has the format of another version",
+        ),
     ],
 )
 def test_what_a_server_says_of_itself_is_judged(
@@ -188,8 +192,8 @@ def test_servers_that_follow_different_policies_are_named(cluster: AdminCluster)
     pages = {"edl-webhook-1": other, "edl-extender-1": PAGES["edl-extender-1"]}
 
     assert _bad(_doctor(cluster, pages)) == [
-        "warning edl-reconciler-1: not asked: no such pod",
-        "warning policies: servers follow different ones: edl-extender-1 abc, edl-webhook-1 def",
+        "warning edl-reconciler-1: could not read /readyz: no such pod",
+        "warning policies: servers use different versions: edl-extender-1 abc, edl-webhook-1 def",
     ]
 
 
@@ -247,8 +251,8 @@ def test_the_policy_is_read_as_the_servers_read_it(
 @pytest.mark.parametrize(
     ("extender", "text"),
     [
-        ("registered", "default-scheduler has them"),
-        ("missing", "default-scheduler has none"),
+        ("registered", "default-scheduler has the entries"),
+        ("missing", "default-scheduler has no entries"),
         ("unknown", "default-scheduler unknown"),
     ],
 )
@@ -264,8 +268,8 @@ def test_entries_of_the_scheduler_are_those_that_the_reconciler_found(
 @pytest.mark.parametrize(
     ("extender", "line"),
     [
-        ("missing", "note    edl-extender: is not installed: way (b)"),
-        ("unknown", "note    edl-extender: is not installed: way (b)"),
+        ("missing", "note    edl-extender: is not installed (way (b)"),
+        ("unknown", "note    edl-extender: is not installed (way (b)"),
         ("registered", "error   edl-extender: is not installed, but default-scheduler has its"),
     ],
 )
@@ -319,9 +323,7 @@ def test_an_extender_that_kube_scheduler_does_not_reach_is_an_error(
 
     bad = _bad(_doctor(cluster, PAGES | {"edl-extender-1": extender}))
 
-    start = (
-        "error edl-extender-1: became ready before kube-scheduler placed 1 trainers, and was asked"
-    )
+    start = "error edl-extender-1: kube-scheduler placed 1 trainer without calling this extender: "
     assert [line.startswith(start) for line in bad] == [True] * is_fault
 
 
@@ -344,7 +346,7 @@ def test_replicas_that_share_a_node_are_named(
 
     texts = [finding.text for finding in after.apart("edl-reconciler", pods, cluster)]
 
-    text = "all 2 replicas are on node n0 and are lost with it, though n1 admits them: "
+    text = "all 2 replicas run on node n0 and fail with it; to spread them to n1: "
     text += "kubectl -n edl-system rollout restart deployment edl-reconciler"
     assert texts == [text] * is_fault
 
@@ -369,12 +371,14 @@ def test_a_removal_leaves_nothing_behind(cluster: AdminCluster) -> None:
     absent = checks.remains(Reader(cluster))
 
     (bad,) = _bad(present)
-    assert bad.startswith("warning job ml/net: its 0 trainers run on, but nobody replaces")
-    assert "deployments: edl-webhook in edl-system is there" in report(present)
-    assert "priorityclasses: edl-surplus is there" in report(present)
+    assert bad.startswith(
+        "warning job ml/net: its 0 trainers run on, but EDL no longer adds or replaces"
+    )
+    assert "deployments: edl-webhook in edl-system is left" in report(present)
+    assert "priorityclasses: edl-surplus is left" in report(present)
     assert report(absent) == (
-        "ok      jobs: EDL manages none that runs\n"
-        "ok      pods: none of training runs\n"
+        "ok      jobs: EDL manages no running job\n"
+        "ok      pods: no training pod is left\n"
         "ok      objects: none of EDL is left"
     )
 
@@ -390,5 +394,5 @@ def test_training_pods_and_finished_jobs_are_told_apart() -> None:
 
     assert removal.jobs([done])[0].level is Level.OK
     assert removal.pods([pod, {"metadata": {"name": "web"}}]).text == (
-        "1 of training run, such as ml/t"
+        "1 training pod is left, such as ml/t"
     )

@@ -39,7 +39,7 @@ def test_a_version_that_cannot_be_read_is_too_old(info: dict[str, str], level: L
         (
             [],
             Level.NOTE,
-            "its port is not known; EDL's NetworkPolicies open 443, 6443, 8443, 16443",
+            "the port is unknown; EDL's NetworkPolicies open 443, 6443, 8443, 16443",
         ),
     ],
 )
@@ -74,7 +74,7 @@ def test_classes_of_others_are_no_finding() -> None:
     foreign = {"metadata": {"name": "web"}, "value": 1000, "globalDefault": True}
     (finding,) = before.priority_classes([foreign])
 
-    assert (finding.level, finding.text) == (Level.OK, "none collides with EDL's")
+    assert (finding.level, finding.text) == (Level.OK, "no class conflicts with EDL's")
 
 
 def test_the_pod_that_is_tried_is_allowed_where_edls_own_are() -> None:

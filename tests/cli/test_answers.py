@@ -22,7 +22,7 @@ NO_ROOM = Record(
     NOW_S - 1000,
     f"job {KEY}",
     "NoRoom",
-    "no node has room for one more trainer (1 cpu, 1Gi memory); nearest is n1 with 500m cpu free",
+    "no node has capacity for one more trainer (1 cpu, 1Gi memory); closest is n1 with 500m cpu free",
     {"live": 3, "target": 3, "needs": NEEDS, "nearest": "n1"},
     KEY,
     NOW_S - 1000,
@@ -52,7 +52,7 @@ def _burst(services: dict[str, int], code: str = "Reclaimed", at_s: float = NOW_
         },
         "lostSeconds": 31.0,
     }
-    text = "8 services asked, 8 of them run, the slowest after 2.5 s; 4 trainers of 1 job left"
+    text = "8 of 8 services running, slowest 2.5 s; 4 trainers of 1 job evicted"
     return Record(at_s, "reclaim 18c", code, text, figures, since_s=NOW_S - 1195)
 
 
@@ -152,7 +152,7 @@ def test_why_of_a_pod_whose_container_waits(digits: Cli) -> None:
 @pytest.mark.parametrize(
     ("conditions", "code", "words"),
     [
-        ([{"type": "Complete", "status": "True"}], "JobComplete", "The job is done."),
+        ([{"type": "Complete", "status": "True"}], "JobComplete", "The job has finished its work."),
         (
             [{"type": "Failed", "status": "True", "message": "too many failures"}],
             "JobFailed",
@@ -174,13 +174,15 @@ def test_why_of_an_ended_job(
 
 def test_why_of_a_job_that_is_deleted(edl: Cli) -> None:
     """Its records remain."""
-    end = Record(NOW_S - 60, "job ml/old", "JobDeleted", "it is deleted", {}, "ml/old", NOW_S - 60)
+    end = Record(
+        NOW_S - 60, "job ml/old", "JobDeleted", "deleted after its end", {}, "ml/old", NOW_S - 60
+    )
     edl.cluster.add_records("ml", end, log="history")
     run = edl("why", "old")
 
     assert run.code == 0
-    assert "job ml/old: it is gone" in run.out
-    assert "JobDeleted, 1m ago: it is deleted" in run.out
+    assert "job ml/old: deleted" in run.out
+    assert "JobDeleted, 1m ago: deleted after its end" in run.out
 
 
 def test_why_of_an_invalid_job_is_the_error(edl: Cli) -> None:
@@ -193,11 +195,11 @@ def test_why_of_an_invalid_job_is_the_error(edl: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["why", "digit"], "no job or pod digit (did you mean digits?)"),
+        (["why", "digit"], "job or pod digit not found in namespace ml (did you mean digits?)"),
         (["why", "pod/digits-trainer-5"], "(did you mean digits-trainer-4?)"),
-        (["describe", "digist"], "no job digist (did you mean digits?)"),
-        (["suspend", "nothing"], "no job nothing; `edl jobs -A`"),
-        (["why", "x" * 300], "no job or pod xxx"),
+        (["describe", "digist"], "job digist not found in namespace ml (did you mean digits?)"),
+        (["suspend", "nothing"], "job nothing not found in namespace ml; `edl jobs -A`"),
+        (["why", "x" * 300], "job or pod xxx"),
     ],
 )
 def test_an_unknown_name_is_one_line(digits: Cli, words: list[str], text: str) -> None:
@@ -271,12 +273,12 @@ def test_a_burst_without_a_value_is_shown_with_the_others(edl: Cli) -> None:
     """Its sum was not a number that JSON has: a job's master had reported seconds without end."""
     endless = Record(NOW_S, "reclaim 1", "Reclaimed", "", {"lostSeconds": None})
     edl.cluster.add_records(CLUSTER, endless, log="history")
-    assert "nobody" in edl("reclaims", "-A").out
+    assert "none" in edl("reclaims", "-A").out
 
 
 def test_no_reclaims_is_a_sentence(edl: Cli) -> None:
     """Also for whoever has no namespace with records."""
-    assert edl("reclaims").out.startswith("No service has taken capacity")
+    assert edl("reclaims").out.startswith("The records show no service")
 
 
 def test_top_prints_once_in_a_pipe(digits: Cli) -> None:
@@ -306,12 +308,9 @@ def test_top_without_rights_on_nodes_has_no_shares(digits: Cli) -> None:
 
 def test_changes_are_sent_with_the_callers_rights(digits: Cli) -> None:
     """Bounds and suspension, each one write; what is so already is not written."""
-    assert (
-        digits("scale", "digits", "--max", "5").out
-        == "job ml/digits may have 2 to 5 trainers now\n"
-    )
+    assert digits("scale", "digits", "--max", "5").out == "job ml/digits now has 2 to 5 trainers\n"
     assert digits("suspend", "digits").out == "job ml/digits suspended\n"
-    assert digits("suspend", "digits").out == "job ml/digits is suspended already\n"
+    assert digits("suspend", "digits").out == "job ml/digits is already suspended\n"
     assert digits("resume", "job/digits").out == "job ml/digits resumed\n"
     assert len(digits.cluster.writes) == 3
 
@@ -319,10 +318,10 @@ def test_changes_are_sent_with_the_callers_rights(digits: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["scale", "digits"], "name a number: --min, --max or both"),
+        (["scale", "digits"], "set --min, --max or both"),
         (["scale", "digits", "--max", "1"], "min must not exceed max"),
         (["scale", "digits", "--max", "0"], "0 is not in the range"),
-        (["scale", "pod/digits", "--max", "3"], "only jobs can be changed"),
+        (["scale", "pod/digits", "--max", "3"], "this command changes only jobs"),
     ],
 )
 def test_wrong_bounds_are_refused_before_they_are_sent(
@@ -364,7 +363,7 @@ def test_a_change_without_rights_is_one_line(digits: Cli) -> None:
 
     assert (run.code, run.out) == (ExitCode.FORBIDDEN, "")
     assert run.err == (
-        "edl: you may not patch jobs.batch in the namespace ml: ask an admin for the right\n"
+        "edl: you may not patch jobs.batch in the namespace ml: ask an admin for the permission\n"
     )
 
 
@@ -374,7 +373,7 @@ def test_who_may_not_see_all_namespaces_is_told_to_name_one(digits: Cli) -> None
     run = digits("jobs", "-A")
 
     assert run.code == ExitCode.FORBIDDEN
-    assert "in all namespaces: name a namespace with -n, or ask an admin" in run.err
+    assert "in all namespaces: set a namespace with -n, or ask an admin" in run.err
 
 
 def test_kubectl_completes_commands_flags_and_jobs(digits: Cli) -> None:

@@ -101,5 +101,5 @@ def test_who_may_not_read_all_records_is_told_to_name_a_namespace(edl: Cli) -> N
     edl.cluster.forbidden = {("decisionlogs", None), ("decisionlogs", "ml")}
     everywhere, here = edl("jobs", "-A"), edl("jobs")
 
-    assert "name a namespace with -n, or ask an admin" in everywhere.err
+    assert "set a namespace with -n, or ask an admin" in everywhere.err
     assert "in the namespace ml: ask an admin" in here.err

@@ -50,11 +50,11 @@ def test_every_command_is_in_the_help() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["job"], "edl: there is no command 'job' (did you mean jobs?); --help lists all\n"),
-        (["xyz"], "edl: there is no command 'xyz'; --help lists all\n"),
+        (["job"], "edl: unknown command 'job' (did you mean jobs?); --help lists all commands\n"),
+        (["xyz"], "edl: unknown command 'xyz'; --help lists all commands\n"),
         (
             ["jobs", "--namespce", "a"],
-            "edl: there is no flag --namespce (did you mean --namespace?); --help lists all\n",
+            "edl: unknown flag --namespce (did you mean --namespace?); --help lists all flags\n",
         ),
         (["describe"], "edl: Missing argument 'JOB' (see `edl describe --help`)\n"),
         (["jobs", "a"], "edl: Got unexpected extra argument (a) (see `edl jobs --help`)\n"),
@@ -162,7 +162,7 @@ def test_a_cluster_without_edl_is_one_line(
     run = edl(*words)
 
     assert (run.code, run.out) == (ExitCode.NO_EDL, "")
-    assert run.err.startswith("edl: this cluster has no EDL")
+    assert run.err.startswith("edl: EDL is not installed in this cluster")
     assert run.err.count("\n") == 1
     assert edl.cluster.writes == []
     assert list(tmp_path.iterdir()) == []
@@ -228,7 +228,7 @@ def test_a_cluster_that_does_not_answer_is_named_with_the_way_out(
     assert code == ExitCode.FAILED
     err = capsys.readouterr().err
     assert "no answer: " in err
-    assert err.endswith("; --kubeconfig and --context name another cluster\n")
+    assert err.endswith("; use --kubeconfig or --context to select another cluster\n")
     assert err.count("\n") == 1
 
 
@@ -254,7 +254,7 @@ def test_a_snapshot_needs_its_folder(edl: Cli, tmp_path: Path) -> None:
     run = edl("snapshot", str(tmp_path / "none" / "x.json"))
     assert (run.code, run.err) == (
         ExitCode.NOT_FOUND,
-        f"edl: there is no folder {tmp_path}/none: create it first\n",
+        f"edl: folder {tmp_path}/none does not exist: create it first\n",
     )
 
 
@@ -279,7 +279,7 @@ def test_a_job_that_is_not_elastic_is_none_of_edl(edl: Cli) -> None:
     """It is not taken for one that is missing, with itself as the nearest name."""
     spec = {"template": {"spec": {"containers": [{"name": "main"}]}}}
     edl.cluster.add(request.JOBS, {"metadata": {"name": "plain"}, "spec": spec}, "ml")
-    text = "edl: job ml/plain is not an elastic job: EDL leaves it alone\n"
+    text = "edl: job ml/plain is not an elastic job, so EDL does not manage it\n"
     for words in (("why", "job/plain"), ("why", "plain"), ("suspend", "plain")):
         run = edl(*words)
         assert (run.code, run.out, run.err) == (ExitCode.NOT_FOUND, "", text)

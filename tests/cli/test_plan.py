@@ -117,7 +117,7 @@ def test_a_snapshot_with_the_decision_is_compared(cluster: Cli, tmp_path: Path) 
     assert "The reconciler decided the same" in cluster("plan", "--snapshot", str(path)).out
     empty = snapshot_file.comparable(type(taken.plan())())
     path.write_bytes(snapshot_file.dumps(SnapshotFile(taken, empty)))
-    assert "decided something else" in cluster("plan", "--snapshot", str(path)).out
+    assert "decided something different" in cluster("plan", "--snapshot", str(path)).out
 
 
 def test_a_recording_keeps_the_newest(
@@ -139,7 +139,7 @@ def test_a_recording_keeps_the_newest(
 
     assert run.code == ExitCode.INTERRUPTED
     assert pauses == [5.0, 5.0, 5.0]
-    assert "edl: no snapshot now: " in run.err
+    assert "edl: snapshot skipped: " in run.err
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[-1] == "edl-20300501T120000Z.json.gz"
     assert "edl-20300101T000000Z.json.gz" in names
@@ -168,7 +168,7 @@ def test_an_unknown_job_has_the_nearest_name(cluster: Cli) -> None:
     assert (run.code, run.out) == (ExitCode.NOT_FOUND, "")
     assert run.err == "edl: there is no elastic job ml/digit (did you mean ml/digits?)\n"
     run = cluster("plan", "--snapshot", "/nonexistent")
-    assert (run.code, run.err) == (ExitCode.NOT_FOUND, "edl: there is no file /nonexistent\n")
+    assert (run.code, run.err) == (ExitCode.NOT_FOUND, "edl: file /nonexistent does not exist\n")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_snapshot_that_makes_no_sense_is_one_line(cluster: Cli, tmp_path: Path
     for command in (["plan"], ["when", "words"]):
         run = cluster(*command, "--snapshot", str(path))
         assert (run.code, run.out) == (ExitCode.FAILED, "")
-        assert run.err.startswith(f"edl: {path}: no plan can be made of it: ")
+        assert run.err.startswith(f"edl: {path}: planning failed: ")
         assert run.err.count("\n") == 1
 
 
@@ -267,7 +267,7 @@ def test_a_missing_right_is_named(cluster: Cli, tmp_path: Path, what: str) -> No
         run = cluster(*words)
         assert (run.code, run.out) == (ExitCode.FORBIDDEN, "")
         assert what in run.err
-        assert run.err.endswith(": ask an admin for the right\n")  # -n would not help
+        assert run.err.endswith(": ask an admin for the permission\n")  # -n would not help
         assert run.err.count("\n") == 1
     assert not path.exists()
 
@@ -284,7 +284,10 @@ def test_policy_check_show_and_diff(cluster: Cli, tmp_path: Path) -> None:
     )
     assert "is the default policy" in cluster("policy", "check", str(same)).out
     assert cluster("policy", "show").out == "The default policy is in force.\n"
-    assert cluster("policy", "diff", str(same)).out == "Both are the same.\n"
+    assert (
+        cluster("policy", "diff", str(same)).out
+        == "The file and the cluster have the same policy.\n"
+    )
 
     _set_policy(cluster, "reserve: {maxLoad: {cpu: 0.8}, headroom: {cpu: 5%}}\n")
     check_snapshot("policy-show", cluster("policy", "show").out)
@@ -299,11 +302,11 @@ def test_policy_check_show_and_diff(cluster: Cli, tmp_path: Path) -> None:
         (b"reserve: {maxLoad: {cpu: 0.9}\nfoo", "in line 1, column 10"),
         (
             b"kind: ConfigMap\ndata: {policy.yaml: ''}\n",
-            "is a ConfigMap: write what its key policy.yaml",
+            "is a ConfigMap: write the value of its key policy.yaml",
         ),
         (b'apiVersion: v1\nkind: "ConfigMap"\n', "is a ConfigMap"),
         (b"note: kind: ConfigMap", "not valid YAML"),
-        (b"\xff\xfe", "no text in UTF-8"),
+        (b"\xff\xfe", "not UTF-8 text"),
     ],
 )
 def test_what_is_no_policy_is_one_line(edl: Cli, tmp_path: Path, content: bytes, text: str) -> None:

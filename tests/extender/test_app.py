@@ -171,8 +171,8 @@ def test_without_node_cache_the_setting_is_named(
     assert answer.json is not None
     kind = "list" if field == "NodeNames" else "dictionary"
     assert answer.json["error"]["message"] == (
-        f"{field}: Input should be a valid {kind} (is nodeCacheCapable true in the scheduler's "
-        "configuration?)"
+        f"{field}: Input should be a valid {kind}; set nodeCacheCapable: true in kube-scheduler's "
+        "configuration"
     )
 
 
@@ -207,7 +207,7 @@ def test_before_the_first_lists_it_does_not_answer() -> None:
 
     assert answer.status_code == 503
     assert answer.json is not None
-    assert answer.json["error"]["message"] == "the first lists are not complete yet"
+    assert answer.json["error"]["message"] == "the extender has not listed the cluster yet"
 
 
 def test_without_a_valid_policy_it_does_not_answer_and_is_not_ready() -> None:

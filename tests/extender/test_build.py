@@ -24,7 +24,7 @@ from tests.reconciler.waiting import until
 
 SETTINGS = ExtenderSettings(namespace="edl", max_body_bytes=20_000)
 MEANING = {
-    "answer_seconds": "Time to answer.",
+    "answer_seconds": "Time to answer a request.",
     "nodes_rejected_total": "Nodes that filter rejected, by reason.",
     "errors_total": "Requests that were refused.",
     "decisions_dropped_total": "Decision records dropped for newer ones.",
@@ -155,13 +155,16 @@ def test_the_command_serves_what_it_was_told_to(
             [],
             [
                 "usage: python -m extender ",
-                "Filters and scores nodes for training pods and chooses preemption victims for ",
-                "kube-scheduler: serves until SIGTERM, unless a command is named.\n",
+                "EDL's scheduler extender: filters and scores nodes for training pods and chooses ",
+                "Without a command, it serves until SIGTERM.\n",
                 "\ncommands:\n",
-                "make a CA and a certificate for each side",
+                "create a CA, and certificates for the server and for kube-scheduler",
             ],
         ),
-        (["certificates"], ["directory for the files", "one more name of the server"]),
+        (
+            ["certificates"],
+            ["directory to write the files to", "additional host name of the server"],
+        ),
     ],
 )
 def test_help_says_what_there_is(

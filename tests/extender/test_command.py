@@ -120,14 +120,13 @@ def test_the_command_writes_certificates_and_says_what_is_next(
 
     assert code == 0
     assert capsys.readouterr().out == (
-        f"wrote ca, tls and client certificates to {out}; next:\n"
+        f"Wrote the CA, server and client certificates to {out}. Next, create the Secret:\n"
         "  kubectl -n edl-system create secret generic edl-extender-tls \\\n"
         f"    --from-file={out}/tls.crt --from-file={out}/tls.key \\\n"
         f"    --from-file={out}/ca.crt\n"
-        "then name ca.crt, client.crt and client.key in the extender entries of kube-scheduler's "
-        "configuration, and keep ca.key where no cluster and no repository has it:\n"
-        "it is needed only to renew the others (certificates --renew), and makes whoever has it\n"
-        "kube-scheduler to the extender\n"
+        "Then set ca.crt, client.crt and client.key in the extender entries of kube-scheduler's\n"
+        "configuration. Keep ca.key outside of the cluster and of repositories: it is needed only for\n"
+        "certificates --renew, and its owner can call the extender as kube-scheduler.\n"
     )
     leaf = x509.load_pem_x509_certificate((out / "tls.crt").read_bytes())
     assert _names(leaf)[-1] == "10.0.0.1"
@@ -150,8 +149,8 @@ def test_certificates_are_renewed_by_their_ca(
 
     assert code == 0
     text = capsys.readouterr().out
-    assert "which the extender takes up without a restart" in text
-    assert text.endswith("of kube-scheduler and restart it\n")
+    assert "The extender loads it without a restart." in text
+    assert text.endswith("kube-scheduler, and restart kube-scheduler.\n")
     assert _names(leaf)[-2:] == ["10.0.0.1", "scheduler.example"]
     assert (new / "ca.crt").read_bytes() == (old / "ca.crt").read_bytes()
     for name in ("tls", "client"):
@@ -191,10 +190,10 @@ def test_renewed_certificates_end_with_their_ca() -> None:
     }
     assert certs.hosts(files["tls.crt"]) == extender_tls.names("edl-system")
     with pytest.raises(
-        certificates.CaError, match=r"^ca.crt ends on \d{4}-\d\d-\d\d: make a new CA"
+        certificates.CaError, match=r"^ca.crt ends on \d{4}-\d\d-\d\d: create a new CA"
     ):
         certificates.renewed(ca, (), "edl-system", NOW + certs.CA_LIFE - timedelta(days=1))
-    with pytest.raises(certificates.CaError, match="not PEM of a CA and its key"):
+    with pytest.raises(certificates.CaError, match="not a CA and its key in PEM"):
         certificates.renewed(certs.Pair(b"", b""), (), "edl-system", NOW)
 
 
@@ -202,7 +201,7 @@ def test_renewed_certificates_end_with_their_ca() -> None:
     ("flag", "error"),
     [
         ("--renew", "--renew needs --ca, the directory with ca.crt, ca.key and tls.crt"),
-        ("--ca=y", "--ca is of --renew alone: without it a new CA is made"),
+        ("--ca=y", "--ca needs --renew: without --renew, a new CA is created"),
     ],
 )
 def test_renewal_needs_a_ca(flag: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +229,7 @@ def test_certificates_are_never_overwritten(
 
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 1
-    assert line == (f"extender: {tmp_path / 'tls.key'} exists already; name another directory")
+    assert line == (f"extender: {tmp_path / 'tls.key'} exists already: use another directory")
     assert [path.name for path in tmp_path.iterdir()] == ["tls.key"]
 
 

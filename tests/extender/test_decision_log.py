@@ -157,7 +157,7 @@ def test_records_of_one_are_shown(log: DecisionLog) -> None:
         {
             "about": "job ml/net",
             "code": "AtMax",
-            "text": "it has all of its 4 trainers",
+            "text": "the job has its maximum of 4 trainers",
             "figures": {"target": 4, "max": 4},
             "at": NOW_S,
             "since": NOW_S,

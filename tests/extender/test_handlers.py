@@ -96,7 +96,7 @@ def test_what_is_left_of_a_cool_down_is_told_in_tenths() -> None:
     view = View(cluster, (), {"n0": NOW_S + 1.26}, NOW_S)
     (decision,) = handlers.rejections(SURPLUS, {"n0": Reason.NODE_COOLING_DOWN}, view, 7.0)
 
-    assert decision.figures == {"nodes": 1, "n0": "for another 1.3 s"}
+    assert decision.figures == {"nodes": 1, "n0": "no new trainers for another 1.3 s"}
     assert decision.at_s == 7.0
 
 

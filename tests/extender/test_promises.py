@@ -112,7 +112,7 @@ def test_rejected_nodes_are_kept_by_reason() -> None:
     figures = {record["code"]: record["figures"] for record in _why(bench, waiting)}
     assert figures["NodeUnknown"] == {"nodes": 5, "n5": "", "n6": "", "n7": ""}
     assert figures["NodePromisedToService"]["nodes"] == 1
-    assert "6 cpu promised, 5 cpu needed" in figures["NodePromisedToService"]["n0"]
+    assert "6 cpu promised to other pods, 5 cpu needed" in figures["NodePromisedToService"]["n0"]
 
 
 def test_a_pod_that_is_asked_about_again_leaves_one_record_for_each_reason() -> None:
@@ -135,7 +135,7 @@ def test_a_node_that_cools_down_says_for_how_long() -> None:
     bench.keeps(waiting, "n0")
 
     figures = {record["code"]: record["figures"] for record in _why(bench, waiting)}
-    assert figures["NodeCoolingDown"] == {"nodes": 1, "n0": "for another 15 s"}
+    assert figures["NodeCoolingDown"] == {"nodes": 1, "n0": "no new trainers for another 15 s"}
 
 
 def test_a_record_has_the_time_of_day(bench: Bench) -> None:

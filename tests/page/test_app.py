@@ -56,18 +56,18 @@ def test_who_one_is(world: PageWorld) -> None:
         ("/api/v1/me", "a b", 401, "Authorization: Bearer"),
         ("/api/v1/me", "x" * 5000, 401, "Authorization: Bearer"),
         ("/api/v1/nothing", "admin", 404, "not found"),
-        ("/api/v1/jobs/ml-vision/none", "admin", 404, "no elastic job ml-vision/none"),
-        ("/api/v1/nodes/none", "admin", 404, "no node 'none'"),
-        ("/api/v1/nodes/node-00000", "vision", 403, "right to list nodes"),
-        ("/api/v1/stream", "admin", 400, "sections: name some of usage, jobs"),
+        ("/api/v1/jobs/ml-vision/none", "admin", 404, "elastic job ml-vision/none not found"),
+        ("/api/v1/nodes/none", "admin", 404, "node 'none' not found"),
+        ("/api/v1/nodes/node-00000", "vision", 403, "permission to list nodes"),
+        ("/api/v1/stream", "admin", 400, "sections: list one or more of usage, jobs"),
         ("/api/v1/stream?sections=jobs,cows", "admin", 400, "'cows' is not one of usage"),
         ("/api/v1/stream?sections=job", "admin", 400, "write namespace/name"),
-        ("/api/v1/stream?sections=nodes", "vision", 403, "right to list nodes"),
-        ("/api/v1/stream?sections=job&job=prod/web", "vision", 404, "that you may see"),
+        ("/api/v1/stream?sections=nodes", "vision", 403, "permission to list nodes"),
+        ("/api/v1/stream?sections=job&job=prod/web", "vision", 404, "not visible to you"),
         ("/api/v1/records?limit=0", "admin", 400, "limit: write a number from 1 to 1000"),
         ("/api/v1/records?before=now", "admin", 400, "before: write a number"),
-        ("/static/../app.py", "", 404, "no file"),
-        ("/static/app.py", "", 404, "no file"),
+        ("/static/../app.py", "", 404, "not found"),
+        ("/static/app.py", "", 404, "not found"),
     ],
 )
 def test_an_error_is_one_line(
@@ -115,7 +115,7 @@ def test_rights_that_cannot_be_asked_for_are_none() -> None:
     answer = world.get("/api/v1/me")
 
     assert answer.status_code == 503
-    assert "does not say what you may see" in answer.text
+    assert "cannot check your permissions now" in answer.text
 
 
 def test_a_job_is_for_whoever_sees_its_namespace(world: PageWorld) -> None:

@@ -109,7 +109,7 @@ def test_who_may_not_read_the_secret_gets_no_answer(world: PageWorld, server: Ma
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        (answer(b"", "401 Unauthorized"), "another token"),
+        (answer(b"", "401 Unauthorized"), "its token differs"),
         (answer(b"", "500 Oops"), "answered"),
         (answer(b"not json"), "not a status"),
         (answer(b"[1]"), "not a status"),
@@ -202,5 +202,5 @@ def test_the_route_says_what_is_missing(world: PageWorld) -> None:
     assert world.get(path, "nobody").status_code == 404
     stopped = world.get(path)
     assert stopped.status_code == 503
-    assert "it does not run" in stopped.text
+    assert "it is not running" in stopped.text
     assert CALLERS["vision"] == Rights(("ml-vision",))

@@ -33,7 +33,7 @@ def test_promised_more_than_free_is_shown_as_nothing() -> None:
 
     assert figures["free"] == {"cpu": 0, "pods": 7}
     text = sentence(Reason.NO_ROOM, {"needs": shape(5), **figures})
-    assert text.endswith("nearest is n0 with nothing free")
+    assert text.endswith("closest is n0 with nothing free")
 
 
 @pytest.mark.parametrize("requests", [{}, {"cpu": 0}])

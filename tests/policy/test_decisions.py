@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import decisions
-from policy.decisions import SENTENCES, Decision, Figure, fields, plain, sentence
+from policy.decisions import Decision, Figure, fields, plain, sentence
 from policy.explanations import CREATIONS, EXPLANATIONS, NODES, RELEASES, TARGETS
 from policy.reasons import Reason
 from tests.support.builders import shape
@@ -14,11 +14,12 @@ from tests.support.strategies import CALM
 
 FIGURES: dict[str, Figure] = {
     name: shape(5, 8) if name in ("needs", "largest", "free", "promised") else 7
-    for texts in SENTENCES.values()
-    for text in texts
+    for explanation in EXPLANATIONS.values()
+    for text in explanation.sentences
     for name in fields(text)
 }
-"""Something for every figure that any sentence speaks of."""
+"""A value for every figure of any sentence."""
+SPOKEN = [reason for reason, text in EXPLANATIONS.items() if text.sentences]
 
 
 def test_every_reason_is_explained() -> None:
@@ -29,18 +30,18 @@ def test_every_reason_is_explained() -> None:
     assert all(text.meaning.strip() for text in EXPLANATIONS.values())
 
 
-@pytest.mark.parametrize("reason", SENTENCES, ids=str)
+@pytest.mark.parametrize("reason", SPOKEN, ids=str)
 def test_every_figure_of_a_sentence_is_explained(reason: Reason) -> None:
-    """Who reads a record finds each of its figures in the table."""
-    spoken = {name for text in SENTENCES[reason] for name in fields(text)}
+    """Readers of a record find each of its figures in the table."""
+    spoken = {name for text in EXPLANATIONS[reason].sentences for name in fields(text)}
 
     assert spoken <= set(re.findall(r"`(\w+)`", EXPLANATIONS[reason].figures))
 
 
-@pytest.mark.parametrize("reason", SENTENCES, ids=str)
+@pytest.mark.parametrize("reason", SPOKEN, ids=str)
 def test_every_sentence_can_be_said(reason: Reason) -> None:
     """No sentence is hidden by one before it that wants fewer figures, and none has a gap."""
-    field_sets = [fields(text) for text in SENTENCES[reason]]
+    field_sets = [fields(text) for text in EXPLANATIONS[reason].sentences]
     sentences = [sentence(reason, {name: FIGURES[name] for name in names}) for names in field_sets]
 
     assert len(set(sentences)) == len(sentences)
@@ -54,11 +55,21 @@ def test_a_code_without_a_sentence_says_all_by_itself() -> None:
     assert sentence(Reason.AT_MAX, {}) == ""
 
 
+@pytest.mark.parametrize(
+    ("trainers", "counted"), [(0, "0 trainers"), (1, "1 trainer"), (2, "2 trainers")]
+)
+def test_a_counted_noun_agrees_with_its_number(trainers: int, counted: str) -> None:
+    """Only one is singular."""
+    text = sentence(Reason.AT_MAX, {"max": trainers})
+
+    assert text == f"the job has its maximum of {counted}"
+
+
 def test_amounts_are_written_as_kubernetes_writes_them() -> None:
     """In the sentence and in JSON; the slot that every pod takes is nobody's concern."""
     decision = Decision("job ml/net", Reason.WAITING_FOR_ROOM, {"missing": 2, "needs": shape(5, 8)})
 
-    assert decision.text == "no room for 2 guaranteed trainers (5 cpu, 8Gi memory each)"
+    assert decision.text == "no capacity for 2 guaranteed trainers (5 cpu, 8Gi memory each)"
     assert decision.to_json() == {
         "about": "job ml/net",
         "code": "WaitingForRoom",

@@ -167,7 +167,7 @@ def test_servers_with_a_program_of_their_own_need_no_master() -> None:
 
     assert spec is not None
     assert (spec.count, spec.ports, spec.claim) == (3, (7164,), "")
-    with pytest.raises(JobError, match="has a program of yours: write it there"):
+    with pytest.raises(JobError, match="has your own program: write it there"):
         servers.requested({**annotations, ANNOTATION_SERVER_CPU: "1"})
 
 

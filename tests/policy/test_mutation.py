@@ -325,7 +325,7 @@ def test_elastic_job_in_a_protected_namespace_is_ordinary() -> None:
     change = job_patch(thing("job-create-elastic"), "kube-public", Policy())
 
     assert change.operations == ()
-    assert "namespace kube-public is protected" in change.warnings[0]
+    assert "the policy protects namespace kube-public" in change.warnings[0]
 
 
 def test_contradicting_job_is_refused() -> None:

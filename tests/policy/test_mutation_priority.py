@@ -53,7 +53,7 @@ def test_own_class_is_replaced_with_a_warning() -> None:
 
     assert after["spec"]["priorityClassName"] == "edl-surplus"
     assert change.warnings == (
-        "priorityClassName very-high became edl-surplus: training gives way to services",
+        "changed priorityClassName from very-high to edl-surplus, so that services can preempt training",
     )
 
 
@@ -84,7 +84,7 @@ def test_labels_never_raise_priority_or_grant_preemption(
     assert tuple(changed["spec"][name] for name in _PRIORITY_FIELDS) == after
     assert changed["metadata"]["labels"]["edl.training/tier"] == "surplus"
     assert changed["metadata"]["labels"]["edl.training/preemptible"] == "true"
-    assert any("raise no priority" in warning for warning in change.warnings)
+    assert any("do not raise the priority" in warning for warning in change.warnings)
     assert not _changed(changed)[1].operations
 
 

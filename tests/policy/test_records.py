@@ -23,7 +23,7 @@ def test_a_record_says_what_the_decision_says() -> None:
     record = records.of_decision(RELEASE, "ml/net", 10.0)
 
     assert (record.kind, record.name) == ("pod", "ml/net-trainer-1")
-    assert record.text == "shop/web-1 waits for 4 cpu"
+    assert record.text == "shop/web-1 needs 4 cpu"
     assert record.figures["needs"] == {"cpu": "4"}
     assert records.from_json(record.to_json()) == replace(record, at_s=12.346)
 
@@ -48,7 +48,7 @@ def test_names_of_other_namespaces_are_hidden() -> None:
     hidden = records.for_namespace(RELEASE, "ml")
 
     assert hidden.figures == {**RELEASE.figures, "service": ELSEWHERE}
-    assert hidden.text == f"{ELSEWHERE} waits for 4 cpu"
+    assert hidden.text == f"{ELSEWHERE} needs 4 cpu"
     assert records.for_namespace(RELEASE, "shop") is RELEASE
 
 
@@ -61,8 +61,8 @@ def test_owners_read_the_reasons_of_a_plan_without_names_of_others() -> None:
     )
 
     for part in (job_plan, release):
-        assert part.detail == "shop/web-1 waits for 4 cpu"
-        assert part.detail_for_owner == f"{ELSEWHERE} waits for 4 cpu"
+        assert part.detail == "shop/web-1 needs 4 cpu"
+        assert part.detail_for_owner == f"{ELSEWHERE} needs 4 cpu"
 
 
 def test_a_decision_without_names_is_left_as_it_is() -> None:

@@ -78,10 +78,10 @@ def test_a_quota_says_which_and_by_how_much() -> None:
 
     assert below.jobs[0].reason is Reason.QUOTA_REACHED
     assert below.jobs[0].detail == (
-        "1 more must start: the quota of queue night allows cpu 8, 2 too little"
+        "the quota of queue night (8 cpu) is 2 too small for 1 more trainer"
     )
-    assert growth.jobs[0].detail == "the quota of queue night allows cpu 8, 2 too little"
-    assert overdrawn.releases[0].detail == "the quota of queue night allows cpu 8, 2 too little"
+    assert growth.jobs[0].detail == "the quota of queue night (8 cpu) is 2 too small"
+    assert overdrawn.releases[0].detail == "the quota of queue night (8 cpu) is 2 too small"
 
 
 def test_limits_have_quotas_of_their_own() -> None:
@@ -93,7 +93,7 @@ def test_limits_have_quotas_of_their_own() -> None:
     without = _plan([node("n0", 90)], [_B], trainers(_B, ["n0"]), policy)
 
     assert (bounded.jobs[0].target, without.jobs[0].target) == (2, 4)
-    assert bounded.jobs[0].detail == "the quota of namespace ml allows limits.cpu 20, 10 too little"
+    assert bounded.jobs[0].detail == "the quota of namespace ml (20 limits.cpu) is 10 too small"
 
 
 def test_no_quota_lacks_nothing() -> None:

@@ -29,7 +29,7 @@ from tests.reconciler.waiting import until
 from tests.reconciler.world import WHOLE
 
 TO_BE_REPLACED = (
-    "a thread of the component is stuck, or the clock was set back: it must be restarted"
+    "a thread of the component is stuck, or the clock was set back: restart the process"
 )
 SETTINGS = ReconcilerSettings(identity="me", namespace="edl", gather_seconds=0)
 

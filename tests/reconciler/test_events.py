@@ -61,7 +61,7 @@ def test_within_a_span_events_of_one_reason_are_counted() -> None:
     assert sorted(_written(recorder, api)) == [
         "made 0",
         "made again",
-        "made more (and 9 more times since the last such event)",
+        "made more (repeated 9 times since the last event)",
     ]
 
 

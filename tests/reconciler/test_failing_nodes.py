@@ -60,7 +60,7 @@ def test_no_job_fails_and_few_trainers_meet_it(
         assert (world.job(name).status.failed == 0) == rejects
     assert process.value("edl_reconciler_nodes_avoided") == "1.0"
     process.write_events()
-    assert "node n0: trainers failed there at their start" in world.events("NodeAvoided")[0]
+    assert "node n0: trainers failed at their start" in world.events("NodeAvoided")[0]
 
 
 def test_a_restart_forgets_nothing(world: World, process: Process) -> None:

@@ -202,7 +202,7 @@ def test_an_unusable_key_is_named(key: str | None, api: Instant, pool: Executor)
     (event,) = job_objects.ensure([JOB], 0.0, pool)
 
     assert event.message == (
-        "Secret edl-job-tokens in edl-system has no usable key: delete it, and it is created again"
+        "Secret edl-job-tokens in edl-system has no usable key: delete it, and EDL creates it again"
     )
     assert job_objects.endpoints(JOB) is None
 

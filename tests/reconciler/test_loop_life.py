@@ -178,9 +178,9 @@ def test_an_unmanaged_job_gets_its_parallelism_moved(world: World, process: Proc
     assert world.job("plain").parallelism > 1
     assert world.pods("plain") == []
     assert world.events("ParallelismMoved")[0] == (
-        "the built-in controller runs this Job, because it was created while EDL's webhook was "
-        "away: parallelism moved from 1 to 4; it scales more slowly than managed jobs; recreate it "
-        "to fix that"
+        "Changed parallelism from 1 to 4. Kubernetes' Job controller runs this Job, because it was "
+        "created while EDL's webhook was unavailable; to have EDL manage it, delete and create it "
+        "again"
     )
 
 
@@ -213,9 +213,9 @@ def test_events_name_what_was_made_and_released(world: World, process: Process) 
     process.run(2)
     process.write_events()
 
-    assert world.events("TrainersMade")[0] == "created 2 guaranteed trainers"
+    assert world.events("TrainersMade")[0] == "Created 2 guaranteed trainers"
     (released,) = world.events("TrainersReleased")
-    assert "ServicesFirst (another namespace waits for 4 cpu)" in released
+    assert "ServicesFirst (another namespace needs 4 cpu)" in released
 
 
 def test_figures_of_the_loop_are_scraped(world: World, process: Process) -> None:

@@ -122,7 +122,7 @@ def test_without_the_webhook_no_trainer_stays_that_should_carry(
     assert len(world.running("net")) == 2
     for text in world.events("TrainersRefused"):
         assert text.partition(" ")[2].startswith(
-            "was created without the job's master: EDL's webhook is away, or was started "
+            "was created without the job's master: EDL's webhook was unavailable, or runs "
             "without --master-image"
         )
 
@@ -171,8 +171,8 @@ def test_a_name_that_is_taken_is_left_alone(
     assert len(world.running("net")) == 1
     (text,) = world.events("MasterNotProvided")
     assert text == (
-        f"{kind.kind} net-edl-master exists and is not this Job's: delete it, or give the Job "
-        "another name (Kubernetes deletes that of an earlier Job of this name by itself)"
+        f"{kind.kind} net-edl-master does not belong to this Job: delete it, or rename the Job "
+        "(if it belongs to a deleted Job of this name, Kubernetes deletes it soon)"
     )
     events = [e for e in world.api.all(request.EVENTS) if e["reason"] == "MasterNotProvided"]
     assert [event["type"] for event in events] == ["Warning"]
@@ -225,7 +225,7 @@ def test_objects_that_were_spoilt_are_named(
     process.round()
     process.write_events()
 
-    assert world.events("MasterNotProvided") == [f"{message}: delete it, and it is created again"]
+    assert world.events("MasterNotProvided") == [f"{message}: delete it, and EDL creates it again"]
     assert len(world.running("net")) == 1
 
 
@@ -244,7 +244,7 @@ def test_a_job_whose_objects_cannot_be_created_keeps_no_room(
     assert len(world.running("other")) == 6
     status, reason, message = world.waiting("net")
     assert (status, reason) == ("True", "Refused")
-    assert "Service net-edl-master exists and is not this Job's: delete it" in message
+    assert "Service net-edl-master does not belong to this Job: delete it" in message
 
 
 def test_a_running_job_that_lost_its_objects_to_another_does_not_grow(world: World) -> None:

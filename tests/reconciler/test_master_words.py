@@ -97,8 +97,8 @@ def test_a_trainer_that_stops_early_is_replaced_later(world: World, process: Pro
     assert world.job("net").accounting.succeeded == 1
     (text,) = world.events("TrainersEndedEarly")
     assert text == (
-        "1 trainers ended with exit code 0 while the master still has work; they are replaced "
-        "after a back-off: a trainer must run until its master reports done"
+        "1 trainer exited with code 0 before the master reported done. Trainers are replaced after "
+        "a back-off; let them run until the master reports done"
     )
 
 
@@ -250,7 +250,7 @@ def test_a_silent_master_is_told_of_once(world: World, process: Process) -> None
     process.write_events()
 
     assert world.events("MasterSilent") == [
-        "the master has not answered for 60 s: see kubectl -n ml logs net-trainer-0 -c edl-master"
+        "The master has not answered for 60 s: see kubectl -n ml logs net-trainer-0 -c edl-master"
     ]
 
 
@@ -264,8 +264,8 @@ def test_a_master_with_another_token_is_told_of_once(world: World, process: Proc
 
     (text,) = world.events("MasterSilent")
     assert text == (
-        "the master has another token than EDL would write to Secret net-edl-master, so its status "
-        "is not known: the job goes on, its end is read from its ConfigMap"
+        "The master's token differs from that in Secret net-edl-master, so EDL cannot read its "
+        "status. The job continues; EDL reads its end from its ConfigMap"
     )
 
 

@@ -21,17 +21,17 @@ MEANING = {
     "trainers_released_total": "Trainers released, by reason.",
     "trainers": "Trainers wanted over all jobs.",
     "jobs": "Elastic jobs, by the reason for their number of trainers.",
-    "extender_registration": "1 for what the scheduler's answer to a test pod says of the extender's "
-    "entries.",
-    "nodes_avoided": "Nodes that at least one job avoids, because trainers failed there.",
-    "jobs_quarantined": "Jobs kept out of planning, because EDL failed on their data.",
-    "job_quarantines_total": "Times that a job was kept out of planning.",
-    "pod_quarantines_total": "Times that a service pod was kept out of planning.",
+    "extender_registration": "1 for the state of the extender's entries in kube-scheduler, found with a "
+    "test pod.",
+    "nodes_avoided": "Nodes that at least one job avoids because trainers failed there.",
+    "jobs_quarantined": "Jobs left out of planning because EDL failed on their data.",
+    "job_quarantines_total": "Times that a job was left out of planning.",
+    "pod_quarantines_total": "Times that a service pod was left out of planning.",
     "leader": "1 while this process leads.",
     "watch_age_seconds": "Time since the last message of the quietest watch.",
-    "jobs_below_min": "Jobs that have had their minimum and run fewer trainers, by the plan's reason.",
-    "unmanaged_jobs_total": "Jobs that the built-in controller runs, as the webhook was away at their "
-    "creation.",
+    "jobs_below_min": "Jobs that had their minimum and now run fewer trainers, by the plan's reason.",
+    "unmanaged_jobs_total": "Jobs that the built-in controller runs, because the webhook was unavailable "
+    "at their creation.",
     "job_running_trainers": f"Trainers that run, {_NAMED}",
     "job_wanted_trainers": f"Trainers wanted by the plan, {_NAMED}",
     "job_min_trainers": f"Minimum of trainers, {_NAMED}",
@@ -42,8 +42,7 @@ MEANING = {
     "training_limits": "CPU cores and bytes of memory that bound training pods may use: their limits, "
     "or requests.",
     "devices": "Other resources of nodes, at most 8, and requests for them.",
-    "lost_seconds_total": "Seconds of training that were lost with trainers, as far as masters report "
-    "them.",
+    "lost_seconds_total": "Seconds of training lost with trainers, as reported by masters.",
     "services_waiting": "Service pods without a node.",
     "starved_service_seconds": "Wait of the oldest service that would fit if surplus trainers left; 0 "
     "for none.",
@@ -51,11 +50,11 @@ MEANING = {
     "waited for.",
     "reclaim_objective_services_total": "Services that count for the policy's reclaim objective, by "
     "whether they kept it.",
-    "reclaim_objective_ratio": "Share of services that the objective wants; 0 for none.",
-    "reclaim_objective_seconds": "Time within which it wants them to run; 0 for none.",
-    "reclaim_objective_budget_left_ratio": "Part of the objective's budget that its window has left; "
-    "below 0 it is missed.",
-    "reclaim_objective_burn_rate": "How fast the budget is used: 1 uses it up in just the window.",
+    "reclaim_objective_ratio": "Share of services that the objective requires to start in time; 0 for none.",
+    "reclaim_objective_seconds": "Time within which the objective requires services to run; 0 for none.",
+    "reclaim_objective_budget_left_ratio": "Part of the objective's budget left in its window; below 0, "
+    "the objective is missed.",
+    "reclaim_objective_burn_rate": "Burn rate of the budget; 1 uses it up in exactly one window.",
     "reclaim_seconds": "Time from creation to binding of a pod that needed preemption, and no volume or place.",
 }
 

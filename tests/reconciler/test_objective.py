@@ -105,7 +105,7 @@ def test_a_service_that_takes_too_long_has_a_record_with_its_stages() -> None:
     assert {entry.namespace for entry in missed} == {waiting.namespace, CLUSTER}
     assert missed[0].record is not None
     assert missed[0].record.figures["stages"] == {"decide": 1.0, "free": 3.0, "start": 8.0}
-    assert "start took longest, 8.0 s" in missed[0].record.text
+    assert "slowest stage: start, 8.0 s" in missed[0].record.text
     assert 'edl_reconciler_reclaim_objective_services_total{result="missed"} 1.0' in lines
     (left,) = [line for line in lines if line.startswith("edl_reconciler_reclaim_objective_budget")]
     assert float(left.split()[1]) == pytest.approx(-9.0)

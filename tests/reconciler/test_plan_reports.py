@@ -42,7 +42,7 @@ def test_trainers_that_were_made_are_told() -> None:
     event = plan_reports.creation_event(CreationResult(JOB, 3, Tier.SURPLUS, "no"))
 
     assert event is not None
-    assert (event.reason, event.message) == ("TrainersMade", "created 3 surplus trainers")
+    assert (event.reason, event.message) == ("TrainersMade", "Created 3 surplus trainers")
     assert not event.warning
 
 
@@ -63,7 +63,10 @@ def test_releases_of_one_reason_are_one_event() -> None:
     """The first five by name."""
     (event,) = plan_reports.release_events([_release(i) for i in range(7)], JOBS)
 
-    assert event.message == "released p0, p1, p2, p3, p4 and 2 more: AboveMax (7 live, 2 wanted)"
+    assert (
+        event.message
+        == "Released p0, p1, p2, p3, p4 and 2 more: AboveMax (its job has 7 trainers and may keep 2)"
+    )
 
 
 @pytest.mark.parametrize(("count", "end"), [(5, "p3, p4: A"), (6, "p4 and 1 more: A")])
@@ -84,7 +87,7 @@ def test_each_reason_has_its_own_event() -> None:
     other = replace(_release(1), reason=Reason.FAIR_SHARE)
     events = plan_reports.release_events([_release(0), other], JOBS)
 
-    assert [e.message.partition(":")[0] for e in events] == ["released p0", "released p1"]
+    assert [e.message.partition(":")[0] for e in events] == ["Released p0", "Released p1"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +103,9 @@ def test_a_job_below_its_minimum_is_told_what_helps(reason: Reason, helps: str) 
     """A warning that names numbers, cause and way out."""
     (event,) = plan_reports.shortage_events(_plan(reason), {}, JOBS)
 
-    assert event.message.startswith(f"0 of at least 2 trainers: {sentence(reason, FIGURES)}; ")
+    assert event.message.startswith(
+        f"The Job has 0 of at least 2 trainers: {sentence(reason, FIGURES)}; "
+    )
     assert helps in event.message
     assert event.warning
 
@@ -109,7 +114,7 @@ def test_a_job_that_is_wrong_is_told_even_with_its_trainers() -> None:
     """Its annotations were broken while it ran."""
     (event,) = plan_reports.shortage_events(_plan(Reason.INVALID, 5), {}, JOBS)
 
-    assert event.message.startswith("left with 5 trainers: min-trainers is x; correct that")
+    assert event.message.startswith("The Job keeps 5 trainers: min-trainers is x; correct the Job")
     assert "create it again" in event.message
 
 
@@ -118,8 +123,8 @@ def test_a_job_that_is_kept_out_is_told_where_to_look() -> None:
     (event,) = plan_reports.shortage_events(_plan(Reason.QUARANTINED, 5), {}, JOBS)
 
     detail = sentence(Reason.QUARANTINED, FIGURES)
-    help_ = "see the reconciler's log; if the Job's annotations are yours, correct them"
-    assert event.message == f"left with 5 trainers: {detail}; {help_}"
+    help_ = "see the reconciler's log; if you wrote the Job's annotations, correct them"
+    assert event.message == f"The Job keeps 5 trainers: {detail}; {help_}"
 
 
 @pytest.mark.parametrize(("target", "count"), [(0, 1), (1, 0)])

@@ -63,7 +63,7 @@ def test_a_new_version_is_told_once(world: World) -> None:
     process.write_events()
 
     old, new = document.fingerprint(QUOTA), document.fingerprint("")
-    assert world.events("PolicyInForce") == [f"version {new} is in force, before {old}"]
+    assert world.events("PolicyInForce") == [f"Policy version {new} is in force; before: {old}"]
 
 
 def test_without_a_configmap_the_defaults_apply(world: World) -> None:

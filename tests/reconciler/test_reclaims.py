@@ -42,7 +42,7 @@ def test_a_trainer_may_be_preempted_for_a_guaranteed_one() -> None:
     (_, own), (_, whole) = reclaims.observe({}, [], [], NOW_S + 1, [waits])
 
     assert (own.code, own.figures["to"]) == ("Preempted", ELSEWHERE)
-    assert own.text == "kube-scheduler preempted it for guaranteed pods of another namespace"
+    assert own.text == "preempted by kube-scheduler for guaranteed pods of another namespace"
     assert whole.figures["to"] == "lab/huge"
     late = replace(TRAINER, uid="late")
     assert reclaims.observe({}, [], [Loss(late, EVICTED)], NOW_S + 20) == []
@@ -111,9 +111,7 @@ def test_a_burst_ends_when_no_service_of_it_waits() -> None:
     assert whole.figures["stages"]["decide"] == {"median": 2.0, "max": 2.0}
     assert whole.figures["stages"]["free"] == {"median": 39.0, "max": 39.0}
     assert whole.figures["stages"]["total"] == {"median": 42.0, "max": 42.0}
-    assert whole.text == (
-        "1 service asked, 1 of them run, the slowest after 42.0 s; 1 trainer of 1 job left"
-    )
+    assert whole.text == ("1 of 1 service running, slowest 42.0 s; 1 trainer of 1 job evicted")
     assert reclaims.observe({}, [], [], NOW_S + 100) == []
 
 

@@ -173,7 +173,7 @@ def test_an_error_of_ours_ends_one_round_alone(
     desk.put("ml", "Later")
     desk.writer.try_round()
 
-    assert [record.message for record in caplog.records] == ["records not written"]
+    assert [record.message for record in caplog.records] == ["could not write records"]
     assert caplog.records[0].exc_info is not None
     assert desk.codes("ml") == ["Later"]
 

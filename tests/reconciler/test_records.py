@@ -78,7 +78,7 @@ def test_neither_events_nor_conditions_have_the_names_of_other_namespaces(
     process.write_events()
     (released,) = world.events("TrainersReleased")
 
-    assert "ServicesFirst (another namespace waits for 6 cpu)" in released
+    assert "ServicesFirst (another namespace needs 6 cpu)" in released
     assert "shop" not in str(world.api.all(request.JOBS))
 
 

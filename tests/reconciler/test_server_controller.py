@@ -253,9 +253,9 @@ def test_without_the_webhook_no_server_starts(world: World, process: Process) ->
     assert without == []
     assert _running(world) == ["net-ps-0", "net-ps-1"]
     assert world.events("ServersRefused")[0] == (
-        "net-ps-1 has no image: EDL's webhook is away, or was started without --master-image"
+        "net-ps-1 has no image: EDL's webhook was unavailable, or runs without --master-image"
     )
-    assert "created parameter servers 0, 1" in world.events("ServersMade")
+    assert "Created parameter servers 0, 1" in world.events("ServersMade")
 
 
 def test_other_refusals_are_told_as_they_are(world: World, process: Process) -> None:
@@ -279,9 +279,9 @@ def test_a_name_that_is_taken_is_left_alone(world: World, process: Process) -> N
     process.write_events()
 
     assert world.events("ServersRefused")[0] == (
-        "Pod net-ps-0 exists and is not this Job's: delete it, or give the Job another name"
+        "Pod net-ps-0 does not belong to this Job: delete it, or rename the Job"
     )
-    assert world.events("ServersMade") == ["created parameter server 1"]
+    assert world.events("ServersMade") == ["Created parameter server 1"]
     assert _running(world) == ["net-ps-1"]
 
 
@@ -339,7 +339,7 @@ def test_a_server_that_is_silent_is_told_of_once(world: World, process: Process)
 
     (text,) = world.events("ServerSilent")
     assert text == (
-        "parameter server 1 has not been ready for 61 s: see kubectl -n ml logs net-ps-1 "
+        "Parameter server 1 has not been ready for 61 s: see kubectl -n ml logs net-ps-1 "
         "-c edl-pserver"
     )
 
@@ -354,7 +354,7 @@ def test_a_server_without_a_node_is_told_of(world: World, process: Process) -> N
     process.write_events()
 
     assert world.events("ServerSilent")[0] == (
-        "parameter server 0 has not been ready for 61 s: see kubectl -n ml describe pod net-ps-0"
+        "Parameter server 0 has not been ready for 61 s: see kubectl -n ml describe pod net-ps-0"
     )
 
 
@@ -368,8 +368,8 @@ def test_a_server_that_cannot_be_made_is_told_of(world: World, process: Process)
     process.write_events()
 
     assert world.events("ServerSilent")[0] == (
-        "parameter server 0 has not been ready for 62 s: it has no pod, because no node has room "
-        "for it or its creation failed"
+        "Parameter server 0 has not been ready for 62 s: it has no pod, because no node has capacity "
+        "or its creation failed"
     )
 
 

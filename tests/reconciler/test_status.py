@@ -219,7 +219,7 @@ SUSPENDED = _condition("Suspended", "JobSuspended", "Job suspended")
             _condition(
                 "SuccessCriteriaMet",
                 "CompletionsReached",
-                "one trainer succeeded and all others have ended",
+                "one trainer succeeded and all others ended",
             ),
         ),
         (

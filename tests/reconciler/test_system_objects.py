@@ -146,7 +146,7 @@ def test_a_budget_that_cannot_be_mended_is_tried_again(
     assert first == {"net-trainers": 2}
     assert early == 0
     assert _minimums(api) == {"net-trainers": 5}
-    assert "PodDisruptionBudget not created or updated" in caplog.text
+    assert "could not create or update PodDisruptionBudget" in caplog.text
 
 
 def test_a_budget_that_was_mended_is_looked_at_once_a_minute(
@@ -170,7 +170,7 @@ def test_a_class_of_another_value_is_reported(
     system_objects.ensure([], 0.0)
     system_objects.ensure([], 30.0)
     [line] = [JsonFormatter("reconciler").format(record) for record in caplog.records]
-    message = "priority class differs; delete it, and it is created again"
+    message = "priority class differs: delete it, and EDL creates it again"
     keys = {"name": "edl-surplus", "value": 5, "wanted": EDL_CLASSES["edl-surplus"].value}
 
     assert orjson.loads(line).items() >= {"message": message, **keys}.items()
@@ -184,7 +184,7 @@ def test_a_class_that_cannot_be_read_is_taken_as_good(
     api.fake.faults.fail_next(errors.Unavailable("down"), match=of("GET", "/edl-surplus"))
     system_objects.ensure([], 60.0)
 
-    assert [r.message for r in caplog.records] == ["priority class not read"]
+    assert [r.message for r in caplog.records] == ["could not read priority class"]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_budget_of_somebody_else_is_left_alone(
 
     (event,) = system_objects.ensure([JOB], 0.0)
 
-    assert "PodDisruptionBudget net-trainers exists and is not this Job's" in event.message
+    assert "PodDisruptionBudget net-trainers does not belong to this Job" in event.message
     assert _minimums(api) == {"net-trainers": 9}
 
 

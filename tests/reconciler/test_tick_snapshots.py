@@ -45,4 +45,4 @@ def test_a_folder_that_cannot_be_written_costs_no_tick(
     process.run(3)
     process.stop()
     assert len(world.running("net")) == 4
-    assert "snapshot not written" in caplog.text
+    assert "could not write snapshot" in caplog.text

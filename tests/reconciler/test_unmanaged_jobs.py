@@ -31,7 +31,7 @@ def test_managed_jobs_keep_their_part_of_the_plan() -> None:
     assert (moved.key, moved.target, f"{moved.reason}: {moved.detail}") == (
         "ml/plain",
         5,
-        "Growing: 8 trainers of all jobs are being scheduled, enough for now",
+        "Growing: waiting for kube-scheduler to place 8 trainers first",
     )
 
 

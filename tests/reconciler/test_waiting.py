@@ -83,7 +83,7 @@ def test_a_job_starts_by_itself_when_a_node_is_large_enough(world: World, proces
     process.run(3)
 
     assert len(world.running("net")) == 1
-    assert world.waiting() == ("False", "Started", "it has its minimum")
+    assert world.waiting() == ("False", "Started", "the job has its minimum")
     assert _quiet(process)
 
 
@@ -242,7 +242,7 @@ def _with(*conditions: JobCondition) -> JobStatus:
 def test_waiting_begins_with_its_reason_and_time() -> None:
     """As a sentence where the plan has figures; otherwise the name of the reason."""
     plan = JobPlan(JOB.key, 0, 0, Reason.GROWING, {"waiting": 8}, 0.0)
-    text = "8 trainers of all jobs are being scheduled, enough for now"
+    text = "waiting for kube-scheduler to place 8 trainers first"
 
     assert status.waiting(JOB, plan, NOW_S) == JobCondition(WAITING, "True", "Growing", text, NOW_S)
 
@@ -253,7 +253,7 @@ def test_waiting_ends_with_the_minimum() -> None:
     started = status.waiting(waits, _plan(Reason.AT_MAX, 2), NOW_S)
     suspended = status.waiting(waits, _plan(Reason.SUSPENDED), NOW_S)
 
-    assert started == JobCondition(WAITING, "False", "Started", "it has its minimum", NOW_S)
+    assert started == JobCondition(WAITING, "False", "Started", "the job has its minimum", NOW_S)
     assert suspended == JobCondition(WAITING, "False", "Suspended", "spec.suspend is true", NOW_S)
 
 

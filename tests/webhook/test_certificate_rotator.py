@@ -172,7 +172,7 @@ def test_endless_race_is_an_error(api: FakeApi, rotator: CertificateRotator) -> 
         Conflict("changed"), 99, match=lambda api_request: api_request.method == "POST"
     )
 
-    with pytest.raises(Conflict, match="keep changing"):
+    with pytest.raises(Conflict, match="keeps changing"):
         rotator.sync()
 
 

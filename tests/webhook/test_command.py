@@ -127,16 +127,16 @@ def test_a_certificate_that_is_given_is_not_looked_after(happened: Happened) -> 
             [],
             [
                 "usage: python -m webhook ",
-                "EDL admission webhook: serves until SIGTERM, unless a command is named.\n",
+                "EDL's admission webhook. Without a command, it serves until SIGTERM.\n",
                 "\ncommands:\n",
-                "show what admission would do to the objects of a file\n",
+                "show how admission would change the objects in a file\n",
             ],
         ),
         (
             ["dry-run"],
             [
-                "YAML with Jobs, Pods, workloads or the policy\n",
-                "policy document to apply (default: the default policy)\n",
+                "YAML file with Jobs, Pods, workloads or the policy\n",
+                "policy document to use (default: the default policy)\n",
             ],
         ),
     ],

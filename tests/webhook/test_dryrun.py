@@ -55,7 +55,7 @@ def test_pods_of_workloads_are_shown() -> None:
 
     assert lines[0] == "pods of ReplicaSet training/ps: changed:"
     assert '  add /spec/priorityClassName "edl-support"' in lines
-    assert lines[-1].startswith("  warning: priorityClassName high became edl-support")
+    assert lines[-1].startswith("  warning: changed priorityClassName from high to edl-support")
 
 
 def test_refusals_say_why() -> None:
@@ -92,14 +92,14 @@ def test_other_objects_are_said_to_be_none_of_ours() -> None:
     )
 
     assert _lines(text) == (
-        "Service default/a: not reviewed by admission",
-        "Pod default/b-: allowed as it is",
+        "Service default/a: EDL does not review this kind",
+        "Pod default/b-: allowed unchanged",
     )
 
 
 def test_an_object_without_a_name_has_none() -> None:
     """Its namespace is the default one, as for kubectl."""
-    assert _lines("{kind: Pod}") == ("Pod default/(no name): allowed as it is",)
+    assert _lines("{kind: Pod}") == ("Pod default/(no name): allowed unchanged",)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_an_object_without_a_name_has_none() -> None:
         ("{", "not valid YAML"),
         ("[]", "has no kind"),
         ("a: 1", "has no kind"),
-        ("", "the file has no object: write Kubernetes objects"),
-        ("---\n# all commented out\n---\n", "the file has no object"),
+        ("", "the file contains no objects: write Kubernetes objects"),
+        ("---\n# all commented out\n---\n", "the file contains no objects"),
     ],
 )
 def test_files_without_objects(text: str, message: str) -> None:
@@ -147,13 +147,13 @@ def test_files_that_harm_their_reader_are_refused(text: str, message: str) -> No
 def test_parts_of_another_type_count_as_missing(text: str) -> None:
     """As the API server's own check would say it, which comes after admission."""
     (line,) = _lines(text)
-    assert line.endswith(": allowed as it is")
+    assert line.endswith(": allowed unchanged")
 
 
 def test_names_in_files_do_nothing_to_the_terminal() -> None:
     """Neither those of objects nor those of kinds."""
     text = '{kind: "\\e[2J", metadata: {name: "\\e]0;x\\a", namespace: "a\\u202e"}}'
-    assert _lines(text) == ("?[2J a?/?]0;x?: not reviewed by admission",)
+    assert _lines(text) == ("?[2J a?/?]0;x?: EDL does not review this kind",)
 
 
 def test_command_prints_and_tells_by_its_code(

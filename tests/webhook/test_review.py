@@ -147,8 +147,8 @@ def test_managed_job_keeps_its_annotations() -> None:
     managed = _job(managedBy="edl.training/reconciler")
     stripped = _job(managedBy="edl.training/reconciler", min_trainers=None, max_trainers=None)
 
-    assert "keep both" in _refusal(stripped, managed)
-    assert "keep both" in _refusal(stripped)
+    assert "set both" in _refusal(stripped, managed)
+    assert "set both" in _refusal(stripped)
 
 
 def test_a_misspelt_annotation_is_refused_when_it_is_written() -> None:
@@ -262,7 +262,7 @@ def test_what_pods_could_not_follow_does_not_change(name: str) -> None:
     annotations = {"master": "true", "parameter_servers": "2"}
     old, new = _job(**{**annotations, name: "1"}), _job(**{**annotations, name: "3"})
 
-    assert f"{name.replace('_', '-')} cannot change once the Job exists" in _refusal(new, old)
+    assert f"{name.replace('_', '-')} cannot change, because the Job's pods" in _refusal(new, old)
     assert "cannot change" in _refusal(new, _job(**{**annotations, name: None}))
 
 

@@ -101,7 +101,7 @@ def test_every_figure_says_what_it_is(server: WebhookServer) -> None:
         "certificate_expiry_timestamp_seconds": "When the served certificate ends, in epoch seconds; 0 before the first.",
         "connections_dropped_total": "Connections dropped because of what their peer did or did not do.",
         "reviews_total": "Admission reviews answered.",
-        "review_seconds": "From the body's last byte to the answer.",
+        "review_seconds": "Time from the body's last byte to the answer.",
     }
 
 

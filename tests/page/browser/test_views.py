@@ -116,7 +116,7 @@ def test_decisions_are_filtered_and_shown_in_full(signed_in: OpenTab) -> None:
         tab.run("document.querySelector('[role=grid] tbody:not([aria-hidden]) tr').focus()")
         tab.press("Enter")
         tab.wait("document.querySelector('.drawer').hidden === false")
-        tab.wait_text("A service needs the room.")
+        tab.wait_text("A service needs the capacity.")
         tab.press("Escape")
         tab.wait("document.querySelector('.drawer').hidden")
         tab.wait_value("document.activeElement.tagName", "TR")

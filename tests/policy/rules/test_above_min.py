@@ -51,7 +51,7 @@ def test_a_lowered_minimum_lets_another_job_start() -> None:
     new_plan = _plan(_FULL, [_LOWERED, _OTHER], _guaranteed(_LOWERED, _PLACES))
 
     assert _releases(new_plan) == [("ml/a", Reason.ABOVE_MIN)] * 2
-    assert "ml/b needs its room" in new_plan.releases[0].detail
+    assert "ml/b starts in its place" in new_plan.releases[0].detail
     assert [(create.job, create.tier, create.count) for create in new_plan.creates] == [
         ("ml/b", Tier.GUARANTEED, 2)
     ]
@@ -94,7 +94,7 @@ def test_a_cordon_that_ended_leaves_no_guaranteed_trainers_above_min() -> None:
     assert reasons.count(("ml/a", Reason.ABOVE_MIN)) == 3
     assert {p.key: p.target for p in new_plan.jobs} == {"ml/a": 5, "ml/b": 2}
     unbound = next(release for release in new_plan.releases if not release.node)
-    assert unbound.detail == "it waits for a node, and its job has its minimum of 4 without it"
+    assert unbound.detail == "it has no node yet, and its job has its minimum of 4 without it"
 
 
 def test_stranded_trainers_are_excess_once_their_replacements_run() -> None:

@@ -71,7 +71,7 @@ def test_a_running_job_gets_back_what_it_lost() -> None:
     new_plan = _plan([node("n0", 12)], [lost], trainers(lost, ["n0"]))
 
     assert _created(new_plan, "ml/lost") == {Tier.GUARANTEED: 1}
-    assert new_plan.jobs[0].detail == "no room for 1 guaranteed trainers (5 cpu each)"
+    assert new_plan.jobs[0].detail == "no capacity for 1 guaranteed trainer (5 cpu each)"
 
 
 def test_waiting_guaranteed_trainers_are_not_made_twice() -> None:
@@ -125,7 +125,7 @@ def test_surplus_in_the_same_quota_makes_way_for_a_minimum() -> None:
         ("a-002", Reason.QUOTA_REACHED),
         ("b-001", Reason.QUOTA_REACHED),
     ]
-    assert new_plan.releases[0].detail == "ml/new starts in the same quota"
+    assert new_plan.releases[0].detail == "ml/new starts first within the same quota"
     assert _created(new_plan, "ml/new") == {Tier.GUARANTEED: 2}
 
 
@@ -176,7 +176,7 @@ def test_a_job_that_backs_off_makes_no_trainer() -> None:
 
     assert new_plan.empty
     assert new_plan.jobs[0].reason is Reason.BACKING_OFF
-    assert new_plan.jobs[0].detail == "2 failures in a row, the next try at 1970-01-02T03:46:41Z"
+    assert new_plan.jobs[0].detail == "2 failures in a row; next attempt at 1970-01-02T03:46:41Z"
     grown = _plan([node("n0", 20)], [failing], trainers(failing, ["n0"]))
     assert (grown.empty, grown.jobs[0].reason) == (True, Reason.BACKING_OFF)
     assert _plan([node("n0", 20)], [over], []).jobs[0].target == 4

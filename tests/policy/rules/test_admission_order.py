@@ -86,10 +86,10 @@ def test_in_strict_order_no_younger_job_starts_on_nodes_that_an_older_one_waits_
         "small": Reason.QUEUED,
     }
     assert _detail(new_plan, "big") == (
-        "no room for 1 guaranteed trainers (4 cpu each); nodes are held until 1970-01-02T03:56:40Z"
+        "no capacity for 1 guaranteed trainer (4 cpu each); nodes are held until 1970-01-02T03:56:40Z"
     )
     assert _detail(new_plan, "small") == (
-        "ml/big is older and waits for room: its nodes are held until 1970-01-02T03:56:40Z"
+        "ml/big is older and waits for capacity; nodes are held for it until 1970-01-02T03:56:40Z"
     )
     assert new_plan.line.head == Head(_BIG.key, _BIG.uid, NOW_S)
 

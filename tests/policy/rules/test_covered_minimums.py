@@ -56,7 +56,7 @@ def test_a_running_job_below_its_minimum_says_what_its_queue_does_not_cover() ->
 
     assert short.reason is Reason.QUOTA_REACHED
     assert short.detail == (
-        "2 more must start: the quota of queue b without borrowing allows cpu 4, 2 too little"
+        "the quota of queue b without borrowing (4 cpu) is 2 too small for 2 more trainers"
     )
     assert short.uncovered == 2
 
@@ -169,6 +169,6 @@ def test_minimums_that_fall_and_rise_in_turn_gather_no_guaranteed_trainers() -> 
     assert alone.releases == ()
     assert _guaranteed(both) == {"ml/other": 3}
     assert [r.detail for r in both.releases] == [
-        "the quota of queue b without borrowing allows cpu 4, 3 too little"
+        "the quota of queue b without borrowing (4 cpu) is 3 too small"
     ] * 3
     assert _targets(both) == {"borrower": 4, "other": 3}  # as surplus, which is returned

@@ -57,8 +57,8 @@ def test_a_restless_job_gets_no_trainers_of_others() -> None:
     assert not held.releases
     assert _of(_A, held).reason is Reason.CHANGED_OFTEN
     assert _of(_A, held).detail == (
-        "3 changes of its demand and 0 failures in an hour; others gave 5 trainers, "
-        "no more until 1970-01-02T04:55:40Z"
+        "the job takes no more trainers from others until 1970-01-02T04:55:40Z: "
+        "within an hour it changed 3 times, failed 0 times and took 5 trainers"
     )
     assert [release.reason for release in once.releases] == [Reason.FAIR_SHARE]
     assert (_gains(_A, held), _gains(_A, once)) == (5, 6)

@@ -54,15 +54,15 @@ _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        (_case(_A, 9, 90), "AtMax: it has all of its 9 trainers"),
+        (_case(_A, 9, 90), "AtMax: the job has its maximum of 9 trainers"),
         (
             _case(_A, 2, 90, _sizes(2, 50)),
-            "AtCeiling: no allowed number of trainers lies between 2 and 9",
+            "AtCeiling: no allowed size lies above 2, up to the maximum of 9 trainers",
         ),
-        (_case(_A, 2, 10), "NoRoom: no node has room for one more trainer (5 cpu)"),
+        (_case(_A, 2, 10), "NoRoom: no node has capacity for one more trainer (5 cpu)"),
         (
             _case(_A, 2, 40, _load(0.25)),
-            "ReserveHeld: 10 cpu of 10 are in use; more is kept free for services",
+            "ReserveHeld: 10 of 10 cpu are in use; the reserve keeps the rest free for services",
         ),
         (
             _case(
@@ -74,51 +74,51 @@ _TWO_NODES = (node("n0", 20, memory=64), node("n1", 10, memory=128))
                     quotas=(Quota(namespace="ml", requests={"cpu": "12"}),),
                 ),
             ),
-            "QuotaReached: the quota of namespace ml allows cpu 12, 3 too little",
+            "QuotaReached: the quota of namespace ml (12 cpu) is 3 too small",
         ),
         (
             _case(job("a", 1, 40), 0, 300),
-            "Growing: 8 trainers of all jobs are being scheduled, enough for now",
+            "Growing: waiting for kube-scheduler to place 8 trainers first",
         ),
         (
             _case(job("a", 3, 3, cpu=8), 0, 20),
-            "WaitingForRoom: no room for 1 guaranteed trainers (8 cpu each)",
+            "WaitingForRoom: no capacity for 1 guaranteed trainer (8 cpu each)",
         ),
         (
             Case(_LARGE, (), _TWO_NODES),
             (
-                "FitsNoNode: a trainer asks for 50 cpu, 8Gi memory; of 2 nodes that it may use,"
-                " the largest has 20 cpu, 128Gi memory"
+                "FitsNoNode: a trainer requests 50 cpu, 8Gi memory; the largest of 2 nodes"
+                " that it may use has 20 cpu, 128Gi memory"
             ),
         ),
         (
             Case(job("even", 3, 3, cpu=15, memory=100), (), _TWO_NODES),
             (
-                "FitsNoNode: a trainer asks for 15 cpu, 100Gi memory; of 2 nodes that it may use,"
-                " the largest has 20 cpu, 128Gi memory"
+                "FitsNoNode: a trainer requests 15 cpu, 100Gi memory; the largest of 2 nodes"
+                " that it may use has 20 cpu, 128Gi memory"
             ),
         ),
         (
             Case(_GPU, (), _TWO_NODES),
             (
-                "FitsNoNode: a trainer asks for 5 cpu, 1 nvidia.com/gpu; of 2 nodes that it may"
-                " use, the largest has 20 cpu, 0 nvidia.com/gpu"
+                "FitsNoNode: a trainer requests 5 cpu, 1 nvidia.com/gpu; the largest of 2 nodes"
+                " that it may use has 20 cpu, 0 nvidia.com/gpu"
             ),
         ),
         (
             Case(_A, (), ()),
-            "FitsNoNode: a trainer asks for 5 cpu, and there is no node it may use",
+            "FitsNoNode: a trainer requests 5 cpu, and there is no node that it may use",
         ),
         (_case(replace(_A, suspended=True), 0, 5), "Suspended: spec.suspend is true"),
         (_case(replace(_A, error="min is 5"), 0, 5), "Invalid: min is 5"),
         (
             _case(replace(_A, accounting=TrainerAccounting(succeeded=2)), 0, 5),
-            "Ending: trainers that finished the work: 2",
+            "Ending: 2 trainers finished the work",
         ),
-        (_case(_A, 0, 5, beside=(_DONE,)), "Ending: trainers that finished the work: 1"),
+        (_case(_A, 0, 5, beside=(_DONE,)), "Ending: 1 trainer finished the work"),
         (
             _case(replace(_A, deleting=True), 0, 5),
-            "Ending: the job is over or being deleted",
+            "Ending: the job has ended or is being deleted",
         ),
     ],
 )
@@ -134,18 +134,27 @@ def test_a_job_says_why_it_has_what_it_has(case: Case, expected: str) -> None:
     [
         (
             _case(_A, 3, 18, _sizes(2, 4, 8)),
-            "SizeNotAllowed: 3 live, and 2 is the next allowed number below",
+            "SizeNotAllowed: 3 trainers is not an allowed size; the next smaller one is 2",
         ),
-        (_case(replace(_A, max_trainers=3), 4, 30), "AboveMax: 4 live, 3 wanted"),
-        (_case(replace(_A, suspended=True), 1, 30), "JobStopped: 1 live, 0 wanted"),
-        (_case(_A, 2, 10, beside=(service("s", 5),)), "ServicesFirst: shop/s waits for 5 cpu"),
+        (
+            _case(replace(_A, max_trainers=3), 4, 30),
+            "AboveMax: its job has 4 trainers and may keep 3",
+        ),
+        (
+            _case(replace(_A, suspended=True), 1, 30),
+            "JobStopped: its job is suspended, has ended or is being deleted",
+        ),
+        (
+            _case(_A, 2, 10, beside=(service("s", 5),)),
+            "ServicesFirst: shop/s needs 5 cpu",
+        ),
         (
             _case(_A, 4, 30, _load(0.5)),
-            "ReserveRestored: 20 cpu in use, 15 allowed by the reserve",
+            "ReserveRestored: 20 cpu are in use; the reserve allows 15",
         ),
         (
             _case(_A, 1, 5, beside=(trainer(_A, 5, created_s=NOW_S - 7),)),
-            "NotScheduled: no node had room for 7 s",
+            "NotScheduled: no node had capacity for 7 s",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_minimum_never_borrows() -> None:
 
     assert _targets(new_plan) == {"borrower": 0}
     assert new_plan.jobs[0].detail == (
-        "5 more must start: the quota of queue b without borrowing allows cpu 4, 1 too little"
+        "the quota of queue b without borrowing (4 cpu) is 1 too small for 5 more trainers"
     )
     with_servers = replace(_BORROWER, servers=servers(2, 2))
     assert _targets(_plan([with_servers], [])) == {"borrower": 0}
@@ -85,9 +85,7 @@ def test_an_owner_has_its_share_back_in_one_plan() -> None:
     assert _released(new_plan) == {"borrower": 3}
     first = new_plan.releases[0]
     assert first.reason is Reason.SHARE_RETURNED
-    assert first.detail == (
-        "ml/owner asks for its queue's share: queue b uses 7 cpu, 4 are its own"
-    )
+    assert first.detail == ("ml/owner needs its queue's share; queue b owns 4 cpu and uses 7")
 
 
 def test_an_owner_has_its_share_back_where_nodes_are_full() -> None:

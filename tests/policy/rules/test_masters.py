@@ -99,7 +99,7 @@ def test_without_room_a_living_trainer_gives_way() -> None:
 
     assert [release.pod for release in new_plan.releases] == ["net-trainer-0"]
     assert new_plan.releases[0].reason is Reason.MASTER_MOVES
-    assert "restarts on n0" in new_plan.releases[0].detail
+    assert "a new trainer on n0" in new_plan.releases[0].detail
     assert _master_creates(new_plan) == [(Tier.GUARANTEED, 1)]
 
 
@@ -216,7 +216,7 @@ def test_a_host_that_fits_nowhere_replaces_a_trainer() -> None:
     new_plan = _plan(nodes, [_JOB], pods)
 
     assert [release.pod for release in new_plan.releases] == ["net-trainer-0"]
-    assert "restarts on n0" in new_plan.releases[0].detail
+    assert "a new trainer on n0" in new_plan.releases[0].detail
     assert new_plan.creates == ()
 
 

@@ -69,7 +69,7 @@ def test_a_minimum_that_fits_no_node_becomes_pending_pods(nodes: list[Node]) -> 
         ),
     )
     assert new_plan.jobs[0].reason is Reason.NODES_REQUESTED
-    assert new_plan.jobs[0].detail.startswith("2 pods of its start wait for an autoscaler")
+    assert new_plan.jobs[0].detail.endswith("for an autoscaler to add nodes for 2 pending pods")
 
 
 def test_a_requested_node_is_no_avoided_one() -> None:

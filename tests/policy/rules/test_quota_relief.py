@@ -57,7 +57,7 @@ def test_as_much_goes_as_the_minimum_lacks(used: str, limited: str, released: li
     grown = {create.job for create in new_plan.creates}
     assert grown == ({"shop/stranger"} if released else {"ml/old", "ml/other", "shop/stranger"})
     for release in new_plan.releases:
-        assert release.detail == "ml/new starts in the same quota"
+        assert release.detail == "ml/new starts first within the same quota"
 
 
 def test_nothing_goes_where_all_surplus_is_too_little() -> None:

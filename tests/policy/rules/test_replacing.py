@@ -35,7 +35,7 @@ def test_a_trainer_in_terminating_counts_against_max() -> None:
     assert (_created(waits), _created(ended)) == (0, 1)
     assert waits.jobs[0].reason is Reason.REPLACING
     assert waits.jobs[0].detail == (
-        "podReplacementPolicy is Failed: 1 more trainers that leave must have ended"
+        "podReplacementPolicy is Failed: waiting for 1 terminating trainer to end"
     )
 
 

@@ -63,7 +63,7 @@ def test_servers_and_minimum_start_all_or_nothing() -> None:
 
     assert new_plan.empty
     assert new_plan.jobs[0].reason is Reason.WAITING_FOR_ROOM
-    assert "no room for 1 guaranteed trainers" in new_plan.jobs[0].detail
+    assert "no capacity for 1 guaranteed trainer" in new_plan.jobs[0].detail
 
 
 def test_a_start_that_fails_leaves_its_room_to_others() -> None:
@@ -83,7 +83,7 @@ def test_no_room_for_servers_is_said() -> None:
     new_plan = _plan([node("n0", 3)], [_JOB], [])
 
     assert new_plan.empty
-    assert new_plan.jobs[0].detail == "no room for 2 parameter servers (2 cpu each)"
+    assert new_plan.jobs[0].detail == "no capacity for 2 parameter servers (2 cpu each)"
 
 
 def test_servers_take_the_room_of_surplus() -> None:
@@ -136,7 +136,7 @@ def test_without_room_a_trainer_of_the_job_gives_way() -> None:
     assert [(release.pod, release.reason) for release in new_plan.releases] == [
         ("net-trainer-1", Reason.SERVER_MOVES)
     ]
-    assert new_plan.releases[0].detail == "parameter server 1 restarts on n0"
+    assert new_plan.releases[0].detail == "parameter server 1 restarts on n0 in its place"
     assert _server_creates(new_plan) == [("ml/net", (1,), ("n0",))]
 
 

@@ -67,7 +67,9 @@ def test_the_plan_says_between_whom() -> None:
     """With what each has."""
     new_plan = _plan(_FULL, [_A, _B], _split(5, 1))
 
-    assert new_plan.releases[0].detail == ("ml/b has 1 (share 0.1667), ml/a has 5 (share 0.8333)")
+    assert new_plan.releases[0].detail == (
+        "ml/b has 1 trainer (share 0.1667); ml/a has 5 (share 0.8333)"
+    )
     assert new_plan.releases[0].uid == "a-004"
 
 

@@ -32,7 +32,7 @@ def test_surplus_leaves_a_node_that_nothing_else_needs() -> None:
     assert [(r.uid, r.reason) for r in new_plan.releases] == [
         (_SURPLUS.uid, Reason.NODE_NOT_NEEDED)
     ]
-    assert new_plan.releases[0].detail == "for 60 s only surplus has used its node"
+    assert new_plan.releases[0].detail == "only surplus trainers used its node for 60 s"
     assert not new_plan.creates
 
 
