@@ -124,7 +124,7 @@ class JobView {
     this.why.shownText = text;
     this.why.replaceChildren(
       h("p", { class: "sentence" }, job.code ? codeChip(job.code) : null, job.text || job.message || "EDL has not decided about it yet.", job.since ? h("span", { class: "soft", title: moment(job.since) }, ` for ${age(job.since, this.page.model.now)}`) : null),
-      job.helps ? h("p", {}, h("b", {}, "What helps: "), job.helps) : "",
+      job.helps ? h("p", {}, h("b", {}, "What to do: "), job.helps) : "",
       job.message && job.text ? h("p", { class: "soft" }, job.message) : "",
     );
   }
