@@ -111,7 +111,7 @@ def test_job_made_without_webhook(namespace: IsolatedNamespace) -> None:
     until("3 pods run", running, lambda n: n == 3, WAIT_S)
     assert not job.managed
     assert job.parallelism == 8
-    assert "webhook was away" in events[0]["message"]
+    assert "webhook was unavailable" in events[0]["message"]
     assert namespace.job("mnist").status.failed == 0
 
 

@@ -282,5 +282,5 @@ def test_a_request_for_a_master_is_checked_at_admission(namespace: IsolatedNames
     with pytest.raises((Invalid, Forbidden), match='write "true" for a master'):
         namespace.submit("mnist", low=1, high=1, master="yes")
     namespace.submit("mnist", low=1, high=1)
-    with pytest.raises((Invalid, Forbidden), match="cannot change once the Job exists"):
+    with pytest.raises((Invalid, Forbidden), match="cannot change, because"):
         namespace.edit("mnist", {"metadata": {"annotations": {ANNOTATION_MASTER: "true"}}})

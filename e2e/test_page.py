@@ -66,7 +66,7 @@ def test_who_has_no_rights_on_a_namespace_sees_nothing_of_it(
     assert seen_by_admin["cluster"]
     assert [status for status, _ in answers] == [200] * 5 + [404, 404, 403, 404, 403]
     refused = "".join(text for _, text in answers[5:7] + answers[8:9])
-    assert "that you may see" in refused
+    assert "visible to you" in refused
     for text in (own, *(text for status, text in answers if status == 200)):
         assert "hidden" not in text.replace(f"namespace={hidden.name}", "")
         assert "secret-job" not in text

@@ -200,7 +200,7 @@ def test_servers_that_admission_missed_are_reported(namespace: IsolatedNamespace
     namespace.environment.control_plane.wait_ready("webhook")
 
     (event,) = namespace.events("mnist", "ServersRefused")[:1]
-    assert "EDL's webhook is away" in event["message"]
+    assert "EDL's webhook was unavailable" in event["message"]
     assert _back(namespace, before[0]).name == "mnist-ps-0"
 
 
@@ -226,5 +226,5 @@ def test_wrong_requests_for_servers_are_refused(
 def test_servers_cannot_change(namespace: IsolatedNamespace) -> None:
     """Pods that exist could not follow."""
     _submit(namespace, 1, 1)
-    with pytest.raises((Invalid, Forbidden), match="cannot change once the Job exists"):
+    with pytest.raises((Invalid, Forbidden), match="cannot change, because"):
         namespace.edit("mnist", {"metadata": {"annotations": {ANNOTATION_SERVERS: "3"}}})

@@ -210,7 +210,7 @@ def test_data_and_epochs_reach_the_trainers_and_stay(namespace: IsolatedNamespac
     patch = '{"metadata": {"annotations": {"edl.training/epochs": "13"}}}'
     code, text = _kubectl(namespace, "patch", "job/digits", "--type=merge", "-p", patch)
     assert code == 1
-    assert "edl.training/epochs cannot change once the Job exists" in text
+    assert "edl.training/epochs cannot change, because" in text
     assert _kubectl(namespace, "explain", "tj.spec.master.epochs")[0] == 0
     assert _kubectl(namespace, "delete", "tj", "digits")[0] == 0
 

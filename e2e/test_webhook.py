@@ -400,7 +400,7 @@ def test_update_of_bounds_is_checked_and_books_are_not(world: World) -> None:
     assert after == before
     with pytest.raises(Invalid, match="min must not exceed max"):
         world.send(request.merge_patch(JOBS, "training", "updated", worse))
-    with pytest.raises(Invalid, match="keep both"):
+    with pytest.raises(Invalid, match="set both"):
         world.send(request.merge_patch(JOBS, "training", "updated", none))
     with pytest.raises(Invalid, match=r"write edl\.training/queue"):
         world.send(request.merge_patch(JOBS, "training", "updated", misspelt))

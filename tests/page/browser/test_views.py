@@ -97,7 +97,7 @@ def test_a_burst_shows_who_asked_who_gave_and_seconds_by_stage(signed_in: OpenTa
         tab.run("document.querySelector('[role=grid] tbody:not([aria-hidden]) tr').click()")
         tab.wait("document.querySelectorAll('.burst-detail table').length === 3")
         tab.wait_text(
-            "36 services asked, 36 of them run",
+            "36 of 36 services running",
             "shop/web",
             "1.9 s",  # the longest of the stage `free`
         )
