@@ -85,4 +85,7 @@ def test_a_second_edl_is_named_and_harms_nothing(
 
     assert job.status.failed == 0
     assert checked.returncode == 1
-    assert f"error   another EDL: also installed in {_OTHER}: both would plan the same Jobs" in checked.stdout
+    assert (
+        f"error   another EDL: also installed in {_OTHER}: both would plan the same Jobs"
+        in checked.stdout
+    )

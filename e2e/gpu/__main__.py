@@ -68,7 +68,7 @@ def _run(cells: Sequence[Cell], device: str, seconds: float) -> int:
             raise CardError("another make gpu runs in this tree: wait for its end") from None
         if missing_modules(environ):
             wheels.install(site)
-        wheels.check_complete(missing_modules(environ))
+            wheels.check_complete(missing_modules(environ))
         if device == "standin" and not has_standin(environ):
             raise CardError("no stand-in: make torch builds it; add build/standin to PYTHONPATH")
         about: dict[str, object] = {"device": device} if card is None else asdict(card)

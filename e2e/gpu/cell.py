@@ -27,9 +27,7 @@ class Run:
     def record(self, **figures: Figure) -> None:
         """Adds figures; names end with their unit, such as `step_ms`."""
         self.figures |= figures
-        temporary = self.folder / f"{FIGURES}.new"
-        temporary.write_text(json.dumps(self.figures, indent=1), encoding="utf-8")
-        temporary.rename(self.folder / FIGURES)
+        replace_json(self.folder / FIGURES, self.figures)
 
     def check(self, holds: Any, what: str) -> None:
         """Fails the cell unless something holds.
@@ -43,6 +41,13 @@ class Run:
         """
         if not holds:
             raise CellError(what)
+
+
+def replace_json(path: Path, content: object) -> None:
+    """Writes a file at once: its reader, or a kill, never meets half of it."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    temporary.rename(path)
 
 
 class CellError(Exception):

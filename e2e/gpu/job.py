@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from edl.errors import MasterError
@@ -39,9 +38,7 @@ def held(*args, **options):
         time.sleep(0.01)
     return plain(*args, **options)
 torch.Tensor.backward = held
-device = torch.device("cpu")
-if torch.accelerator.is_available():
-    device = torch.accelerator.current_accelerator()
+device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 torch.optim.Adam([torch.zeros(1).to(device)])
 print(f"prepared on {device.type}, matmul {torch.get_float32_matmul_precision()}", flush=True)
 while not pathlib.Path(go).exists():
@@ -199,12 +196,7 @@ class Job:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ends all processes: trainers first, by SIGTERM and then by SIGKILL."""
         self._connection.close()
         for process in reversed(self._processes):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from e2e.gpu.cell import replace_json
 from e2e.gpu.player import Outcome
+from e2e.measure.processes import commit
 
+_UNKNOWN = "unknown"
+"""What `e2e.measure.processes.commit` returns without the history."""
 _STATE = 8
 """Width of the longest state."""
 
@@ -43,7 +45,7 @@ def write(path: Path, about: Mapping[str, object], outcomes: Sequence[Outcome]) 
         outcomes: Results of the cells that have ended.
     """
     content = {**about, "cells": [outcome.as_json() for outcome in outcomes]}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    replace_json(path, content)
 
 
 def commit_of(root: Path, carried: Path) -> str:
@@ -53,11 +55,9 @@ def commit_of(root: Path, carried: Path) -> str:
         root: Of the repository; it may have come without its history.
         carried: A file that says it then; see `e2e.gpu.wheels`.
     """
-    try:
-        words = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
-        said = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
-    except OSError:
-        said = None
-    if said is not None and said.returncode == 0:
-        return said.stdout.strip()
-    return carried.read_text(encoding="utf-8").strip() if carried.exists() else "unknown"
+    measured = commit(root)
+    return (
+        carried.read_text(encoding="utf-8").strip()
+        if measured == _UNKNOWN and carried.exists()
+        else measured
+    )

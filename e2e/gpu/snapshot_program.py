@@ -15,9 +15,7 @@ STEPS, SAVED = 20, 10
 
 def main() -> None:
     """Saves a snapshot of step `SAVED` and waits to be killed; after a restart, continues from it."""
-    device = torch.device("cpu")
-    if torch.accelerator.is_available():
-        device = torch.accelerator.current_accelerator()
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)

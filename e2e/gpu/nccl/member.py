@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -13,12 +12,11 @@ import torch.distributed as dist
 
 from e2e.gpu.nccl.options import GO, LIMIT_S, NEWS, Options, key
 from e2e.gpu.nccl.report import Report
-from e2e.gpu.nccl.ways import WAYS, Way
+from e2e.gpu.nccl.ways import WAYS, Way, await_, await_work
 
 FLOATS = 1 << 20
 _MODULUS = 1021
 """Values are at most this, times the sum of a few ranks: all sums are exact in float32."""
-_POLL_S = 0.0002
 _LIMIT = timedelta(seconds=LIMIT_S)
 
 
@@ -50,7 +48,7 @@ class Member:
     @classmethod
     def connect(cls, options: Options, report: Report) -> Self:
         """Returns the member once the parent's store is there, and says that it is ready."""
-        await_(options.port().exists, "the store's port")
+        await_(options.port().exists, "the store's port", LIMIT_S)
         port = int(options.port().read_text(encoding="utf-8"))
         stores = [
             dist.PrefixStore(
@@ -98,7 +96,7 @@ class Member:
             SumError: The sum is wrong.
         """
         tensor = self.own_values()
-        await_work(self.way, self.way.begin(tensor))
+        await_work(self.way, self.way.begin(tensor), LIMIT_S)
         self.check(tensor, ranks)
 
     def begin_lost_sum(self) -> Any:
@@ -134,24 +132,6 @@ class Member:
             f"the sum of ranks {list(ranks)} is wrong in {wrong} of {FLOATS} elements: first, "
             f"middle and last are {got} instead of {wanted}"
         )
-
-
-def await_work(way: Way, work: Any) -> None:
-    """Waits until a sum has ended."""
-    await_(lambda: way.is_done(work), "the end of a sum")
-
-
-def await_(holds: Callable[[], bool], what: str) -> None:
-    """Polls until something holds.
-
-    Raises:
-        TimeoutError: It has not held for two minutes.
-    """
-    until_s = time.monotonic() + LIMIT_S
-    while not holds():
-        if time.monotonic() > until_s:
-            raise TimeoutError(f"{what} did not come within {LIMIT_S:g} s")
-        time.sleep(_POLL_S)
 
 
 class SumError(Exception):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from e2e.gpu.nccl.member import Member, await_work
+from e2e.gpu.nccl.member import Member
 from e2e.gpu.nccl.options import LIMIT_S
-from e2e.gpu.nccl.ways import Way
+from e2e.gpu.nccl.ways import Way, await_work
 
 _SUMS_BEFORE = 50
 _MOST_SUMS = 20_000
@@ -74,7 +74,7 @@ def _sum(member: Member, way: Way, *, ready: bool) -> tuple[float, int]:
     tensor = member.own_values()
     tensor[-1] = float(ready)
     begun_s = time.monotonic()
-    await_work(way, way.begin(tensor))
+    await_work(way, way.begin(tensor), LIMIT_S)
     took_s = time.monotonic() - begun_s
     ready_ranks = int(tensor[-1])
     tensor[-1] = member.expected(ranks)[-1]

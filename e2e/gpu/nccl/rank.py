@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from e2e.gpu.child import end_with_parent
 from e2e.gpu.nccl import overlapping
-from e2e.gpu.nccl.member import Member, await_work
+from e2e.gpu.nccl.member import Member
 from e2e.gpu.nccl.options import FAULT, LIMIT_S, Options
 from e2e.gpu.nccl.report import Report
+from e2e.gpu.nccl.ways import await_work
 
 _WARM_UP_SUMS = 3
 
@@ -86,7 +87,7 @@ def lose(member: Member, rest: list[int]) -> None:
 
     aborting = member.start(abort)
     if way.ends_sums:
-        await_work(way, work)
+        await_work(way, work, LIMIT_S)
         report.figures["kernel_gone_s"] = time.monotonic() - news_s
     report.figures["abort_s"] = aborting.result(LIMIT_S)
     with report.at("form_again"):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from e2e.gpu.cell import replace_json
+
 
 class Report:
     """The figures of one rank, and the step that it is at."""
@@ -56,9 +58,5 @@ class Report:
 
     def write(self) -> None:
         """Replaces what was written before."""
-        text = json.dumps(
-            {"figures": self.figures, "step": self.step, "error": self.error, "done": self.done}
-        )
-        temporary = self._path.with_suffix(".new")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.rename(self._path)
+        own = {"figures": self.figures, "step": self.step, "error": self.error, "done": self.done}
+        replace_json(self._path, own)

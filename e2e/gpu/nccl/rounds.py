@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from e2e.gpu.nccl.options import GO, NEWS, PORT_FILE, Options, key
@@ -104,12 +103,7 @@ class Session(AbstractContextManager["Session"]):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def versions(self) -> dict[str, str]:
@@ -234,19 +228,10 @@ class _Game:
         while not holds():
             if any(_failed(process) for process in self._watched):
                 until_s = min(until_s, time.monotonic() + _GRACE_S)
-                return _poll(holds, until_s)
             if time.monotonic() > until_s:
                 return False
             time.sleep(_POLL_S)
         return True
-
-
-def _poll(holds: Callable[[], bool], until_s: float) -> bool:
-    while not holds():
-        if time.monotonic() > until_s:
-            return False
-        time.sleep(_POLL_S)
-    return True
 
 
 def _failed(process: RankProcess) -> bool:

@@ -112,12 +112,8 @@ class Legacy:
         store = dist.PrefixStore(f"group/{number}", self._store)
         index, size = ranks.index(self._rank), len(ranks)
         self._group = dist.ProcessGroupNCCL(store, index, size, options)
-        work = self.begin(torch.ones(1, device=self._device))  # NCCL connects in the first sum
-        until_s = time.monotonic() + _CONNECT_S
-        while not self.is_done(work):
-            if time.monotonic() > until_s:
-                raise TimeoutError(f"the first sum of a group did not end within {_CONNECT_S:g} s")
-            time.sleep(_POLL_S)
+        ones = torch.ones(1, device=self._device)
+        await_work(self, self.begin(ones), _CONNECT_S)  # NCCL connects in the first sum
 
     def begin(self, tensor: Any) -> Any:
         """As in `Way`."""
@@ -214,6 +210,28 @@ class RawShrink(Raw):
 
     def abort(self) -> None:
         """Leaves the end of the sums to `form`."""
+
+
+def await_work(way: Way, work: Any, limit_s: float) -> None:
+    """Waits until a sum has ended.
+
+    Raises:
+        TimeoutError: It has not ended in time.
+    """
+    await_(lambda: way.is_done(work), "the end of a sum", limit_s)
+
+
+def await_(holds: Callable[[], bool], what: str, limit_s: float) -> None:
+    """Polls until something holds.
+
+    Raises:
+        TimeoutError: It has not held in time.
+    """
+    until_s = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"{what} did not come within {limit_s:g} s")
+        time.sleep(_POLL_S)
 
 
 def _require(library: Library, name: str) -> None:

@@ -2,7 +2,6 @@
 
 import torch
 
-IS_CPU = not torch.accelerator.is_available()
-DEVICE: torch.device = (
-    torch.device("cpu") if IS_CPU else torch.device(torch.accelerator.current_accelerator())
-)
+_ACCELERATOR = torch.accelerator.current_accelerator(check_available=True)
+DEVICE: torch.device = _ACCELERATOR or torch.device("cpu")
+IS_CPU = _ACCELERATOR is None
