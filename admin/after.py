@@ -7,11 +7,12 @@ from typing import Any
 
 from admin.findings import Finding, error, note, ok, warning
 from kube import decode
-from policy import document, placement
+from policy.cluster import placement
+from policy.cluster.snapshot import Node, Pod
+from policy.document import parser as document
 from policy.errors import DocumentError
 from policy.names import MANAGER, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from policy.scheduling import Registration, SchedulerCheck
-from policy.snapshot import Node, Pod
 from runtime import certs
 
 _SOON = timedelta(days=30)

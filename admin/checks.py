@@ -12,7 +12,9 @@ from admin.reader import ENDPOINTSLICES, KINDS, Reader
 from admin.servers import UnreachableError
 from kube import decode, request
 from kube.errors import KubeError
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Phase, Snapshot
+from policy.cluster.usage_report import usage_line
 from policy.names import (
     LABEL_ROLE,
     MANAGER,
@@ -20,8 +22,6 @@ from policy.names import (
     SCHEDULING_CONFIGMAP,
     SYSTEM_NAMESPACE,
 )
-from policy.snapshot import Phase, Snapshot
-from policy.usage_report import usage_line
 
 SERVERS = ("webhook", "extender", "reconciler")
 _PART_OF = "app.kubernetes.io/part-of=edl"

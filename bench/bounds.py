@@ -17,14 +17,23 @@ from bench.shapes import GIB, amounts
 from e2e.measure.criteria import Criterion
 from kube.request import Request
 from lab.fake_api import FakeApi
-from policy import document
-from policy.cluster_state import ClusterState
+from policy.admission.job_spec import MAX_TRAINERS
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import (
+    Constraints,
+    Job,
+    Node,
+    Phase,
+    Pod,
+    Requirement,
+    Resources,
+    Snapshot,
+)
+from policy.document import parser as document
 from policy.errors import DocumentError
-from policy.job_spec import MAX_TRAINERS
 from policy.names import NODE_NAME, Role, Tier
-from policy.plan import History
-from policy.planner import plan
-from policy.snapshot import Constraints, Job, Node, Phase, Pod, Requirement, Resources, Snapshot
+from policy.planning.plan import History
+from policy.planning.planner import plan
 from reconciler.system_objects import SystemObjects
 
 _REPETITIONS = 5

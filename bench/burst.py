@@ -28,9 +28,9 @@ from lab.fake_api.streams import FakeStream
 from policy.names import MANAGER, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES
 from reconciler.components import Clocks
-from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
+from reconciler.records.events import EventRecorder
 from reconciler.settings import ReconcilerSettings
 from runtime.metrics import Metrics
 

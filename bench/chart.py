@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 from bench import policy_schema
 from extender.settings import ExtenderSettings
 from page.settings import PageSettings
-from policy.model import Policy
+from policy.document.model import Policy
 from policy.names import POLICY_KEY
 from reconciler.settings import ReconcilerSettings
 from runtime.command_line import Parser

@@ -19,11 +19,11 @@ from bench.shapes import (
     gpu_node,
     plain_node,
 )
-from policy.model import Fairness, Policy, Reserve
+from policy.cluster.placement import admits
+from policy.cluster.snapshot import Job, Node, Phase, Pod, Resources, Snapshot
+from policy.document.model import Fairness, Policy, Reserve
 from policy.names import Role, Tier
-from policy.placement import admits
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
-from policy.snapshot import Job, Node, Phase, Pod, Resources, Snapshot
 
 NOW_S = 1_800_000_000.0
 """The time of the snapshot."""

@@ -10,8 +10,8 @@ import orjson
 
 from bench.clusters import NOW_S, cluster, policy
 from e2e.measure.processes import peak_mb
-from policy.cluster_state import ClusterState
-from policy.planner import plan
+from policy.cluster.cluster_state import ClusterState
+from policy.planning.planner import plan
 
 
 def measure(nodes: int, seed: int) -> dict[str, float]:

@@ -20,8 +20,8 @@ from extender import handlers
 from extender.app import Extender
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
+from policy.cluster.snapshot import Snapshot
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE, Tier
-from policy.snapshot import Snapshot
 from runtime import web
 from runtime.metrics import Metrics
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from policy import quantity
+from policy.cluster.snapshot import Constraints, Job, Node, Pod, Resources
 from policy.names import (
     ANNOTATION_MAX,
     ANNOTATION_MIN,
@@ -15,7 +16,6 @@ from policy.names import (
     MANAGER,
 )
 from policy.priority_classes import CLASS_OF
-from policy.snapshot import Constraints, Job, Node, Pod, Resources
 from policy.timestamps import timestamp
 
 Object = dict[str, Any]

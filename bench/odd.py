@@ -12,11 +12,11 @@ from bench.benchmark import Result, Setting, Times, grown
 from bench.clusters import NOW_S, cluster, policy
 from bench.shapes import SYSTEM, amounts
 from e2e.measure.criteria import Criterion
-from policy import amounts as sums
-from policy.cluster_state import ClusterState
+from policy.cluster import amounts as sums
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Constraints, Phase, Pod, Requirement, Snapshot
 from policy.names import Role
-from policy.planner import plan
-from policy.snapshot import Constraints, Phase, Pod, Requirement, Snapshot
+from policy.planning.planner import plan
 
 _REPETITIONS = 3
 _SIDECAR = amounts(0.117, 137.3) | {"pods": 0}

@@ -18,6 +18,7 @@ from kube.api import Api, Stream
 from kube.request import CONFIGMAPS, DECISIONLOGS, JOBS, NODES, PODS, Request, Resource
 from lab.fake_api import FakeApi
 from lab.fake_api.storage import Key
+from policy.cluster.snapshot import Job, Phase, Pod
 from policy.decisions import Decision, Figure
 from policy.names import (
     ANNOTATION_MASTER,
@@ -30,9 +31,8 @@ from policy.names import (
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
 from policy.reasons import Observation, Reason
 from policy.records import CLUSTER, Record
-from policy.snapshot import Job, Phase, Pod
-from reconciler.record_inbox import RecordInbox
-from reconciler.record_writer import RecordWriter
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.writer import RecordWriter
 
 NAMESPACE = "ml-vision"
 """The one that the caller `vision` sees."""

@@ -17,16 +17,16 @@ from bench.page_cluster import LiveCluster
 from kube.object_change import ObjectChange
 from kube.request import CONFIGMAPS, NODES, PODS
 from lab.fake_api.storage import Key
-from policy.model import Fairness, Objectives, Policy, ReclaimObjective, Reserve
+from policy.cluster.snapshot import Job, Node, Pod, TrainerAccounting
+from policy.cluster.trainer_accounting import serialize
+from policy.document.model import Fairness, Objectives, Policy, ReclaimObjective, Reserve
 from policy.names import ANNOTATION_BOOKS, POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE, Role
-from policy.plan import Plan
-from policy.plan_input import PlanInput
-from policy.snapshot import Job, Node, Pod, TrainerAccounting
-from policy.trainer_accounting import serialize
-from reconciler.decision_recorder import DecisionRecorder
+from policy.planning.plan import Plan
+from policy.planning.plan_input import PlanInput
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.observer import Observer
 from reconciler.quarantine import Quarantine
+from reconciler.records.decision_recorder import DecisionRecorder
+from reconciler.records.observer import Observer
 from runtime.metrics import Metrics
 from simulator.clock import Clock
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster

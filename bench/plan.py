@@ -14,11 +14,11 @@ from bench.digits import ROOT
 from bench.plan_executor import PlanExecutor, bound
 from bench.shapes import SERVICES
 from e2e.measure.criteria import Criterion
-from policy.cluster_state import ClusterState
-from policy.model import Policy
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Snapshot
+from policy.document.model import Policy
 from policy.names import Tier
-from policy.planner import plan
-from policy.snapshot import Snapshot
+from policy.planning.planner import plan
 
 LIMITS = {
     "full_plan_seconds": 1.0,

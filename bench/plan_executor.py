@@ -4,13 +4,13 @@ from dataclasses import replace
 from itertools import count
 
 from bench.clusters import NOW_S, trainer
-from policy import amounts
-from policy.cluster_state import ClusterState
-from policy.model import Policy
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Phase, Pod
+from policy.document.model import Policy
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
-from policy.snapshot import Job, Phase, Pod
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 
 _FIRST_NUMBER = 10_000
 _LONG_AGO_S = NOW_S - 3_600

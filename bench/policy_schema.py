@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import written_page
-from policy.model import VERSION, Policy
+from policy.document.model import VERSION, Policy
 
 FILE = Path(__file__).parents[1] / "deploy" / "policy.schema.json"
 _NUMBERS_PASS = ["string", "number"]

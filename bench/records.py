@@ -29,8 +29,8 @@ from lab.fake_api import FakeApi
 from policy.decisions import Decision, Figure
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, MANAGER
 from policy.reasons import Reason
-from reconciler.record_inbox import RecordInbox
-from reconciler.record_writer import EVERY_S, RecordWriter
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.writer import EVERY_S, RecordWriter
 
 JOB_COUNT = 1_000
 _NAMESPACE = "ml"

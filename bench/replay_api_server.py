@@ -10,8 +10,8 @@ from bench import objects
 from bench.clusters import policy
 from kube import errors
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS, Request, Resource
+from policy.cluster.snapshot import Node, Pod, Snapshot
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
-from policy.snapshot import Node, Pod, Snapshot
 
 Event = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from policy.snapshot import (
+from policy.cluster.snapshot import (
     ANYWHERE,
     Constraints,
     Node,

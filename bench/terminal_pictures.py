@@ -18,11 +18,11 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from cli.__main__ import main as edl
-from policy import snapshot_file
-from policy.plan import Plan
-from policy.plan_input import PlanInput
-from policy.snapshot import Job, Node, Pod
-from policy.snapshot_file import SnapshotFile
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.planning import snapshot_file
+from policy.planning.plan import Plan
+from policy.planning.plan_input import PlanInput
+from policy.planning.snapshot_file import SnapshotFile
 from runtime.command_line import Parser
 from simulator.run import play
 from simulator.workload import Arrival, Workload

@@ -12,9 +12,9 @@ from cli.records import of_namespace
 from kube import decode, request
 from kube.errors import Forbidden
 from kube.reading import find
+from policy.cluster.snapshot import Job
 from policy.nearest import advice
 from policy.records import Record
-from policy.snapshot import Job
 
 KINDS = ("job", "pod")
 

@@ -9,7 +9,8 @@ from cli.errors import CliError
 from cli.frame import Frame
 from kube import decode, request
 from kube.story import state
-from policy import amounts
+from policy.cluster import amounts
+from policy.cluster.snapshot import Job, Pod
 from policy.reasons import Observation
 from policy.records import (
     CLUSTER,
@@ -18,7 +19,6 @@ from policy.records import (
     newest_of_bursts,
     newest_of_jobs,
 )
-from policy.snapshot import Job, Pod
 
 _WAITING = "spec.nodeName=,status.phase=Pending"
 _MAX_JOBS = 200

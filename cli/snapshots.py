@@ -17,17 +17,18 @@ from cli.frame import Frame, explained
 from kube import decode, request
 from kube.reading import find
 from kube.state_feed import overcommitted
-from policy import document, snapshot_file
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.queues import QueueRules
+from policy.cluster.snapshot import Snapshot
+from policy.document import parser as document
+from policy.document.model import Policy
 from policy.errors import DocumentError, SnapshotError
-from policy.model import Policy
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SCHEDULING_CONFIGMAP, SYSTEM_NAMESPACE
-from policy.plan import History
-from policy.plan_input import PlanInput
-from policy.queues import QueueRules
+from policy.planning import snapshot_file
+from policy.planning.plan import History
+from policy.planning.plan_input import PlanInput
+from policy.planning.snapshot_file import SnapshotFile
 from policy.scheduling import SchedulerCheck, in_force
-from policy.snapshot import Snapshot
-from policy.snapshot_file import SnapshotFile
 
 _COMPRESSED = ".gz"
 _PART_BYTES = 1 << 20

@@ -35,7 +35,8 @@ from kube.config import load
 from kube.errors import KubeError, NotFound
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS, DEPLOYMENTS, EVENTS, JOBS, NAMESPACES, NODES, PODS, Request
-from policy import trainer_accounting
+from policy.cluster import trainer_accounting
+from policy.cluster.snapshot import Job, Phase, Pod
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_QUEUE,
@@ -44,7 +45,6 @@ from policy.names import (
     SCHEDULING_CONFIGMAP,
     SYSTEM_NAMESPACE,
 )
-from policy.snapshot import Job, Phase, Pod
 from runtime import clock
 
 NODE_COUNT = 12

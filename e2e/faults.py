@@ -9,8 +9,8 @@ from datetime import datetime
 from e2e.cluster import identity
 from e2e.environment import SLOTS, Environment, IsolatedNamespace
 from e2e.waiting import until
+from policy.cluster.snapshot import Pod
 from policy.names import SYSTEM_NAMESPACE
-from policy.snapshot import Pod
 from runtime import certs, extender_tls
 
 _RUNS_S, _STOPS_S = 0.05, 0.45

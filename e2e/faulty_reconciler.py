@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from policy.plan import Plan
+from policy.planning.plan import Plan
 from reconciler.__main__ import main
 from reconciler.loop import Reconciler
 

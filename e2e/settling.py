@@ -8,11 +8,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from policy import snapshot_file
+from policy.cluster.snapshot import Phase
+from policy.document.model import Policy
 from policy.errors import SnapshotError
-from policy.model import Policy
-from policy.plan_input import PlanInput
-from policy.snapshot import Phase
+from policy.planning import snapshot_file
+from policy.planning.plan_input import PlanInput
 from runtime import clock
 
 _AHEAD_S = 600.0

@@ -12,9 +12,9 @@ from e2e.environment import Environment, IsolatedNamespace, edl_environment, iso
 from e2e.waiting import until
 from kube import decode, request
 from kube.request import NODES, PRIORITYCLASSES
+from policy.cluster.snapshot import Phase, Pod
 from policy.names import Tier
-from policy.snapshot import Phase, Pod
-from reconciler.status import WAITING
+from reconciler.jobs.status import WAITING
 from runtime import clock
 
 pytestmark = [pytest.mark.autoscaler, pytest.mark.timeout(1800)]  # the first run builds Karpenter

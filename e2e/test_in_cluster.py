@@ -46,8 +46,8 @@ from e2e.server_starts import READY_S, addresses, restarted
 from e2e.waiting import until
 from kube import request
 from kube.request import JOBS, PODS, SECRETS
-from policy.document import fingerprint
-from policy.model import VERSION
+from policy.document.model import VERSION
+from policy.document.parser import fingerprint
 from policy.names import SYSTEM_NAMESPACE, Tier
 from runtime import certs, clock
 from webhook import certificates

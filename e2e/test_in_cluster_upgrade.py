@@ -39,8 +39,8 @@ from e2e.scheduling import BASE
 from e2e.waiting import until_true
 from kube import request
 from kube.request import PODS
+from policy.cluster.trainer_accounting import VERSION
 from policy.names import ANNOTATION_MASTER_ADDRESS, SYSTEM_NAMESPACE, Tier
-from policy.trainer_accounting import VERSION
 from runtime import extender_tls
 
 pytestmark = [pytest.mark.upgrade, pytest.mark.timeout(1200)]

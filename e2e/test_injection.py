@@ -28,8 +28,8 @@ from kube.request import (
     SERVICES,
     Resource,
 )
+from policy.cluster.snapshot import Pod
 from policy.names import ANNOTATION_MASTER, ANNOTATION_MASTER_ADDRESS, LABEL_JOB, LABEL_MASTER
-from policy.snapshot import Pod
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]

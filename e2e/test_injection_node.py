@@ -17,8 +17,8 @@ from kube import request
 from kube.request import CONFIGMAPS, JOBS, PODS
 from master.fence import unpack
 from master.ledger import Ledger
+from policy.cluster.snapshot import Phase, Pod
 from policy.names import ANNOTATION_MASTER, ANNOTATION_MAX, ANNOTATION_MIN
-from policy.snapshot import Phase, Pod
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the first run builds the node's parts

@@ -17,10 +17,10 @@ from e2e.waiting import until
 from kube import record_log, request
 from kube.errors import Invalid
 from kube.request import CONFIGMAPS, NODES, PODDISRUPTIONBUDGETS, PODS, VALIDATINGWEBHOOKS
+from policy.cluster.snapshot import Phase
 from policy.names import Tier
 from policy.records import Record
-from policy.snapshot import Phase
-from reconciler.status import WAITING
+from reconciler.jobs.status import WAITING
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 

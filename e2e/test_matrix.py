@@ -25,8 +25,8 @@ from e2e.waiting import until_true
 from e2e.workload import QUICK
 from kube import request
 from kube.request import PODS, Request
+from policy.cluster.snapshot import Pod
 from policy.names import Tier
-from policy.snapshot import Pod
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(4000)]  # the first run builds Kubernetes
 

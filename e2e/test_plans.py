@@ -13,9 +13,10 @@ from cli.errors import ExitCode
 from e2e.environment import Environment, IsolatedNamespace, running_environment
 from e2e.settling import Ticks
 from e2e.waiting import until
-from policy import document, snapshot_file
+from policy.document import parser as document
 from policy.names import ANNOTATION_QUEUE
-from policy.snapshot_file import comparable
+from policy.planning import snapshot_file
+from policy.planning.snapshot_file import comparable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 

@@ -12,9 +12,9 @@ from e2e.environment import NODE_COUNT, SLOTS, Environment, IsolatedNamespace, r
 from e2e.waiting import until
 from kube import request
 from kube.request import EVENTS, JOBS
-from policy import document
+from policy.document import parser as document
 from policy.names import SYSTEM_NAMESPACE
-from reconciler.status import WAITING
+from reconciler.jobs.status import WAITING
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]

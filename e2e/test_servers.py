@@ -16,6 +16,7 @@ from e2e.workload import QUICK
 from kube import request
 from kube.errors import Forbidden, Invalid
 from kube.request import CONFIGMAPS, JOBS, PODS, SERVICES
+from policy.cluster.snapshot import Phase, Pod
 from policy.names import (
     ANNOTATION_CLAIM,
     ANNOTATION_MASTER,
@@ -25,7 +26,6 @@ from policy.names import (
     ANNOTATION_SERVERS,
     Role,
 )
-from policy.snapshot import Phase, Pod
 from runtime import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]

@@ -15,7 +15,7 @@ from e2e.training.burst import Burst, train_through_a_burst
 from e2e.training.fixture import SHARED, edl_train, paddle_environment, write_data
 from e2e.training.picture import PictureData
 from e2e.training.traces import SIGTERM_EXIT
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 
 pytestmark = [
     pytest.mark.e2e,

@@ -23,7 +23,7 @@ from e2e.waiting import until
 from kube import request
 from kube.request import CONFIGMAPS
 from master.fence import SNAPSHOT, unpack
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from runtime import clock
 
 pytestmark = [

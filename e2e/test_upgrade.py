@@ -21,8 +21,8 @@ from e2e.workload import QUICK, elastic_job
 from kube import request
 from kube.errors import KubeError
 from kube.request import JOBS, PODS
+from policy.cluster.trainer_accounting import VERSION
 from policy.names import ANNOTATION_MASTER_ADDRESS, ANNOTATION_TOKEN_SECRET, Tier
-from policy.trainer_accounting import VERSION
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

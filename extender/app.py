@@ -24,9 +24,9 @@ from kube.cache import ClusterCache
 from kube.client import Client
 from kube.watch_metrics import add_watch_metrics
 from policy import decisions
+from policy.cluster.snapshot import Pod
 from policy.names import POLICY_CONFIGMAP
-from policy.snapshot import Pod
-from policy.victims import expected
+from policy.planning.victims import expected
 from runtime import clock, web
 from runtime.logs import keys
 from runtime.metrics import Metrics

@@ -8,17 +8,17 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from policy import amounts
-from policy.cluster_state import ClusterState
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.horizon import Horizon
+from policy.cluster.live_trainers import is_surplus
+from policy.cluster.placement import CHEAPEST, in_pools, score
+from policy.cluster.snapshot import Pod
 from policy.decisions import Decision, Figure, sentence
-from policy.horizon import Horizon
-from policy.live_trainers import is_surplus
-from policy.model import Policy
+from policy.document.model import Policy
 from policy.names import Role
-from policy.placement import CHEAPEST, in_pools, score
+from policy.planning.victims import Candidate, Promise, narrow
 from policy.reasons import Reason
-from policy.snapshot import Pod
-from policy.victims import Candidate, Promise, narrow
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def prioritize(pod: Pod, names: Collection[str], cluster: ClusterState) -> dict[
 def preempt(
     pod: Pod, candidates: tuple[Candidate, ...], view: View, policy: Policy, at_s: float
 ) -> tuple[Candidate, ...]:
-    """The candidates that kube-scheduler may choose from; see `policy.victims.narrow`.
+    """The candidates that kube-scheduler may choose from; see `policy.planning.victims.narrow`.
 
     A candidate whose data leads to an error stays as it came, and the others are narrowed.
 

@@ -13,10 +13,10 @@ from extender.handlers import View
 from kube.cache import ClusterCache
 from kube.object_change import ObjectChange
 from kube.state_feed import ClusterStateFeed
-from policy.model import Policy
-from policy.recent_history import CoolDowns
-from policy.snapshot import Pod
-from policy.victims import Candidate, Promise
+from policy.cluster.snapshot import Pod
+from policy.document.model import Policy
+from policy.planning.recent_history import CoolDowns
+from policy.planning.victims import Candidate, Promise
 
 PROMISE_S = 5.0
 """Lifetime of a promise, within which its pod must have been bound."""

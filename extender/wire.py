@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_pascal
 
-from policy.victims import Candidate
+from policy.planning.victims import Candidate
 
 MAX_NODES = 20_000
 """kube-scheduler is tested to 5 000 nodes; a request with more names than this is not genuine."""
@@ -53,7 +53,7 @@ class PreemptionArgs(_Wire):
     node_name_to_meta_victims: Annotated[dict[str, MetaVictims], Field(max_length=MAX_NODES)]
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates as `policy.victims` expects them."""
+        """The candidates as `policy.planning.victims` expects them."""
         return tuple(
             Candidate(node, tuple(pod.uid for pod in victims.pods or ()), victims.violations)
             for node, victims in self.node_name_to_meta_victims.items()

@@ -13,9 +13,9 @@ from typing import Literal, Self
 
 from kube.decode import ConfigMap
 from kube.reflector import Reflector
-from policy import document
+from policy.document import parser as document
+from policy.document.model import Policy
 from policy.errors import DocumentError
-from policy.model import Policy
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from runtime.logs import keys
 from runtime.metrics import Metrics

@@ -12,7 +12,7 @@ from kube import decode, request
 from kube.api import Api
 from kube.changes import Changes
 from kube.reflector import Reflector, stop_all
-from policy.snapshot import Job, Node, Pod
+from policy.cluster.snapshot import Job, Node, Pod
 from runtime import clock
 
 

@@ -1,4 +1,4 @@
-"""Decodes API objects (JSON as dicts) into the records of `policy.snapshot`.
+"""Decodes API objects (JSON as dicts) into the records of `policy.cluster.snapshot`.
 
 Pure. Who calls: the watch cache for every object, the extender for the pod in a request. The
 input comes from an API server, so types are as published; missing and null fields are normal.
@@ -16,15 +16,19 @@ from typing import Any
 import orjson
 
 from kube import elastic_spec, pod_failure, podspec
-from policy import (
-    failure_policy,
-    job_spec,
-    membership,
-    sidecar,
-    trainer_accounting,
+from policy.admission import failure_policy, job_spec, sidecar
+from policy.cluster import membership, trainer_accounting
+from policy.cluster.live_trainers import MAX_UNCOMMITTED_S
+from policy.cluster.membership import NO_CONTROLLER, Controller, Membership
+from policy.cluster.snapshot import (
+    Job,
+    JobCondition,
+    JobStatus,
+    Node,
+    Phase,
+    Pod,
+    Taint,
 )
-from policy.live_trainers import MAX_UNCOMMITTED_S
-from policy.membership import NO_CONTROLLER, Controller, Membership
 from policy.names import (
     ANNOTATION_BOOKS,
     ANNOTATION_NODE_REQUEST,
@@ -39,15 +43,6 @@ from policy.names import (
     NodeRequest,
 )
 from policy.priority_classes import PriorityClassValues
-from policy.snapshot import (
-    Job,
-    JobCondition,
-    JobStatus,
-    Node,
-    Phase,
-    Pod,
-    Taint,
-)
 
 Object = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""What the annotations of an elastic Job say, as fields of a `policy.snapshot.Job`. Pure.
+"""What the annotations of an elastic Job say, as fields of a `policy.cluster.snapshot.Job`. Pure.
 
 Who calls: `kube.decode`. A stored Job that is invalid has its error, and counts as nothing else.
 """
@@ -11,15 +11,15 @@ from typing import Any
 import orjson
 
 from kube import podspec
-from policy import job_options, job_spec, servers, sidecar, template_limits
+from policy.admission import job_options, job_spec, servers, sidecar, template_limits
+from policy.cluster.snapshot import Resources, ServerSpec
 from policy.errors import JobError
 from policy.names import ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY
-from policy.snapshot import Resources, ServerSpec
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticSpec:
-    """The fields of `policy.snapshot.Job` of the same names; `low` and `high` are its bounds."""
+    """The fields of `policy.cluster.snapshot.Job` of the same names; `low` and `high` are its bounds."""
 
     low: int = 0
     high: int = 0

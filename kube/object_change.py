@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from policy.snapshot import Job, Node, Pod
+from policy.cluster.snapshot import Job, Node, Pod
 
 T = TypeVar("T", Pod, Node, Job)
 

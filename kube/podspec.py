@@ -14,11 +14,15 @@ import orjson
 
 from kube.byte_cache import ByteCache
 from policy import quantity
-from policy.amounts import add
+from policy.admission.template_limits import (
+    MAX_CONSTRAINTS,
+    MAX_CONSTRAINTS_BYTES,
+    constraint_fields,
+)
+from policy.cluster.amounts import add
+from policy.cluster.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
 from policy.errors import QuantityError
 from policy.names import NODE_NAME, TRAINER_RESOURCE
-from policy.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
-from policy.template_limits import MAX_CONSTRAINTS, MAX_CONSTRAINTS_BYTES, constraint_fields
 
 _CACHE_BYTES = 2 * 2**20
 """Texts of each cache: thousands of different pod specs at one time."""
@@ -125,7 +129,7 @@ def limits(spec: Mapping[str, Any]) -> Resources:
 def constraints(spec: Mapping[str, Any]) -> Constraints:
     """The node selector, required node affinity and tolerations of a pod of this spec.
 
-    `UNREAD` where they are larger than `policy.template_limits` allows Jobs: a plan would compare them
+    `UNREAD` where they are larger than `policy.admission.template_limits` allows Jobs: a plan would compare them
     with every node. Then no decision of EDL is about such a pod's place; kube-scheduler's are.
     """
     raw = orjson.dumps(constraint_fields(spec))

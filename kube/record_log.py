@@ -1,7 +1,7 @@
 """The decision log in the API server: how records lie in objects of the kind DecisionLog, and how to read them.
 
 Pure but for `read`. A segment is one object; its records are lines of JSON, compressed, as base64. The
-reconciler writes them (`reconciler.record_writer`); whoever may list the kind in a namespace reads them.
+reconciler writes them (`reconciler.records.writer`); whoever may list the kind in a namespace reads them.
 """
 
 import base64

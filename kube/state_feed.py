@@ -14,12 +14,13 @@ from typing import TypeVar
 from kube import podspec
 from kube.cache import ClusterCache
 from kube.object_change import ObjectChange
-from policy import overcommit, unstructured
-from policy.cluster_state import ClusterState
-from policy.model import Policy
-from policy.queue_model import Overcommit
-from policy.queues import QueueRules
-from policy.snapshot import Job, Node, Pod
+from policy.admission import unstructured
+from policy.cluster import overcommit
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.queues import QueueRules
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy
+from policy.document.queue_model import Overcommit
 from runtime import clock
 from runtime.logs import keys
 

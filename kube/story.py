@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from policy.cluster.snapshot import Job
 from policy.explanations import EXPLANATIONS, NODES, OBSERVATIONS
 from policy.records import Record
-from policy.snapshot import Job
 
 _BY_CODE = {
     str(code): explanation

@@ -20,10 +20,10 @@ from page.record_logs import RecordLogs
 from page.record_query import LoggedRecord, RecordQuery
 from page.series import FINE_S, Point, TrainerSteps, UsageSeries
 from page.table import Row, RowTable
-from policy.cluster_state import job_key
-from policy.model import Policy
+from policy.cluster.cluster_state import job_key
+from policy.cluster.snapshot import Job
+from policy.document.model import Policy
 from policy.reasons import Observation
-from policy.snapshot import Job
 
 log = logging.getLogger(__name__)
 

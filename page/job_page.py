@@ -6,12 +6,12 @@ from typing import Any
 from kube import story
 from page import rows
 from page.record_query import LoggedRecord
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Pod
 from policy.names import Role
 from policy.quantity import show
 from policy.reasons import Observation
 from policy.records import Record, newest_of_bursts
-from policy.snapshot import Job, Pod
 
 MAX_MEMBERS = 500
 MAX_HISTORY = 100

@@ -17,9 +17,9 @@ from kube import request
 from kube.access_review import TIMEOUT_S
 from kube.api import Api
 from kube.reading import call
-from policy import sidecar, unstructured
+from policy.admission import sidecar, unstructured
+from policy.cluster.snapshot import Job
 from policy.names import MASTER_PORT, MASTER_TOKEN_KEY
-from policy.snapshot import Job
 from runtime import bounded_get
 
 _ASK_S = 2.0

@@ -5,12 +5,12 @@ from typing import Any
 
 from kube import story
 from page.record_query import LoggedRecord
-from policy import amounts
-from policy.cluster_state import ClusterState
-from policy.live_trainers import is_surplus
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.live_trainers import is_surplus
+from policy.cluster.snapshot import Job, Node, Pod
 from policy.names import Role
 from policy.records import Record, burst_to_json
-from policy.snapshot import Job, Node, Pod
 
 MAX_RESOURCES = 6
 _FIRST = ("cpu", "memory")

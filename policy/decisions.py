@@ -10,9 +10,9 @@ from math import ceil
 from string import Formatter
 
 from policy import quantity
+from policy.cluster.snapshot import Resources
 from policy.explanations import EXPLANATIONS
 from policy.reasons import Reason
-from policy.snapshot import Resources
 from policy.timestamps import timestamp
 
 Figure = int | float | str | Resources

@@ -43,5 +43,5 @@ TIER_OF: Mapping[str, Tier] = {name: tier for tier, name in CLASS_OF.items()} | 
 
 
 def class_of(tier: Tier, *, low_share: bool = False) -> str:
-    """The class of a new pod; `low_share` as in `policy.plan.Create`, for surplus alone."""
+    """The class of a new pod; `low_share` as in `policy.planning.plan.Create`, for surplus alone."""
     return CLASS_LOW_SHARE if low_share else CLASS_OF[tier]

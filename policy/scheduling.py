@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from policy.model import ExtenderUse, Policy
+from policy.cluster.snapshot import Job, Pod
+from policy.document.model import ExtenderUse, Policy
 from policy.names import CHECK_RESOURCE, DEFAULT_SCHEDULER, TRAINER_RESOURCE
-from policy.snapshot import Job, Pod
 
 
 class Registration(StrEnum):

@@ -13,15 +13,15 @@ from kube.client import Client
 from kube.lease import Elector
 from kube.watch_metrics import add_watch_metrics
 from policy.names import POLICY_CONFIGMAP
-from reconciler.events import EventRecorder
+from reconciler.jobs.role_counts import RoleCounts
+from reconciler.jobs.training_jobs import TrainingJobController
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.record_inbox import RecordInbox
-from reconciler.record_writer import RecordWriter
-from reconciler.role_counts import RoleCounts
+from reconciler.records.events import EventRecorder
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.writer import RecordWriter
 from reconciler.settings import ReconcilerSettings
-from reconciler.training_jobs import TrainingJobController
 from reconciler.watchdog import LoopHealth, Watchdog
 from runtime import clock, web
 from runtime.metrics import Metrics

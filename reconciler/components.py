@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kube.api import Api
-from policy.cluster_state import ClusterState
-from policy.model import Policy
-from policy.snapshot import Job
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job
+from policy.document.model import Policy
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
-from reconciler.job_tracker import JobTracker
-from reconciler.job_writer import JobWriter
-from reconciler.master_controller import MasterController
+from reconciler.jobs.tracker import JobTracker
+from reconciler.jobs.writer import JobWriter
+from reconciler.masters.controller import MasterController
+from reconciler.masters.server_controller import ServerController
 from reconciler.quarantine import Quarantine
 from reconciler.scheduler_checker import SchedulerChecker
-from reconciler.server_controller import ServerController
 from reconciler.system_objects import SystemObjects
-from reconciler.trainer_controller import TrainerController
-from reconciler.trainer_probe import TrainerProbe
+from reconciler.trainers.controller import TrainerController
+from reconciler.trainers.probe import TrainerProbe
 from runtime import clock
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from kube import decode, errors, request
 from kube.api import Api
 from kube.reading import call
-from policy.cluster_state import ClusterState
-from policy.plan import Release, ReleaseServer
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Pod
+from policy.planning.plan import Release, ReleaseServer
 from policy.scheduling import Scheduling
-from policy.snapshot import Job, Pod
 from reconciler.expectations import Expectations
-from reconciler.job_objects import JobEndpoints
+from reconciler.masters.job_objects import JobEndpoints
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kube.object_change import ObjectChange
-from policy.cluster_state import ClusterState
-from policy.snapshot import Pod
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Pod
 from runtime.bounded_dict import BoundedDict
 
 PATIENCE_S = 10.0

@@ -15,28 +15,30 @@ from kube.api import Api
 from kube.cache import ClusterCache
 from kube.object_change import ObjectChange
 from kube.state_feed import ClusterStateFeed
-from policy.model import Policy
+from policy.cluster.snapshot import Job, Pod
+from policy.cluster.usage_report import usage_line
+from policy.document.model import Policy
 from policy.names import Role
-from policy.plan import JobPlan, Plan, Release
-from policy.planner import plan
+from policy.planning.plan import JobPlan, Plan, Release
+from policy.planning.planner import plan
+from policy.planning.recent_history import RecentHistory
 from policy.reasons import Reason
-from policy.recent_history import RecentHistory
-from policy.snapshot import Job, Pod
-from policy.usage_report import usage_line
-from reconciler import creation_history, plan_reports, unmanaged_jobs
 from reconciler.components import Clocks, Components, connect
-from reconciler.decision_recorder import DecisionRecorder
-from reconciler.events import Event, EventRecorder
-from reconciler.job_tracker import WRITE_EVERY_S
+from reconciler.jobs import unmanaged_jobs
+from reconciler.jobs.role_counts import RoleCounts
+from reconciler.jobs.tracker import WRITE_EVERY_S
 from reconciler.leader_only import LeaderOnlyApi
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.observer import Observer
 from reconciler.plan_isolation import plan_without_culprits
-from reconciler.record_inbox import RecordInbox
-from reconciler.role_counts import RoleCounts
+from reconciler.records import plan_reports
+from reconciler.records.decision_recorder import DecisionRecorder
+from reconciler.records.events import Event, EventRecorder
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.observer import Observer
+from reconciler.records.tick_snapshots import TickSnapshots
 from reconciler.settings import ReconcilerSettings
-from reconciler.tick_snapshots import TickSnapshots
-from reconciler.trainer_controller import CreationResult
+from reconciler.trainers import creation_history
+from reconciler.trainers.controller import CreationResult
 from reconciler.wall_clock import WallClock
 from reconciler.watchdog import Watchdog
 from runtime.backoff import Backoff
@@ -96,7 +98,7 @@ class Reconciler:
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
         self.components = self._connect(api, settings.namespace)
-        self.role_counts = RoleCounts()  # what `reconciler.training_jobs` reads of each plan
+        self.role_counts = RoleCounts()  # what `reconciler.jobs.training_jobs` reads of each plan
         self._quarantine = self.components.quarantine
         inbox = inbox or RecordInbox()
         self._decisions = DecisionRecorder(self._quarantine, inbox)

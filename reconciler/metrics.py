@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping
 
 from kube.object_change import ObjectChange
-from policy.cluster_state import ClusterState
-from policy.model import ReclaimCause
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Pod
+from policy.document.model import ReclaimCause
 from policy.names import Tier
-from policy.plan import Plan, Release
+from policy.planning.plan import Plan, Release
 from policy.reasons import RELEASES
 from policy.scheduling import Registration
-from policy.snapshot import Pod
-from reconciler import service_starts
-from reconciler.job_metrics import ClusterMetrics, JobMetrics
-from reconciler.losses import Loss, Losses
-from reconciler.objective import BURN_SPANS_S, ObjectiveStanding
-from reconciler.service_starts import ServiceStart, ServiceStarts
-from reconciler.trainer_controller import CreationResult
+from reconciler.jobs.metrics import ClusterMetrics, JobMetrics
+from reconciler.records import service_starts
+from reconciler.records.losses import Loss, Losses
+from reconciler.records.objective import BURN_SPANS_S, ObjectiveStanding
+from reconciler.records.service_starts import ServiceStart, ServiceStarts
+from reconciler.trainers.controller import CreationResult
 from runtime.metrics import SLOW_BUCKETS_S, Metrics
 
 

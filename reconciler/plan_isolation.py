@@ -10,9 +10,9 @@ no part in this plan, and is examined with the next.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from policy.cluster_state import ClusterState
-from policy.plan import Plan
-from policy.snapshot import Job, Pod
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Pod
+from policy.planning.plan import Plan
 from reconciler.quarantine import inert
 
 MAX_TRIALS = 64

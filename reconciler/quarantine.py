@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kube import errors
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Pod
 from policy.decisions import time
-from policy.snapshot import Job, Pod
 from runtime.backoff import Backoffs
 from runtime.logs import keys, one_line
 

@@ -15,8 +15,8 @@ from kube import decode, errors, request
 from kube.api import Api
 from kube.reading import call
 from policy import scheduling
-from policy.cluster_state import ClusterState
-from policy.model import ExtenderUse, Policy
+from policy.cluster.cluster_state import ClusterState
+from policy.document.model import ExtenderUse, Policy
 from policy.names import SCHEDULING_CONFIGMAP, TRAINER_RESOURCE
 from policy.scheduling import Registration, SchedulerCheck, Scheduling
 from reconciler.manifests import scheduler_check

@@ -9,12 +9,12 @@ from typing import Any
 from kube import decode, errors, request
 from kube.api import Api
 from kube.reading import call
+from policy.cluster.snapshot import Job
 from policy.priority_classes import EDL_CLASSES
-from policy.snapshot import Job
-from reconciler.events import Event
 from reconciler.manifests import owned
 from reconciler.manifests import trainer as trainer_manifests
 from reconciler.quarantine import attempt
+from reconciler.records.events import Event
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from policy.cluster_state import ClusterState
-from policy.snapshot import Job, Node, Phase, Pod
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Node, Phase, Pod
 from simulator.clock import Clock
 
 

@@ -6,15 +6,15 @@ Moves that a plan defers wait here for the next change or tick.
 from collections.abc import Callable
 from functools import partial
 
-from policy.model import Policy
+from policy.cluster.snapshot import Pod
+from policy.document.model import Policy
 from policy.names import Role
-from policy.plan import Create, Plan
-from policy.plan_input import PlanInput
-from policy.planner import plan
+from policy.planning.plan import Create, Plan
+from policy.planning.plan_input import PlanInput
+from policy.planning.planner import plan
+from policy.planning.recent_history import RecentHistory
 from policy.priority_classes import EDL_CLASSES
-from policy.recent_history import RecentHistory
 from policy.scheduling import Scheduling
-from policy.snapshot import Pod
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.timing import Timing
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from policy.model import Policy
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
+from policy.document.model import Policy
 from simulator.clock import Clock
 from simulator.cluster import PodChange, SimulatedCluster
 from simulator.kubelet import SimulatedKubelets

@@ -8,15 +8,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from zlib import crc32
 
-from policy import preemption
 from policy.backoff import pause_s
-from policy.live_trainers import is_surplus
-from policy.model import Policy
+from policy.cluster.live_trainers import is_surplus
+from policy.cluster.placement import CHEAPEST, score
+from policy.cluster.snapshot import Pod
+from policy.document.model import Policy
 from policy.names import Role
-from policy.placement import CHEAPEST, score
-from policy.recent_history import CoolDowns
-from policy.snapshot import Pod
-from policy.victims import choose, expected
+from policy.planning import preemption
+from policy.planning.recent_history import CoolDowns
+from policy.planning.victims import choose, expected
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.timing import Timing
 

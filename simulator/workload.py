@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from policy.model import Policy
-from policy.snapshot import Job, Node, Pod
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from kube import config
 from kube.client import Client
 from kube.errors import ConfigError
-from policy import document
+from policy.document import parser as document
+from policy.document.model import Policy
 from policy.errors import DocumentError
-from policy.model import Policy
 from policy.priority_classes import EDL_CLASSES
 from runtime import serve, signals
 from runtime.command_line import Parser

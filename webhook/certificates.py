@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from policy.patch import Operation
+from policy.admission.patch import Operation
 from runtime import certs
 from runtime.certs import Pair
 

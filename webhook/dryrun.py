@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from policy import yaml_text
+from policy.admission.unstructured import mapping, objects
+from policy.document import yaml_text
 from policy.errors import DocumentError
 from policy.names import GROUP, POLICY_CONFIGMAP
-from policy.unstructured import mapping, objects
 from runtime.printable import printable
 from webhook import review
 from webhook.review import AdmissionContext, AdmissionRequest, AdmissionResponse, GroupResource
@@ -46,7 +46,7 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
     """Reviews every object in `text` (YAML, one or more documents).
 
     Raises:
-        FileError: `text` is not YAML as `policy.yaml_text` has it, a document is not a Kubernetes
+        FileError: `text` is not YAML as `policy.document.yaml_text` has it, a document is not a Kubernetes
             object, or there is none.
     """
     lines: list[str] = []

@@ -12,7 +12,8 @@ from kube.active import ActivePolicy
 from kube.api import Api
 from kube.decode import ConfigMap, PriorityClass
 from kube.reflector import Reflector, stop_all
-from policy import scheduling, unstructured
+from policy import scheduling
+from policy.admission import unstructured
 from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP
 from policy.priority_classes import PriorityClassValues
 from policy.scheduling import SchedulerCheck

@@ -16,10 +16,13 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from policy import document, job_options, job_spec, mutation, servers, unstructured
+from policy.admission import job_options, job_spec, mutation, servers, unstructured
+from policy.admission.mutation import Mutation
+from policy.admission.patch import Operation
+from policy.cluster.queues import QueueRules
+from policy.document import parser as document
+from policy.document.model import Policy
 from policy.errors import DocumentError, JobError
-from policy.model import Policy
-from policy.mutation import Mutation
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_TEMPLATE,
@@ -34,9 +37,7 @@ from policy.names import (
     POLICY_KEY,
     SYSTEM_NAMESPACE,
 )
-from policy.patch import Operation
 from policy.priority_classes import PriorityClassValues
-from policy.queues import QueueRules
 from policy.scheduling import UNMARKED, Scheduling
 
 API_VERSION: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from policy.model import Policy, Selector
-from policy.patch import Operation
+from policy.admission.patch import Operation
+from policy.document.model import Policy, Selector
 
 ENTRY = "selected-pods.webhook.edl.training"
 CONDITION = "selected-by-policy"

@@ -11,9 +11,9 @@ from cli.commands.why import print_story
 from cli.frame import Frame, command
 from cli.terminal import Column, age
 from kube import decode, request, story
+from policy.cluster.snapshot import Job, Pod
 from policy.names import Tier
 from policy.quantity import show
-from policy.snapshot import Job, Pod
 from policy.timestamps import timestamp
 from runtime.printable import printable
 

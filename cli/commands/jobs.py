@@ -9,8 +9,8 @@ from cli.frame import Frame, command
 from cli.terminal import Column
 from kube import decode, request
 from kube.story import state
+from policy.cluster.snapshot import Job
 from policy.records import Record, newest_of_jobs
-from policy.snapshot import Job
 
 
 @command("jobs", listing=True)

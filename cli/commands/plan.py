@@ -11,10 +11,10 @@ from rich.table import Table
 from cli import snapshots, terminal
 from cli.frame import Frame, command
 from cli.terminal import Column
-from policy.forecast import Forecast
-from policy.plan import Plan
-from policy.plan_input import PlanInput
-from policy.snapshot_file import SnapshotFile, comparable
+from policy.planning.forecast import Forecast
+from policy.planning.plan import Plan
+from policy.planning.plan_input import PlanInput
+from policy.planning.snapshot_file import SnapshotFile, comparable
 
 _MAX_ACTIONS = 20
 """Number of creations and releases that the table lists; JSON has all."""

@@ -10,9 +10,9 @@ from rich.console import Console
 from cli import snapshots
 from cli.errors import CODES, CliError
 from cli.frame import Frame, command
-from policy.document import parse
+from policy.document.model import Policy
+from policy.document.parser import parse
 from policy.errors import DocumentError
-from policy.model import Policy
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 
 _ABSENT = "(not set)"

@@ -10,7 +10,7 @@ from cli import snapshots
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, command
 from kube.errors import KubeError
-from policy.snapshot import Snapshot
+from policy.cluster.snapshot import Snapshot
 from runtime.printable import printable
 
 _PREFIX = "edl-"

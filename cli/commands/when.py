@@ -9,12 +9,12 @@ from cli import snapshots
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, command
 from policy import quantity
-from policy.must_leave import must_leave
+from policy.cluster.snapshot import Job
 from policy.nearest import advice
-from policy.plan import JobPlan
-from policy.plan_input import PlanInput
-from policy.snapshot import Job
-from policy.waiting_line import Place, line
+from policy.planning.must_leave import must_leave
+from policy.planning.plan import JobPlan
+from policy.planning.plan_input import PlanInput
+from policy.planning.waiting_line import Place, line
 
 _MAX_NAMED = 5
 

@@ -37,7 +37,7 @@ from e2e.settling import Ticks
 from e2e.waiting import until
 from kube import decode, reading, request
 from kube.request import JOBS, NODES, PODS, Request, path_of
-from policy.model import Policy
+from policy.document.model import Policy
 from policy.names import Role
 from runtime import clock
 

@@ -13,9 +13,9 @@ from rich.table import Table
 from e2e import workload
 from e2e.cluster.nodes import node
 from e2e.workload import Manifest
-from policy.model import Policy
+from policy.cluster.snapshot import Job, Pod
+from policy.document.model import Policy
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN, ANNOTATION_QUEUE, ANNOTATION_WEIGHT
-from policy.snapshot import Job, Pod
 from tests.simulator import forecasts
 
 GOOD_SHARE = 0.95

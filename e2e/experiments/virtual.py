@@ -9,10 +9,10 @@ from e2e.measure.pods import Kind, PodView
 from e2e.measure.record import Recorder, Timeline
 from e2e.workload import Manifest, Scenario
 from kube import decode
-from policy.model import Policy
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy
 from policy.names import CLASS_SUPPORT, MANAGER, Role, Tier
 from policy.priority_classes import EDL_CLASSES
-from policy.snapshot import Job, Node, Pod
 from simulator.cluster import PodChange
 from simulator.run import play as simulate
 from simulator.timing import Timing

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Any
 
 from e2e.workload import SYSTEM_NAMESPACE
+from policy.cluster.snapshot import Phase
 from policy.errors import QuantityError
 from policy.names import LABEL_JOB, LABEL_ROLE, LABEL_TIER, Role, Tier
 from policy.quantity import parse
-from policy.snapshot import Phase
 
 _LABEL_BATCH_JOB = "batch.kubernetes.io/job-name"
 """All that marks a trainer of a Job that was created while the webhook was away."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from e2e.measure.pods import Kind, PodView
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 
 
 @dataclass(slots=True)

@@ -19,9 +19,9 @@ from e2e.environment import IsolatedNamespace
 from kube import request
 from kube.errors import KubeError
 from kube.request import SECRETS
+from policy.admission.sidecar import object_name
+from policy.cluster.snapshot import Phase
 from policy.names import MASTER_PORT, MASTER_TOKEN_KEY, Role
-from policy.sidecar import object_name
-from policy.snapshot import Phase
 from runtime import clock
 
 _EVERY_S = 0.1

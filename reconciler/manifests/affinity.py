@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from policy.model import NodePool
+from policy.document.model import NodePool
 from policy.names import NODE_NAME
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -1,13 +1,14 @@
 """The objects of a job's master other than its pod, as JSON (docs/decisions/0009).
 
-All have one name, which `reconciler.job_objects` chooses. Pure. Called by `reconciler.job_objects`.
+All have one name, which `reconciler.masters.job_objects` chooses. Pure. Called by `reconciler.masters.job_objects`.
 """
 
 import base64
 import hmac
 from typing import Any
 
-from policy import frameworks
+from policy.admission import frameworks
+from policy.cluster.snapshot import Job
 from policy.names import (
     EXCHANGE_PORT,
     LABEL_JOB,
@@ -15,7 +16,6 @@ from policy.names import (
     MASTER_PORT,
     MASTER_TOKEN_KEY,
 )
-from policy.snapshot import Job
 from reconciler.manifests import owned, role_pods
 
 

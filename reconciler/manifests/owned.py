@@ -5,8 +5,8 @@ from typing import Any
 
 from kube.request import JOBS, Resource
 from kube.training_job import TrainingJob
+from policy.cluster.snapshot import Job
 from policy.names import LABEL_JOB
-from policy.snapshot import Job
 
 
 def metadata(job: Job, name: str, *, blocks: bool = False) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from policy import frameworks
-from policy.frameworks import RolePod
+from policy.admission import frameworks
+from policy.admission.frameworks import RolePod
+from policy.admission.role_templates import ports
+from policy.cluster.snapshot import Job
 from policy.names import GROUP, MASTER_CONTAINER, MASTER_PORT, Role
-from policy.role_templates import ports
-from policy.snapshot import Job
 
 _PREFIX = f"{GROUP}/"
 _EDL, _STORE = "edl-master", "torch-store"

@@ -1,8 +1,8 @@
 """A job's parameter servers as JSON: a Service and a pod for each.
 
-Pods are complete except for the image, which admission adds (`policy.servers`). The Job owns all
-objects (docs/decisions/0013). Pure. Called by `reconciler.job_objects` and
-`reconciler.server_controller`.
+Pods are complete except for the image, which admission adds (`policy.admission.servers`). The Job owns all
+objects (docs/decisions/0013). Pure. Called by `reconciler.masters.job_objects` and
+`reconciler.masters.server_controller`.
 """
 
 from dataclasses import replace
@@ -10,8 +10,11 @@ from typing import Any
 
 import orjson
 
-from policy import environment, quantity, servers, sidecar, unstructured
-from policy.frameworks import RolePod
+from policy import quantity
+from policy.admission import environment, servers, sidecar, unstructured
+from policy.admission.frameworks import RolePod
+from policy.admission.sidecar import STRICT, USER
+from policy.cluster.snapshot import Job, ServerSpec
 from policy.names import (
     CLASS_SUPPORT,
     LABEL_PREEMPTIBLE,
@@ -25,8 +28,6 @@ from policy.names import (
     Tier,
 )
 from policy.scheduling import UNMARKED, Scheduling
-from policy.sidecar import STRICT, USER
-from policy.snapshot import Job, ServerSpec
 from reconciler.manifests import owned, role_pods, scheduler
 from reconciler.manifests import trainer as trainer_manifests
 

@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from policy.frameworks import RolePod
-from policy.model import NodePool
+from policy.admission.frameworks import RolePod
+from policy.cluster.snapshot import Job
+from policy.document.model import NodePool
 from policy.names import (
     ANNOTATION_DATA,
     ANNOTATION_EPOCHS,
@@ -37,7 +38,6 @@ from policy.names import (
 )
 from policy.priority_classes import class_of
 from policy.scheduling import UNMARKED, Scheduling
-from policy.snapshot import Job
 from reconciler.manifests import affinity, owned, role_pods, scheduler
 
 
@@ -80,7 +80,7 @@ def pod(
         scheduling: How training pods ask for a scheduler now.
         avoided_nodes: Nodes on which it must not run.
         pools: The policy's node pools, which one without the marker requires by itself.
-        low_share: As in `policy.plan.Create`.
+        low_share: As in `policy.planning.plan.Create`.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}

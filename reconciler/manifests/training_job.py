@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from kube.request import TRAININGJOBS
-from policy import unstructured
+from policy.admission import unstructured
 from policy.names import (
     ANNOTATION_CLAIM,
     ANNOTATION_DATA,

@@ -12,8 +12,8 @@ from admin.findings import Finding, Level, failed, report
 from admin.reader import Reader
 from admin.servers import UnreachableError
 from kube import request
+from policy.cluster.snapshot import Node, Pod
 from policy.names import MANAGER, SYSTEM_NAMESPACE, TRAINER_RESOURCE
-from policy.snapshot import Node, Pod
 from runtime import certs
 from tests.admin.cluster import NOW, AdminCluster
 from tests.reconciler import objects

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bench import chart
 from bench.chart import CHART, ChartValues
-from policy.model import Policy
+from policy.document.model import Policy
 from webhook.settings import WebhookSettings
 
 

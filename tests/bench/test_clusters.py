@@ -6,11 +6,11 @@ import pytest
 
 from bench.clusters import LOAD, NOW_S, cluster, policy
 from bench.shapes import GPU, GPU_KINDS, GPU_LABEL
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.placement import admits
+from policy.cluster.snapshot import Snapshot
 from policy.names import Tier
-from policy.placement import admits
-from policy.planner import plan
-from policy.snapshot import Snapshot
+from policy.planning.planner import plan
 
 NODES = 200
 

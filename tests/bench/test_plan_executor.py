@@ -2,9 +2,9 @@
 
 from bench.clusters import NOW_S, cluster, policy
 from bench.plan_executor import PlanExecutor
-from policy.cluster_state import ClusterState
-from policy.planner import plan
-from policy.snapshot import Phase
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Phase
+from policy.planning.planner import plan
 
 
 def test_a_small_cluster_comes_to_rest() -> None:

@@ -15,7 +15,7 @@ from bench import (
     policy_page,
     reasons_page,
 )
-from policy import document
+from policy.document import parser as document
 from policy.names import JOB_ANNOTATIONS, LABELS, POD_ANNOTATIONS
 from policy.reasons import Reason
 from runtime.command_line import Parser

@@ -12,9 +12,9 @@ from cli.commands import snapshot as snapshot_command
 from cli.errors import ExitCode
 from kube import request
 from kube.errors import Unavailable
-from policy import snapshot_file
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
-from policy.snapshot_file import SnapshotFile
+from policy.planning import snapshot_file
+from policy.planning.snapshot_file import SnapshotFile
 from tests.cli.cluster import Cli, check_snapshot
 
 

@@ -2,7 +2,7 @@
 
 from e2e.measure.pods import Kind, PodView
 from e2e.measure.record import PodLifetime, ServiceStep, Timeline
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 
 
 def lifetime(

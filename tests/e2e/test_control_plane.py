@@ -11,8 +11,8 @@ from cryptography import x509
 from e2e import scheduling
 from e2e.control_plane import EDL_COMPONENTS, EdlControlPlane
 from e2e.scheduling import OWN_SCHEDULER, SchedulingMode
-from policy import document
-from policy.model import SchedulerSettings
+from policy.document import parser as document
+from policy.document.model import SchedulerSettings
 from policy.names import POLICY_KEY
 
 

@@ -10,7 +10,7 @@ from e2e.measure.pods import Kind, PodView
 from kube.api import Stream
 from kube.errors import NotFound
 from kube.request import Request
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from tests.e2e.runs import view
 
 _NODE = "node-000"

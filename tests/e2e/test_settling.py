@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from e2e.settling import Ticks, unsettled
-from policy import snapshot_file
-from policy.model import Policy, Reserve
-from policy.plan import History
-from policy.plan_input import PlanInput
-from policy.snapshot import Snapshot
-from policy.snapshot_file import SnapshotFile
+from policy.cluster.snapshot import Snapshot
+from policy.document.model import Policy, Reserve
+from policy.planning import snapshot_file
+from policy.planning.plan import History
+from policy.planning.plan_input import PlanInput
+from policy.planning.snapshot_file import SnapshotFile
 from runtime import clock
 from tests.support.builders import NOW_S, job, node, service, trainers
 

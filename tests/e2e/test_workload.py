@@ -6,7 +6,8 @@ import pytest
 
 from e2e import workload
 from e2e.workload import FULL, QUICK, Scenario
-from policy import document, job_spec
+from policy.admission import job_spec
+from policy.document import parser as document
 from policy.names import LABEL_JOB, LABEL_ROLE
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube import request
 from kube.request import JOBS
-from policy import victims
+from policy.planning import victims
 from tests.extender.bench import MAX_BYTES, Bench
 from tests.extender.vectors import sent
 from tests.reconciler import objects

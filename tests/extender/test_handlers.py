@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from extender import handlers
 from extender.handlers import FilterVerdict, View
-from policy.cluster_state import ClusterState
-from policy.model import NodePool, Policy
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Pod
+from policy.document.model import NodePool, Policy
 from policy.names import Tier
+from policy.planning.victims import Candidate, Promise
 from policy.reasons import Reason
-from policy.snapshot import Pod
-from policy.victims import Candidate, Promise
 from tests.support.builders import NOW_S, cluster_state, job, node, service, shape, support, trainer
 from tests.support.strategies import CALM
 

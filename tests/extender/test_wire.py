@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from extender import wire
-from policy.victims import Candidate
+from policy.planning.victims import Candidate
 from tests.extender.vectors import sent
 
 

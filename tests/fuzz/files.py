@@ -13,14 +13,14 @@ from edl.convert.convert import convert
 from edl.errors import EdlError, printable
 
 from page import master as page_master
-from policy import snapshot_file
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Snapshot
+from policy.document.model import Policy
 from policy.errors import SnapshotError
-from policy.model import Policy
-from policy.plan_input import PlanInput
+from policy.planning import snapshot_file
+from policy.planning.plan_input import PlanInput
 from policy.priority_classes import EDL_CLASSES
-from policy.snapshot import Snapshot
-from reconciler import master_reports
+from reconciler.masters import reports as master_reports
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 from tests.support.builders import NOW_S, job, node, service, trainers
 from tests.webhook.test_dryrun import JOB, POLICY, PSERVER

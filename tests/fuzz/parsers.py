@@ -29,9 +29,11 @@ from pydantic import ValidationError
 from extender import wire as extender_wire
 from kube import decode
 from master import fence, journal, protocol
-from policy import document, quantity, trainer_accounting
+from policy import quantity
+from policy.cluster import trainer_accounting
+from policy.document import parser as document
+from policy.document.model import Policy
 from policy.errors import DocumentError, QuantityError
-from policy.model import Policy
 from policy.priority_classes import EDL_CLASSES
 from pserver import frames
 from runtime.call_checks import RefusedError

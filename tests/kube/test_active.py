@@ -7,7 +7,7 @@ from kube.decode import ConfigMap, configmap
 from kube.reflector import Reflector
 from kube.request import CONFIGMAPS
 from lab.fake_api import FakeApi
-from policy import document
+from policy.document import parser as document
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from tests.reconciler.waiting import until
 from tests.webhook.cluster import delete_policy, patch_policy, put_policy

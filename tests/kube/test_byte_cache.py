@@ -8,8 +8,8 @@ import orjson
 
 from kube import decode, podspec
 from kube.byte_cache import MAX_TEXT_BYTES, ByteCache
-from policy.snapshot import ANYWHERE
-from policy.template_limits import MAX_CONSTRAINTS_BYTES
+from policy.admission.template_limits import MAX_CONSTRAINTS_BYTES
+from policy.cluster.snapshot import ANYWHERE
 
 
 def _affinity(count: int, chars: int = 10) -> dict[str, Any]:

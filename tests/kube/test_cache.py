@@ -13,8 +13,8 @@ from kube.cache import ClusterCache
 from kube.changes import Changes
 from kube.request import CONFIGMAPS, JOBS, NODES, PODS
 from lab.fake_api import FakeApi
+from policy.cluster.snapshot import Pod
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
-from policy.snapshot import Pod
 from tests.kube.items import FaultyWatchApi
 
 LIMIT_S = 60.0

@@ -8,6 +8,18 @@ import orjson
 import pytest
 
 from kube import decode
+from policy.cluster.snapshot import (
+    ANYWHERE,
+    JobCondition,
+    JobStatus,
+    Node,
+    Phase,
+    Requirement,
+    ServerSpec,
+    Taint,
+    Toleration,
+    TrainerAccounting,
+)
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_MASTER_STEPS,
@@ -20,18 +32,6 @@ from policy.names import (
     Tier,
 )
 from policy.priority_classes import PriorityClassValues
-from policy.snapshot import (
-    ANYWHERE,
-    JobCondition,
-    JobStatus,
-    Node,
-    Phase,
-    Requirement,
-    ServerSpec,
-    Taint,
-    Toleration,
-    TrainerAccounting,
-)
 from tests.kube.items import plain_pod
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "kube"

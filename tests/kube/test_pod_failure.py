@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from kube import decode
-from policy.failure_rules import FailureAction
+from policy.cluster.failure_rules import FailureAction
 from policy.names import MASTER_CONTAINER
 from tests.reconciler import objects
 

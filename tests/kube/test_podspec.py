@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube import podspec
-from policy.snapshot import ANYWHERE, Requirement
+from policy.cluster.snapshot import ANYWHERE, Requirement
 
 
 def container(cpu: str = "", *, sidecar: bool = False, **resources: object) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from kube import decode
-from policy.ceilings import Quotas
-from policy.cluster_state import ClusterState
-from policy.model import Policy
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Pod, Snapshot
+from policy.document.model import Policy
+from policy.document.queue_model import Quota
 from policy.names import LABEL_JOB, LABEL_MASTER, LABEL_ROLE, LABEL_TIER, Tier
+from policy.planning.ceilings import Quotas
+from policy.planning.victims import Candidate, Shares, choose
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
-from policy.queue_model import Quota
-from policy.snapshot import Job, Pod, Snapshot
-from policy.victims import Candidate, Shares, choose
 from reconciler.manifests import trainer as trainer_manifests
 from tests.kube.items import plain_pod
 from tests.support.builders import job, node, service

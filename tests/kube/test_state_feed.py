@@ -9,8 +9,8 @@ from kube.cache import ClusterCache
 from kube.object_change import ObjectChange
 from kube.request import JOBS, NODES, PODS
 from kube.state_feed import ClusterStateFeed
-from policy.model import Policy
-from policy.queue_model import Overcommit, Queue
+from policy.document.model import Policy
+from policy.document.queue_model import Overcommit, Queue
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look
 

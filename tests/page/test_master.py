@@ -12,9 +12,9 @@ from kube import errors, request
 from kube.request import SECRETS
 from page import master
 from page.master import MasterAnswerError
-from policy import sidecar
+from policy.admission import sidecar
+from policy.cluster.snapshot import Job
 from policy.names import ANNOTATION_MASTER, MASTER_TOKEN_KEY
-from policy.snapshot import Job
 from tests.page.serving import LIMIT_S, Readers, serving
 from tests.page.world import PageWorld
 from tests.reconciler.polled_masters import Master, answer

@@ -7,10 +7,10 @@ import pytest
 
 from page import job_page, rows
 from page.record_query import LoggedRecord
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import JobCondition, JobStatus, Pod, ServerSpec, Snapshot, Taint
 from policy.names import Role, Tier
 from policy.records import Record
-from policy.snapshot import JobCondition, JobStatus, Pod, ServerSpec, Snapshot, Taint
 from tests.support import builders
 
 NO_ROOM = Record(5.0, "job ml/net", "NoRoom", "no node has room", {"target": 4}, "ml/net", 3.0)

@@ -1,8 +1,8 @@
 """Choices of victims as tests write them."""
 
-from policy.cluster_state import ClusterState
-from policy.snapshot import Pod
-from policy.victims import Candidate, Promise, choose
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Pod
+from policy.planning.victims import Candidate, Promise, choose
 from tests.support.builders import job
 
 A, B = job("a", 1, 10), job("b", 1, 10)

@@ -1,6 +1,6 @@
 import pytest
 
-from policy import amounts
+from policy.cluster import amounts
 
 
 def test_sums_know_missing_resources() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from policy import document
-from policy.borrowing import Borrowing
+from policy.document import parser as document
+from policy.document.queue_model import Queue
 from policy.errors import DocumentError
-from policy.queue_model import Queue
+from policy.planning.borrowing import Borrowing
 from tests.support.builders import shape
 
 

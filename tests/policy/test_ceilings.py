@@ -3,10 +3,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from policy import ceilings
-from policy.model import Policy, Reserve, Sizes, Window
-from policy.queue_model import Quota
-from policy.snapshot import Job
+from policy.cluster.snapshot import Job
+from policy.document.model import Policy, Reserve, Sizes, Window
+from policy.document.queue_model import Quota
+from policy.planning import ceilings
 from tests.support.builders import cluster_state, job, node, servers, service, shape, trainers
 
 _TOTAL = {"cpu": 100_000, "memory": 1_000}

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.cluster.placement import closest_fit
 from policy.decisions import sentence
-from policy.placement import closest_fit
 from policy.reasons import Reason
 from tests.support.builders import shape
 from tests.support.strategies import CALM

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.cluster_state import ClusterState, job_key
-from policy.live_trainers import is_surplus
+from policy.cluster.cluster_state import ClusterState, job_key
+from policy.cluster.live_trainers import is_surplus
+from policy.cluster.snapshot import Job, JobStatus, Node, Phase, Pod, Taint, TrainerAccounting
 from policy.names import Tier
-from policy.snapshot import Job, JobStatus, Node, Phase, Pod, Taint, TrainerAccounting
 from tests.support.builders import (
     NOW_S,
     cluster_state,

@@ -2,7 +2,7 @@
 
 from operator import attrgetter
 
-from policy.creation_backoff import CreationBackoff, refused, unplaced
+from policy.planning.creation_backoff import CreationBackoff, refused, unplaced
 from tests.support.builders import NOW_S, job, trainer
 
 JOB = job("net")

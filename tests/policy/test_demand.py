@@ -5,8 +5,8 @@ from functools import reduce
 
 import pytest
 
-from policy.demand import WINDOW_S, DemandHistory, observe
-from policy.snapshot import Job, TrainerAccounting
+from policy.cluster.snapshot import Job, TrainerAccounting
+from policy.planning.demand import WINDOW_S, DemandHistory, observe
 from tests.support.builders import NOW_S, job
 
 _JOB = job("a", 1, 50)

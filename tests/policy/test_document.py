@@ -1,8 +1,8 @@
 import pytest
 
-from policy import document
+from policy.document import parser as document
+from policy.document.model import FairnessBy, Policy
 from policy.errors import DocumentError
-from policy.model import FairnessBy, Policy
 
 _WHOLE = """
 apiVersion: edl.training/v1

@@ -3,8 +3,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy.model import Policy
-from policy.mutation import pod_patch
+from policy.admission.mutation import pod_patch
+from policy.document.model import Policy
 from policy.names import (
     ANNOTATION_DATA,
     ANNOTATION_EPOCHS,

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from policy import failure_policy, mutation
+from policy.admission import failure_policy, mutation
+from policy.cluster.failure_rules import FailureAction
+from policy.cluster.snapshot import Phase
 from policy.errors import JobError
-from policy.failure_rules import FailureAction
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
-from policy.snapshot import Phase
 from tests.support.builders import job, trainer
 
 _FAILED = replace(

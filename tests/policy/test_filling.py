@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.filling import MAX_STEPS, Filling, Vector
-from policy.placement import Packing
+from policy.cluster.filling import MAX_STEPS, Filling, Vector
+from policy.cluster.placement import Packing
 from tests.support.builders import shape
 from tests.support.strategies import CALM
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from policy.cluster_state import ClusterState
-from policy.first_seen import CLOCKS_DIFFER_S, FirstSeen
-from policy.horizon import Horizon
-from policy.snapshot import Phase, Pod
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.first_seen import CLOCKS_DIFFER_S, FirstSeen
+from policy.cluster.horizon import Horizon
+from policy.cluster.snapshot import Phase, Pod
 from tests.support.builders import NOW_S, job, node, trainer
 
 _JOB = job("net")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from policy import fits
-from policy.model import NodePool
-from policy.placement import Packing
-from policy.snapshot import Constraints, Requirement
+from policy.cluster import fits
+from policy.cluster.placement import Packing
+from policy.cluster.snapshot import Constraints, Requirement
+from policy.document.model import NodePool
 from tests.support.builders import node, shape
 
 _NODES = {f"n{i}": node(f"n{i}", 10, labels={"pool": "ab"[i % 2]}) for i in range(4)}

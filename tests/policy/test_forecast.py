@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from policy.cluster_state import ClusterState
-from policy.creation_backoff import CreationBackoff
-from policy.forecast import Forecast
-from policy.model import Policy, Reserve, Stability
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Constraints, Job, Node, Pod, Requirement, ServerSpec, Snapshot
+from policy.document.model import Policy, Reserve, Stability
+from policy.document.queue_model import Quota
 from policy.names import Role, Tier
-from policy.plan import History
-from policy.plan_input import PlanInput
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.creation_backoff import CreationBackoff
+from policy.planning.forecast import Forecast
+from policy.planning.plan import History
+from policy.planning.plan_input import PlanInput
+from policy.planning.planner import plan
 from policy.reasons import Reason
 from policy.scheduling import Scheduling
-from policy.snapshot import Constraints, Job, Node, Pod, Requirement, ServerSpec, Snapshot
 from tests.support.builders import NOW_S, job, node, service, trainers
 
 _FULL = Policy(reserve=Reserve(max_load={"cpu": 1.0}))

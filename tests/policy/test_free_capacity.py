@@ -3,10 +3,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import amounts
-from policy.free_capacity import FreeCapacity, When
-from policy.model import NodePool, Policy
-from policy.snapshot import ANYWHERE, Constraints, Node, Pod, Requirement
+from policy.cluster import amounts
+from policy.cluster.snapshot import ANYWHERE, Constraints, Node, Pod, Requirement
+from policy.document.model import NodePool, Policy
+from policy.planning.free_capacity import FreeCapacity, When
 from tests.support.builders import (
     NOW_S,
     cluster_state,

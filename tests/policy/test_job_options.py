@@ -7,11 +7,12 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy import ceilings, job_options, role_templates, servers, sidecar
+from policy.admission import job_options, role_templates, servers, sidecar
+from policy.admission.frameworks import RolePod, variables
+from policy.admission.mutation import check_job, pod_patch
+from policy.cluster.snapshot import Job, ServerSpec
+from policy.document.model import Policy
 from policy.errors import JobError
-from policy.frameworks import RolePod, variables
-from policy.model import Policy
-from policy.mutation import check_job, pod_patch
 from policy.names import (
     ANNOTATION_ENVIRONMENT,
     ANNOTATION_MASTER,
@@ -31,8 +32,8 @@ from policy.names import (
     LABEL_SERVER,
     Role,
 )
+from policy.planning import ceilings
 from policy.priority_classes import EDL_CLASSES
-from policy.snapshot import Job, ServerSpec
 from tests.support import builders
 
 PROGRAM: dict[str, Any] = {

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from policy import job_spec, mutation
+from policy.admission import job_spec, mutation
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_DATA,

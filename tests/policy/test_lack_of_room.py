@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from policy.node_failures import AvoidedNodes, Blame
-from policy.snapshot import Phase, Pod
+from policy.cluster.snapshot import Phase, Pod
+from policy.planning.node_failures import AvoidedNodes, Blame
 from tests.support.builders import NOW_S, cluster_state, job, node, trainer
 
 _JOB = job("a", 1, 20)

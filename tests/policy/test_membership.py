@@ -2,10 +2,10 @@
 
 import pytest
 
-from policy import membership
-from policy.membership import NO_CONTROLLER, Controller, Membership
+from policy.admission.servers import name_of
+from policy.cluster import membership
+from policy.cluster.membership import NO_CONTROLLER, Controller, Membership
 from policy.names import LABEL_JOB, LABEL_ROLE, Role, Tier
-from policy.servers import name_of
 
 RESNET = Controller("uid-1", "resnet", is_job=True)
 LONG = "x" * 70

@@ -1,6 +1,6 @@
 import pytest
 
-from policy.model import Policy, Selector, Training
+from policy.document.model import Policy, Selector, Training
 from policy.names import Role
 
 

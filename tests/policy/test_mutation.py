@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.admission.mutation import UNTOUCHED, Mutation, check_job, job_patch, pod_patch
+from policy.document.model import Policy, Training
 from policy.errors import JobError
-from policy.model import Policy, Training
-from policy.mutation import UNTOUCHED, Mutation, check_job, job_patch, pod_patch
 from policy.names import ANNOTATION_MIN, TRAINER_RESOURCE, Role, Tier
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from policy.scheduling import UNMARKED, Scheduling

@@ -4,8 +4,8 @@ from typing import Any
 
 import jsonpatch
 
-from policy.model import Policy
-from policy.mutation import pod_patch
+from policy.admission.mutation import pod_patch
+from policy.document.model import Policy
 from policy.names import ANNOTATION_NODE_REQUEST, DRAIN_BLOCKS, TRAINER_RESOURCE
 from policy.priority_classes import EDL_CLASSES
 from tests.webhook.vectors import thing

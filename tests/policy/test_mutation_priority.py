@@ -6,8 +6,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy.model import Policy
-from policy.mutation import Mutation, pod_patch
+from policy.admission.mutation import Mutation, pod_patch
+from policy.document.model import Policy
 from policy.names import CLASS_SURPLUS
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from policy.scheduling import Scheduling

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from policy import node_failures
-from policy.free_capacity import FreeCapacity
-from policy.model import NodePool, Policy
+from policy.cluster.placement import admits
+from policy.cluster.snapshot import Constraints, Job, Phase, Pod, Requirement
+from policy.document.model import NodePool, Policy
 from policy.names import Tier
-from policy.node_failures import MAX_AVOIDED, AvoidedNodes, Blame
-from policy.placement import admits
-from policy.planner import plan
+from policy.planning import node_failures
+from policy.planning.free_capacity import FreeCapacity
+from policy.planning.node_failures import MAX_AVOIDED, AvoidedNodes, Blame
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Phase, Pod, Requirement
 from tests.support.builders import (
     NOW_S,
     cluster_state,

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import document, overcommit, quantity
+from policy import quantity
+from policy.cluster import overcommit
+from policy.cluster.snapshot import Job
+from policy.document import parser as document
+from policy.document.queue_model import Overcommit
 from policy.errors import DocumentError
-from policy.queue_model import Overcommit
-from policy.snapshot import Job
 from tests.support.builders import job
 
 _HALF_MORE = {"cpu": 1.5}

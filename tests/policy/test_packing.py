@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import amounts
-from policy.placement import Packing, score
+from policy.cluster import amounts
+from policy.cluster.placement import Packing, score
 from tests.support.builders import cluster_state, job, node, shape, trainer
 from tests.support.strategies import CALM
 

@@ -1,6 +1,6 @@
 import jsonpatch
 
-from policy.patch import Patch
+from policy.admission.patch import Patch
 
 
 def test_missing_parents_come_first_and_once() -> None:

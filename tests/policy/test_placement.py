@@ -1,9 +1,9 @@
 import pytest
 
-from policy.model import NodePool
-from policy.placement import admits, score, tolerated
+from policy.cluster.placement import admits, score, tolerated
+from policy.cluster.snapshot import ANYWHERE, Constraints, Node, Requirement, Taint, Toleration
+from policy.document.model import NodePool
 from policy.reasons import Reason
-from policy.snapshot import ANYWHERE, Constraints, Node, Requirement, Taint, Toleration
 from tests.support.builders import node
 
 _TAINT = Taint("dedicated", "gpu", "NoSchedule")

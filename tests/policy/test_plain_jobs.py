@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from policy.cluster_state import ClusterState
-from policy.model import Policy
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Phase, Pod, Snapshot
+from policy.document.model import Policy
 from policy.names import Role, Tier
-from policy.planner import plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Phase, Pod, Snapshot
 from tests.support.builders import NOW_S, job, node, service, shape, trainers
 
 _PLAIN = job("plain", 1, 9, managed=False, parallelism=3)

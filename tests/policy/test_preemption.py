@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from policy import preemption
-from policy.cluster_state import ClusterState
-from policy.snapshot import Snapshot
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Snapshot
+from policy.planning import preemption
 from tests.support.builders import job, node, service, trainers
 
 _JOB = job("net", 1, 4)

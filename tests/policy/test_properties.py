@@ -4,13 +4,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import amounts, ceilings
-from policy.cluster_state import ClusterState
-from policy.live_trainers import is_surplus
-from policy.model import Policy, Reserve, Stability
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.live_trainers import is_surplus
+from policy.document.model import Policy, Reserve, Stability
 from policy.names import Tier
-from policy.plan import Plan
-from policy.planner import plan
+from policy.planning import ceilings
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
 from tests.support.builders import NOW_S, job, node, trainers
 from tests.support.simulate import Cluster

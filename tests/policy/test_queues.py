@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from policy import document
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.queues import QueueRules
+from policy.cluster.snapshot import Job
+from policy.document import parser as document
+from policy.document.model import Fairness, Policy, Reserve
+from policy.document.queue_model import Queue, Quota
 from policy.errors import DocumentError, JobError
-from policy.model import Fairness, Policy, Reserve
-from policy.plan import Plan
-from policy.planner import plan
-from policy.queue_model import Queue, Quota
-from policy.queues import QueueRules
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job
 from tests.support.builders import NOW_S, job, node, trainers
 
 _QUEUES = (

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from policy import sidecar
-from policy.cluster_state import ClusterState
-from policy.model import Policy, Reserve
+from policy.admission import sidecar
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Pod, ServerSpec
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Role, Tier
-from policy.plan import Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Pod, ServerSpec
 from tests.support.builders import NOW_S, cluster_state, job, node, shape, trainer, trainers
 
 _NODES = [node("n0", 200)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policy import quota_refusal
+from policy.admission import quota_refusal
 
 _WORDS = 'create pods: 403: pods "a-trainer-0" is forbidden: exceeded quota: '
 

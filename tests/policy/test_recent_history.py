@@ -1,11 +1,11 @@
 """What is remembered between plans, and for how long."""
 
-from policy.creation_backoff import CreationBackoff
-from policy.demand import DemandHistory, Period, of
-from policy.plan import FailedMove, MoveKey, Plan, Release
+from policy.cluster.snapshot import ANYWHERE
+from policy.planning.creation_backoff import CreationBackoff
+from policy.planning.demand import DemandHistory, Period, of
+from policy.planning.plan import FailedMove, MoveKey, Plan, Release
+from policy.planning.recent_history import CoolDowns, PlacementPace, RecentHistory
 from policy.reasons import Reason
-from policy.recent_history import CoolDowns, PlacementPace, RecentHistory
-from policy.snapshot import ANYWHERE
 from tests.support.builders import NOW_S, job
 
 JOB = job("net")

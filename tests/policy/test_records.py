@@ -6,7 +6,7 @@ import pytest
 
 from policy import records
 from policy.decisions import Decision
-from policy.plan import JobPlan, Release
+from policy.planning.plan import JobPlan, Release
 from policy.reasons import Reason
 from policy.records import ELSEWHERE, Record
 

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from policy import ceilings
-from policy.model import Policy, Window
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy, Window
 from policy.names import Tier
-from policy.plan import Plan
-from policy.planner import plan
+from policy.planning import ceilings
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import (
     LONG_AGO_S,
     NOW_S,

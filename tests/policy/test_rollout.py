@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import cluster_state as cluster_state_module
-from policy import fits, placement
-from policy.free_capacity import NOWHERE, FreeCapacity
-from policy.model import NodePool, Policy
-from policy.placement import Packing
-from policy.planner import plan
-from policy.snapshot import Constraints, Node, Pod, Requirement, Toleration
+from policy.cluster import cluster_state as cluster_state_module
+from policy.cluster import fits, placement
+from policy.cluster.placement import Packing
+from policy.cluster.snapshot import Constraints, Node, Pod, Requirement, Toleration
+from policy.document.model import NodePool, Policy
+from policy.planning.free_capacity import NOWHERE, FreeCapacity
+from policy.planning.planner import plan
 from tests.support.builders import (
     NOW_S,
     cluster_state,

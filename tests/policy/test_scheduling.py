@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from policy.document import parse
+from policy.cluster.snapshot import Pod
+from policy.document.parser import parse
 from policy.names import CHECK_RESOURCE, TRAINER_RESOURCE, Tier
-from policy.plan import History
-from policy.planner import plan
+from policy.planning.plan import History
+from policy.planning.planner import plan
 from policy.reasons import Reason
 from policy.scheduling import (
     UNMARKED,
@@ -15,7 +16,6 @@ from policy.scheduling import (
     in_force,
     registration_by,
 )
-from policy.snapshot import Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, server, servers, trainer
 
 MARKED = Scheduling(marked=True)

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import quantity, servers
+from policy import quantity
+from policy.admission import servers
+from policy.admission.mutation import NO_IMAGE, pod_patch
+from policy.cluster.snapshot import ServerSpec
+from policy.document.model import Policy
 from policy.errors import JobError
-from policy.model import Policy
-from policy.mutation import NO_IMAGE, pod_patch
 from policy.names import (
     ANNOTATION_CLAIM,
     ANNOTATION_MASTER,
@@ -19,7 +21,6 @@ from policy.names import (
     LABEL_SERVER,
 )
 from policy.priority_classes import EDL_CLASSES
-from policy.snapshot import ServerSpec
 from tests.support.builders import GI
 
 _LABELS = {LABEL_JOB: "net", LABEL_SERVER: "0", "edl.training/role": "pserver"}

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from kube import podspec
 from master.settings import MasterSettings
-from policy import environment, sidecar
-from policy.model import Policy
-from policy.mutation import NO_IMAGE, Mutation, pod_patch
+from policy.admission import environment, sidecar
+from policy.admission.mutation import NO_IMAGE, Mutation, pod_patch
+from policy.admission.patch import Patch
+from policy.document.model import Policy
 from policy.names import (
     ANNOTATION_KEPT_ENVIRONMENT,
     ANNOTATION_MASTER_ADDRESS,
@@ -22,7 +23,6 @@ from policy.names import (
     LABEL_MASTER,
     MASTER_PORT,
 )
-from policy.patch import Patch
 from policy.priority_classes import EDL_CLASSES
 from tests.webhook.vectors import thing
 

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import amounts, fits
-from policy.ceilings import Quotas
-from policy.cluster_state import ClusterState
-from policy.cycle_state import CycleState
-from policy.free_capacity import FreeCapacity
-from policy.model import Policy, Reserve
+from policy.cluster import amounts, fits
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import ANYWHERE, Constraints, Job, Requirement, Resources
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.plan import History
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.ceilings import Quotas
+from policy.planning.cycle_state import CycleState
+from policy.planning.free_capacity import FreeCapacity
+from policy.planning.plan import History
+from policy.planning.planner import plan
+from policy.planning.rules import services
 from policy.reasons import Reason
-from policy.rules import services
-from policy.snapshot import ANYWHERE, Constraints, Job, Requirement, Resources
 from tests.support.builders import (
     NOW_S,
     cluster_state,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policy.snapshot import Job, JobCondition, JobStatus
+from policy.cluster.snapshot import Job, JobCondition, JobStatus
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import snapshot_file
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import ServerSpec, Snapshot
+from policy.document.model import Policy
 from policy.errors import SnapshotError
-from policy.model import Policy
-from policy.plan_input import PlanInput
-from policy.planner import plan
-from policy.snapshot import ServerSpec, Snapshot
-from policy.snapshot_file import SnapshotFile, comparable
+from policy.planning import snapshot_file
+from policy.planning.plan_input import PlanInput
+from policy.planning.planner import plan
+from policy.planning.snapshot_file import SnapshotFile, comparable
 from tests.support.builders import NOW_S, job, node, service, trainers
 from tests.support.inputs import inputs
 from tests.support.strategies import CALM

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policy import mutation, template_limits
+from policy.admission import mutation, template_limits
 from policy.errors import JobError
 
 

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import decisions, job_spec, trainer_accounting
-from policy.snapshot import TrainerAccounting
+from policy import decisions
+from policy.admission import job_spec
+from policy.cluster import trainer_accounting
+from policy.cluster.snapshot import TrainerAccounting
 from tests.support.strategies import CALM
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policy import unstructured
+from policy.admission import unstructured
 
 
 @pytest.mark.parametrize("metadata", [None, [], "x", {}, {"labels": None}, {"labels": ["a"]}])

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from policy.model import NodePool, Policy, Reserve
-from policy.planner import plan
+from policy.cluster.snapshot import Constraints, Node, Pod, Taint, Toleration
+from policy.document.model import NodePool, Policy, Reserve
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Node, Pod, Taint, Toleration
 from tests.support.builders import (
     NOW_S,
     cluster_state,

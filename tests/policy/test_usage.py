@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from policy.snapshot import Phase
-from policy.usage_report import usage_line
+from policy.cluster.snapshot import Phase
+from policy.cluster.usage_report import usage_line
 from tests.support.builders import GI, cluster_state, job, node, server, servers, service, trainers
 
 JOB = job("net", cpu=5, servers=servers(1, cpu=1))

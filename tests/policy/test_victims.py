@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from policy.live_trainers import loss, tier_rank
+from policy.cluster.live_trainers import loss, tier_rank
 from policy.names import Role, Tier
-from policy.victims import Candidate, choose
+from policy.planning.victims import Candidate, choose
 from tests.policy.choices import A, B, all_training, chosen
 from tests.support.builders import (
     NOW_S,

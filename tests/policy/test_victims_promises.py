@@ -2,9 +2,9 @@
 
 import pytest
 
+from policy.cluster.snapshot import Job, Pod
 from policy.names import Tier
-from policy.snapshot import Job, Pod
-from policy.victims import Candidate, Promise, choose
+from policy.planning.victims import Candidate, Promise, choose
 from tests.policy.choices import A, B, chosen
 from tests.support.builders import NOW_S, cluster_state, job, node, service, shape, support, trainer
 

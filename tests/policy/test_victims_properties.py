@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from policy import amounts
-from policy.cluster_state import ClusterState
-from policy.live_trainers import is_surplus, tier_rank
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.live_trainers import is_surplus, tier_rank
+from policy.cluster.snapshot import Job, Node, Pod
 from policy.names import Tier
-from policy.snapshot import Job, Node, Pod
-from policy.victims import Candidate, Promise, choose
+from policy.planning.victims import Candidate, Promise, choose
 from tests.policy.choices import A, B
 from tests.support.builders import cluster_state, node, service, shape, support, trainer
 from tests.support.simulate import free_beside, propose

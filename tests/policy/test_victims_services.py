@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.cluster_state import ClusterState
-from policy.horizon import Horizon
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.horizon import Horizon
+from policy.cluster.snapshot import Pod
 from policy.names import Tier
-from policy.snapshot import Pod
-from policy.victims import Candidate, Promise, choose, expected, narrow
+from policy.planning.victims import Candidate, Promise, choose, expected, narrow
 from tests.policy.choices import A, B
 from tests.support.builders import NOW_S, cluster_state, node, service, shape, trainer
 from tests.support.strategies import CALM

@@ -1,13 +1,13 @@
 """In which order waiting jobs start, and what must leave before."""
 
-from policy import waiting_line
-from policy.cluster_state import ClusterState
-from policy.model import Admission, AdmissionOrder, Policy, Reserve
-from policy.must_leave import MustLeave, must_leave
-from policy.plan_input import PlanInput
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Node, Pod, ServerSpec, Snapshot
+from policy.document.model import Admission, AdmissionOrder, Policy, Reserve
+from policy.planning import waiting_line
+from policy.planning.must_leave import MustLeave, must_leave
+from policy.planning.plan_input import PlanInput
+from policy.planning.waiting_line import Place, line
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod, ServerSpec, Snapshot
-from policy.waiting_line import Place, line
 from tests.support.builders import NOW_S, job, node, server, service, trainers
 
 _FIFO = Policy(

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from kube import errors, podspec
-from policy import amounts
+from policy.cluster import amounts
 from policy.names import LABEL_JOB
 from tests.reconciler.server import Instant
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from kube.api import Api
-from reconciler.master_poller import MasterPoller
-from reconciler.poll_schedule import PollTarget
+from reconciler.masters.poll_schedule import PollTarget
+from reconciler.masters.poller import MasterPoller
 from tests.reconciler.server import Clock
 
 LONG_S = 60.0

@@ -15,11 +15,11 @@ from kube.cache import ClusterCache
 from kube.request import PODS, SERVICES, Request
 from lab.fake_api import FakeApi
 from lab.fake_api.streams import FakeStream
-from policy.model import Policy
-from policy.mutation import pod_patch
+from policy.admission.mutation import pod_patch
+from policy.cluster.snapshot import Pod
+from policy.document.model import Policy
 from policy.names import LABEL_MASTER, LABEL_SERVER
 from policy.priority_classes import EDL_CLASSES
-from policy.snapshot import Pod
 
 START_S = 1_800_000_000.0
 

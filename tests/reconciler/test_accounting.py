@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import trainer_accounting as ledger
-from policy.failure_rules import FailureAction, FailureRule
-from policy.snapshot import Phase, Pod, TrainerAccounting
-from reconciler import accounting
+from policy.cluster import trainer_accounting as ledger
+from policy.cluster.failure_rules import FailureAction, FailureRule
+from policy.cluster.snapshot import Phase, Pod, TrainerAccounting
+from reconciler.jobs import accounting
 from tests.support.builders import NOW_S, job, trainer
 from tests.support.strategies import CALM
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policy.model import NodePool
+from policy.document.model import NodePool
 from reconciler.manifests.affinity import avoid_nodes, require_pools
 
 _AWAY = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("n1", "n2")]

@@ -11,16 +11,16 @@ import yaml
 
 from kube import errors, request
 from kube.request import JOBS, Request
-from policy import trainer_accounting
+from policy.cluster import trainer_accounting
+from policy.cluster.snapshot import Job, JobCondition, JobStatus, TrainerAccounting
 from policy.names import Tier
 from policy.scheduling import Scheduling
-from policy.snapshot import Job, JobCondition, JobStatus, TrainerAccounting
-from reconciler import status
-from reconciler.events import Event, EventRecorder
-from reconciler.job_writer import JobUpdate, JobWriter
+from reconciler.jobs import status
+from reconciler.jobs.writer import JobUpdate, JobWriter
 from reconciler.manifests import master as master_manifests
 from reconciler.manifests import server as server_manifests
 from reconciler.manifests import trainer as trainer_manifests
+from reconciler.records.events import Event, EventRecorder
 from tests.reconciler.server import Clock, Instant
 from tests.reconciler.waiting import Writers, until
 from tests.support.builders import NOW_S, cluster_state, job, servers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.budget_refusals import BudgetRefusals
+from reconciler.trainers.budget_refusals import BudgetRefusals
 
 PODS = ("a", "b")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from policy.cluster.snapshot import Job
 from policy.decisions import Figure
 from policy.names import Tier
-from policy.plan import JobPlan, Plan
+from policy.planning.plan import JobPlan, Plan
 from policy.reasons import Reason
-from policy.snapshot import Job
-from reconciler.decision_recorder import DecisionRecorder
 from reconciler.quarantine import Quarantine
-from reconciler.record_inbox import Entry, RecordInbox
-from reconciler.trainer_controller import CreationResult
+from reconciler.records.decision_recorder import DecisionRecorder
+from reconciler.records.inbox import Entry, RecordInbox
+from reconciler.trainers.controller import CreationResult
 from tests.support.builders import NOW_S, cluster_state, job, node
 
 JOBS = [job("a", cpu=5), job("b", cpu=5), job("c", cpu=7)]
@@ -121,7 +121,7 @@ def test_the_oldest_subjects_of_a_job_are_forgotten_first(
     inbox: CountingInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job avoids few nodes at a time, but its trainers end for months."""
-    monkeypatch.setattr("reconciler.decision_recorder._MAX_SUBJECTS", 2)
+    monkeypatch.setattr("reconciler.records.decision_recorder._MAX_SUBJECTS", 2)
     cluster = cluster_state([], JOBS)
     recorder = DecisionRecorder(Quarantine(cluster), inbox)
     for name in ("n0", "n1", "n2", "n2", "n0"):

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from kube import errors
 from kube.request import EVENTS, Request
-from reconciler.events import Event, EventRecorder
+from reconciler.records.events import Event, EventRecorder
 from tests.reconciler.server import Clock, Instant
 from tests.reconciler.waiting import LIMIT_S, until
 from tests.support.builders import job

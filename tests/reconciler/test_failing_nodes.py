@@ -6,7 +6,7 @@ import pytest
 
 from kube import request
 from kube.request import PODS
-from policy.snapshot import Phase, Pod
+from policy.cluster.snapshot import Phase, Pod
 from tests.reconciler import objects
 from tests.reconciler.world import Process, World
 

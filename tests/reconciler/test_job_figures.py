@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from policy.plan import JobPlan
+from policy.cluster.snapshot import Job, Phase
+from policy.planning.plan import JobPlan
 from policy.reasons import Reason
-from policy.snapshot import Job, Phase
-from reconciler import job_figures
-from reconciler.job_figures import OTHERS, JobFigures, StartedJobs
+from reconciler.jobs import figures as job_figures
+from reconciler.jobs.figures import OTHERS, JobFigures, StartedJobs
 from tests.support.builders import NOW_S, cluster_state, job, node, trainers
 
 

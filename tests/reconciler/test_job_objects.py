@@ -8,8 +8,8 @@ import pytest
 
 from kube import errors, request
 from kube.request import CONFIGMAPS, SECRETS
-from reconciler.job_objects import JobObjects
 from reconciler.manifests import master as master_manifests
+from reconciler.masters.job_objects import JobObjects
 from tests.reconciler.server import Clock, Instant, of
 from tests.reconciler.waiting import Writers
 from tests.support.builders import job, servers

@@ -7,9 +7,9 @@ import pytest
 
 from kube import errors, request
 from kube.request import JOBS
+from policy.cluster.snapshot import Phase
 from policy.names import ANNOTATION_SERVERS
-from policy.snapshot import Phase
-from reconciler.master_reports import MasterReport, ReportedState
+from reconciler.masters.reports import MasterReport, ReportedState
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World
 

@@ -2,7 +2,7 @@
 
 from kube import request
 from kube.request import JOBS, PODS
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from tests.reconciler.world import Process, World
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube import request
 from kube.request import PODS
-from policy.snapshot import Pod
+from policy.cluster.snapshot import Pod
 from tests.reconciler.world import Process, World
 
 

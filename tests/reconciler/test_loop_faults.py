@@ -8,8 +8,8 @@ import pytest
 
 from kube import errors
 from kube.request import JOBS
+from policy.cluster.snapshot import Phase
 from policy.names import ANNOTATION_BOOKS
-from policy.snapshot import Phase
 from tests.reconciler.server import look, of
 from tests.reconciler.world import Process, World, posted
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from tests.reconciler.server import look
 from tests.reconciler.world import Process, World
 

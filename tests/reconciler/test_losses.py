@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kube.object_change import ObjectChange
-from policy.plan import Release
+from policy.cluster.snapshot import Phase, Pod
+from policy.planning.plan import Release
 from policy.reasons import Reason
-from policy.snapshot import Phase, Pod
-from reconciler.losses import Losses
+from reconciler.records.losses import Losses
 from tests.support.builders import job, service, trainer
 
 POD = replace(trainer(job("net"), 0, "n0"), uncommitted_s=12.5)

@@ -7,8 +7,8 @@ import pytest
 
 from kube import errors, request
 from kube.request import CONFIGMAPS, JOBS, PODS, ROLEBINDINGS, ROLES, SECRETS, SERVICES
+from policy.cluster.snapshot import Pod
 from policy.names import ANNOTATION_MASTER_ADDRESS, ANNOTATION_MAX, LABEL_MASTER
-from policy.snapshot import Pod
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World, posted
 

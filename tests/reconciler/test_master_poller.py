@@ -16,9 +16,9 @@ from edl.master.rendezvous import Rendezvous
 from kube import errors, request
 from kube.request import CONFIGMAPS, Request
 from lab.fake_api import FakeApi
-from reconciler import master_poller
-from reconciler.master_reports import MasterReport, ReportedState
-from reconciler.poll_schedule import EVERY_S, PollTarget
+from reconciler.masters import poller as master_poller
+from reconciler.masters.poll_schedule import EVERY_S, PollTarget
+from reconciler.masters.reports import MasterReport, ReportedState
 from runtime import bounded_get
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.polled_masters import LONG_S, TARGET, Master, answer, page, running

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler import master_reports
-from reconciler.master_reports import MasterReport, ReportedState
+from reconciler.masters import reports as master_reports
+from reconciler.masters.reports import MasterReport, ReportedState
 
 NOW_S = 1000.0
 

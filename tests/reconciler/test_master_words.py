@@ -4,9 +4,9 @@ from typing import Any
 
 from kube import errors, request
 from kube.request import PODS
+from policy.cluster.snapshot import Phase, Pod
 from policy.names import Tier
-from policy.snapshot import Phase, Pod
-from reconciler.master_reports import MasterReport, ReportedState
+from reconciler.masters.reports import MasterReport, ReportedState
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World
 

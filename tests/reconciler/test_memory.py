@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from kube.object_change import ObjectChange
-from policy.plan import Plan
-from policy.snapshot import Job, Phase, Pod, TrainerAccounting
-from policy.trainer_accounting import serialize
+from policy.cluster.snapshot import Job, Phase, Pod, TrainerAccounting
+from policy.cluster.trainer_accounting import serialize
+from policy.planning.plan import Plan
 from reconciler.expectations import PATIENCE_S, Expectations
-from reconciler.job_tracker import JobTracker
-from reconciler.job_writer import JobWriter
+from reconciler.jobs.tracker import JobTracker
+from reconciler.jobs.writer import JobWriter
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.quarantine import Quarantine
 from runtime.metrics import Metrics
@@ -23,7 +23,7 @@ POD = trainer(JOB, 0, "n0")
 
 
 class NothingReserved:
-    """See `reconciler.job_tracker.ReservedIds`."""
+    """See `reconciler.jobs.tracker.ReservedIds`."""
 
     def pending_ids(self, job: Job) -> frozenset[int]:  # noqa: ARG002 - the interface's
         """None."""

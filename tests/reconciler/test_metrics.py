@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from kube.object_change import ObjectChange
+from policy.cluster.snapshot import Phase
 from policy.names import Tier
-from policy.plan import JobPlan, Plan, Release
+from policy.planning.plan import JobPlan, Plan, Release
 from policy.reasons import RELEASES, Reason
-from policy.snapshot import Phase
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.trainer_controller import CreationResult
+from reconciler.trainers.controller import CreationResult
 from runtime.metrics import Metrics
 from tests.support.builders import NOW_S, cluster_state, job, node, service, shape, trainer
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube import record_log
 from policy.records import Record
-from reconciler.namespace_log import MAX_SEGMENTS, SEGMENT_BYTES, NamespaceLog
+from reconciler.records.namespace_log import MAX_SEGMENTS, SEGMENT_BYTES, NamespaceLog
 
 
 def _record(number: int, text: str = "x") -> Record:

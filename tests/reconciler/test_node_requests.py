@@ -4,9 +4,9 @@ import pytest
 
 from kube import request
 from kube.request import NODES
+from policy.cluster.snapshot import Pod
 from policy.names import Tier
-from policy.snapshot import Pod
-from reconciler.status import WAITING
+from reconciler.jobs.status import WAITING
 from tests.reconciler import objects
 from tests.reconciler.world import Process, World
 

@@ -6,14 +6,14 @@ from itertools import pairwise
 import pytest
 
 from kube.object_change import ObjectChange
-from policy.model import Objectives, ReclaimCause, ReclaimObjective
+from policy.cluster.snapshot import Phase, Pod
+from policy.document.model import Objectives, ReclaimCause, ReclaimObjective
 from policy.records import CLUSTER
-from policy.snapshot import Phase, Pod
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.objective import ObjectiveCounter
-from reconciler.observer import Observer
-from reconciler.record_inbox import RecordInbox
-from reconciler.service_starts import ServiceStart, ServiceWait
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.objective import ObjectiveCounter
+from reconciler.records.observer import Observer
+from reconciler.records.service_starts import ServiceStart, ServiceWait
 from runtime.metrics import Metrics
 from tests.support.builders import NOW_S, service
 

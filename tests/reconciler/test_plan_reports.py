@@ -4,10 +4,10 @@ import pytest
 
 from policy.decisions import Figures, sentence
 from policy.names import Tier
-from policy.plan import JobPlan, Plan, Release
+from policy.planning.plan import JobPlan, Plan, Release
 from policy.reasons import Reason
-from reconciler import plan_reports
-from reconciler.trainer_controller import CreationResult
+from reconciler.records import plan_reports
+from reconciler.trainers.controller import CreationResult
 from tests.support.builders import job, shape
 
 JOB = job("net", 2)

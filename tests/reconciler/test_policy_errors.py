@@ -2,7 +2,7 @@
 
 from kube import request
 from kube.request import CONFIGMAPS
-from policy import document
+from policy.document import parser as document
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
 from tests.reconciler.world import Process, World
 

@@ -1,7 +1,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from reconciler.poll_schedule import Poll, PollSchedule, PollTarget
+from reconciler.masters.poll_schedule import Poll, PollSchedule, PollTarget
 
 NOW_S = 1000.0
 TARGET = PollTarget("ml", "net-master", "10.0.0.1", "secret")

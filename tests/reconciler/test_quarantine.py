@@ -7,22 +7,17 @@ import pytest
 
 from kube import request
 from kube.request import CONFIGMAPS
-from policy.cluster_state import ClusterState
-from policy.model import Policy
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Pod
+from policy.document.model import Policy
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY, SYSTEM_NAMESPACE
-from policy.plan import Plan
-from policy.planner import plan
-from policy.snapshot import Pod
-from reconciler import (
-    accounting,
-    loop,
-    plan_isolation,
-    plan_reports,
-    quarantine,
-    status,
-    trainer_probe,
-)
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
+from reconciler import loop, plan_isolation, quarantine
+from reconciler.jobs import accounting, status
 from reconciler.manifests import trainer as trainer_manifests
+from reconciler.records import plan_reports
+from reconciler.trainers import probe as trainer_probe
 from tests.reconciler.world import Process, World
 from tests.support.builders import NOW_S, cluster_state, job, node, service
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import ReclaimCause
+from policy.document.model import ReclaimCause
 from policy.names import Tier
 from policy.records import CLUSTER, ELSEWHERE, Record
-from reconciler import reclaims as reclaims_module
-from reconciler.losses import EVICTED, FAILED, Loss
-from reconciler.reclaims import Reclaims
-from reconciler.service_starts import ServiceStart, ServiceWait
+from reconciler.records import reclaims as reclaims_module
+from reconciler.records.losses import EVICTED, FAILED, Loss
+from reconciler.records.reclaims import Reclaims
+from reconciler.records.service_starts import ServiceStart, ServiceWait
 from tests.support.builders import NOW_S, job, service, trainer
 
 WEB = replace(service("web-5d-abc", created_s=NOW_S - 2, nominated="n0"), owner_uid="web")

@@ -6,10 +6,10 @@ import pytest
 
 from kube import errors, record_log, request
 from kube.request import DECISIONLOGS, Request
-from policy.model import Policy
+from policy.document.model import Policy
 from policy.records import CLUSTER, Record
-from reconciler.record_inbox import RecordInbox
-from reconciler.record_writer import RecordWriter
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.writer import RecordWriter
 from tests.reconciler.waiting import until
 from tests.reconciler.world import World
 
@@ -91,7 +91,7 @@ def test_segments_of_a_later_leader_come_after_those_of_an_earlier_one(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second later: none is written over, and they are read in order."""
-    monkeypatch.setattr("reconciler.namespace_log.SEGMENT_BYTES", 1)
+    monkeypatch.setattr("reconciler.records.namespace_log.SEGMENT_BYTES", 1)
     desk.put("ml", "First")
     desk.round()
     for code in ("Second", "Third"):
@@ -107,7 +107,7 @@ def test_more_namespaces_than_the_limit_have_no_log(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their records are counted as dropped."""
-    monkeypatch.setattr("reconciler.record_writer._MAX_NAMESPACES", 2)
+    monkeypatch.setattr("reconciler.records.writer._MAX_NAMESPACES", 2)
     for namespace in ("a", "b", "c"):
         desk.put(namespace, "First")
     desk.round()
@@ -193,13 +193,13 @@ def test_its_thread_writes_what_is_there_when_it_stops(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two rounds, too; a writer that was never started stops as well."""
-    monkeypatch.setattr("reconciler.record_writer.EVERY_S", 0.001)
+    monkeypatch.setattr("reconciler.records.writer.EVERY_S", 0.001)
     desk.writer.stop()
     other = Desk(desk.world)
     other.writer.start()
     other.put("ml", "First")
     until(lambda: other.writer.written)
-    monkeypatch.setattr("reconciler.record_writer.EVERY_S", 600.0)
+    monkeypatch.setattr("reconciler.records.writer.EVERY_S", 600.0)
     other.put("ml", "Last")
     other.writer.stop()
 

@@ -7,11 +7,11 @@ import pytest
 
 from kube import errors, record_log, request
 from kube.request import Request
+from policy.cluster.snapshot import Phase
 from policy.records import CLUSTER, ELSEWHERE, Record
-from policy.snapshot import Phase
-from reconciler.namespace_log import SEGMENT_BYTES
-from reconciler.record_inbox import RecordInbox
-from reconciler.record_writer import MAX_WRITES, RecordWriter
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.namespace_log import SEGMENT_BYTES
+from reconciler.records.writer import MAX_WRITES, RecordWriter
 from tests.reconciler.world import Process, World
 
 
@@ -201,7 +201,7 @@ def test_namespaces_of_the_past_take_no_place(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where namespaces come and go, those of today have their log."""
-    monkeypatch.setattr("reconciler.record_writer._MAX_NAMESPACES", 3)
+    monkeypatch.setattr("reconciler.records.writer._MAX_NAMESPACES", 3)
     inbox = RecordInbox()
     writer = RecordWriter(world.api, inbox, lambda: True, epoch_s=world.clock.seconds, keep_s=60.0)
     writer.round()
@@ -289,7 +289,7 @@ def test_segments_of_all_namespaces_are_bounded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest of all goes first."""
-    monkeypatch.setattr("reconciler.record_writer.MAX_SEGMENTS", 5)
+    monkeypatch.setattr("reconciler.records.writer.MAX_SEGMENTS", 5)
     inbox = RecordInbox()
     forever_s = float("inf")  # the records are old
     writer = RecordWriter(

@@ -17,8 +17,8 @@ from policy.names import (
 )
 from policy.records import Record
 from reconciler.app import LEASE
-from reconciler.master_reports import MasterReport, ReportedState
-from reconciler.namespace_log import SEGMENT_BYTES
+from reconciler.masters.reports import MasterReport, ReportedState
+from reconciler.records.namespace_log import SEGMENT_BYTES
 from tests.reconciler import objects, training_jobs
 from tests.reconciler.world import Process, World
 from tests.support import rbac

@@ -9,6 +9,7 @@ import pytest
 
 from kube import elastic_spec, request
 from kube.request import SECRETS, SERVICES
+from policy.cluster.snapshot import Job, Phase
 from policy.names import (
     ANNOTATION_ENVIRONMENT,
     ANNOTATION_MASTER_TEMPLATE,
@@ -18,7 +19,6 @@ from policy.names import (
     ANNOTATION_SERVERS,
     LABEL_MASTER,
 )
-from policy.snapshot import Job, Phase
 from reconciler.manifests import master as master_manifests
 from reconciler.manifests import server as server_manifests
 from tests.reconciler import objects

@@ -7,6 +7,7 @@ import pytest
 
 from kube import errors, request
 from kube.request import JOBS, NODES, PODS, SERVICES
+from policy.cluster.snapshot import Phase, Pod
 from policy.names import (
     ANNOTATION_CLAIM,
     ANNOTATION_DATA,
@@ -17,8 +18,7 @@ from policy.names import (
     ANNOTATION_SERVERS,
     LABEL_ROLE,
 )
-from policy.snapshot import Phase, Pod
-from reconciler.master_reports import MasterReport, ReportedState
+from reconciler.masters.reports import MasterReport, ReportedState
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World, posted
 

@@ -6,12 +6,12 @@ import orjson
 import pytest
 
 from kube import decode
-from policy.model import Policy
-from policy.mutation import pod_patch
+from policy.admission.mutation import pod_patch
+from policy.cluster.snapshot import Job, ServerSpec
+from policy.document.model import Policy
 from policy.names import TRAINER_RESOURCE, NodeRequest, Role, Tier
 from policy.priority_classes import EDL_CLASSES
 from policy.scheduling import Scheduling
-from policy.snapshot import Job, ServerSpec
 from pserver.settings import PserverSettings
 from reconciler.manifests import server as server_manifests
 from tests.support.builders import job, servers, shape

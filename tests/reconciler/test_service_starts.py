@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kube.object_change import ObjectChange
-from policy.model import ReclaimCause
-from policy.snapshot import Constraints, Phase, Pod, Requirement
-from reconciler import service_starts
-from reconciler.service_starts import ServiceStart, ServiceStarts
+from policy.cluster.snapshot import Constraints, Phase, Pod, Requirement
+from policy.document.model import ReclaimCause
+from reconciler.records import service_starts
+from reconciler.records.service_starts import ServiceStart, ServiceStarts
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 WAITING = service("web", created_s=NOW_S - 7)

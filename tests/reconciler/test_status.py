@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 
 from kube import decode
+from policy.cluster.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting
 from policy.decisions import Figure
-from policy.plan import JobPlan
+from policy.planning.plan import JobPlan
 from policy.reasons import Reason
-from policy.snapshot import Job, JobCondition, JobStatus, Phase, Pod, TrainerAccounting
-from reconciler import status
-from reconciler.master_reports import MasterReport, ReportedState
+from reconciler.jobs import status
+from reconciler.masters.reports import MasterReport, ReportedState
 from tests.support.builders import NOW_S, job, trainer
 
 JOB = job("net", 2, 4, status=JobStatus(start_s=NOW_S - 100))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from policy import document
-from policy.mutation import check_job
+from policy.admission.mutation import check_job
+from policy.cluster.trainer_accounting import parse
+from policy.document import parser as document
 from policy.names import JOB_ANNOTATIONS
-from policy.trainer_accounting import parse
 from reconciler.manifests import training_job
 
 CRD = Path(__file__).parents[2] / "deploy/base/training-job-crd.yaml"

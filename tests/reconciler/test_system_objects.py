@@ -8,8 +8,8 @@ import pytest
 
 from kube import errors, request
 from kube.request import PODDISRUPTIONBUDGETS, PRIORITYCLASSES
+from policy.cluster.snapshot import Job, JobCondition, JobStatus
 from policy.priority_classes import EDL_CLASSES
-from policy.snapshot import Job, JobCondition, JobStatus
 from reconciler.system_objects import SystemObjects
 from runtime.logs import JsonFormatter
 from tests.reconciler.server import Clock, Instant, of

@@ -9,9 +9,9 @@ from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.request import JOBS, NODES, create
 from lab.fake_api import FakeApi
-from reconciler.events import EventRecorder
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
+from reconciler.records.events import EventRecorder
 from reconciler.settings import ReconcilerSettings
 from runtime.metrics import Metrics
 from tests.reconciler import objects

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from policy import snapshot_file
-from policy.snapshot_file import comparable
+from policy.planning import snapshot_file
+from policy.planning.snapshot_file import comparable
 from reconciler.settings import ReconcilerSettings
 from tests.reconciler.world import Process, World
 

@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from kube import decode
-from policy.model import NodePool, Policy
-from policy.mutation import pod_patch
+from policy.admission.mutation import pod_patch
+from policy.cluster.snapshot import Job
+from policy.document.model import NodePool, Policy
 from policy.names import (
     ANNOTATION_NODE_REQUEST,
     ANNOTATION_UNCOMMITTED,
@@ -21,7 +22,6 @@ from policy.names import (
 )
 from policy.priority_classes import EDL_CLASSES
 from policy.scheduling import UNMARKED, Scheduling
-from policy.snapshot import Job
 from reconciler.manifests import trainer as trainer_manifests
 from tests.support import builders
 

@@ -8,10 +8,10 @@ import pytest
 
 from kube import errors, request
 from kube.request import Request
-from policy.snapshot import Job
-from reconciler import trainer_probe
+from policy.cluster.snapshot import Job
 from reconciler.quarantine import Quarantine
-from reconciler.trainer_probe import TrainerProbe
+from reconciler.trainers import probe as trainer_probe
+from reconciler.trainers.probe import TrainerProbe
 from tests.reconciler import admission, objects
 from tests.reconciler.world import Process, World
 from tests.support import builders

@@ -8,16 +8,16 @@ import pytest
 
 from kube import decode, errors, request
 from kube.request import PODS, Request
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
 from policy.decisions import Figures
-from policy.plan import Release
+from policy.planning.plan import Release
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
-from reconciler.job_objects import JobEndpoints
-from reconciler.job_writer import JobWriter
-from reconciler.trainer_controller import TrainerController
+from reconciler.jobs.writer import JobWriter
+from reconciler.masters.job_objects import JobEndpoints
+from reconciler.trainers.controller import TrainerController
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, of
 from tests.reconciler.waiting import LIMIT_S

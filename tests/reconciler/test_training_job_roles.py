@@ -8,11 +8,11 @@ import pytest
 
 from kube import request
 from kube.request import EVENTS, JOBS, PODS, TRAININGJOBS
-from policy.plan import JobPlan
+from policy.planning.plan import JobPlan
 from policy.reasons import Reason
-from reconciler import training_status
+from reconciler.jobs import training_status
+from reconciler.jobs.role_counts import JobRoles, RoleCount
 from reconciler.manifests import training_job as manifests
-from reconciler.role_counts import JobRoles, RoleCount
 from tests.reconciler.training_jobs import (
     Controller,
     add_training_job,

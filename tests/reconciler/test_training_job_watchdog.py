@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kube import errors
-from reconciler import training_status
+from reconciler.jobs import training_status
 from reconciler.watchdog import DEAD_S, PATIENCE_S
 from tests.reconciler.server import of
 from tests.reconciler.training_jobs import (

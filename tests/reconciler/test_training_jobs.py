@@ -7,9 +7,9 @@ import pytest
 
 from kube import errors, request
 from kube.request import EVENTS, JOBS, TRAININGJOBS, Request
-from reconciler.events import EventRecorder
+from reconciler.jobs.training_jobs import TrainingJobController
 from reconciler.manifests import training_job as manifests
-from reconciler.training_jobs import TrainingJobController
+from reconciler.records.events import EventRecorder
 from tests.reconciler import objects
 from tests.reconciler.server import of
 from tests.reconciler.training_jobs import (

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from reconciler import training_status
-from reconciler.training_status import Acceptance
+from reconciler.jobs import training_status
+from reconciler.jobs.training_status import Acceptance
 
 THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 

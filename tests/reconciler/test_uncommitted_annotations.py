@@ -10,10 +10,10 @@ import pytest
 
 from kube import errors
 from kube.request import Request
+from policy.cluster.snapshot import Job
 from policy.names import ANNOTATION_UNCOMMITTED
-from policy.snapshot import Job
-from reconciler.master_reports import MasterReport, ReportedState
-from reconciler.uncommitted_annotations import UncommittedAnnotator
+from reconciler.masters.reports import MasterReport, ReportedState
+from reconciler.trainers.uncommitted_annotations import UncommittedAnnotator
 from tests.support.builders import NOW_S, cluster_state, job, node, trainer
 
 P = ParamSpec("P")

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
+from policy.cluster.snapshot import JobCondition, JobStatus
 from policy.names import Tier
-from policy.plan import Create, JobPlan, Plan, Release
+from policy.planning.plan import Create, JobPlan, Plan, Release
 from policy.reasons import Reason
-from policy.snapshot import JobCondition, JobStatus
-from reconciler import unmanaged_jobs
+from reconciler.jobs import unmanaged_jobs
 from tests.support.builders import job
 
 OURS = job("ours")

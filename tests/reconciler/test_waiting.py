@@ -8,12 +8,12 @@ import pytest
 
 from kube import errors, request
 from kube.request import NODES, PODS
+from policy.cluster.snapshot import JobCondition, JobStatus, Phase
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
-from policy.plan import JobPlan
+from policy.planning.plan import JobPlan
 from policy.reasons import Reason
-from policy.snapshot import JobCondition, JobStatus, Phase
-from reconciler import status
-from reconciler.status import WAITING
+from reconciler.jobs import status
+from reconciler.jobs.status import WAITING
 from tests.reconciler import objects
 from tests.reconciler.server import of
 from tests.reconciler.world import WHOLE, Process, World

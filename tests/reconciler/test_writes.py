@@ -7,9 +7,9 @@ import pytest
 from kube import request
 from kube.object_change import ObjectChange
 from kube.request import JOBS
-from policy import trainer_accounting
+from policy.cluster import trainer_accounting
 from policy.names import ANNOTATION_BOOKS
-from reconciler.job_writer import JobUpdate, is_lost_race
+from reconciler.jobs.writer import JobUpdate, is_lost_race
 from tests.reconciler.write_bench import OPENED, Bench
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from kube import request
 from kube.request import JOBS, TRAININGJOBS
-from reconciler.events import EventRecorder
-from reconciler.role_counts import RoleCounts
-from reconciler.training_jobs import TrainingJobController
+from reconciler.jobs.role_counts import RoleCounts
+from reconciler.jobs.training_jobs import TrainingJobController
+from reconciler.records.events import EventRecorder
 from tests.reconciler import objects
 from tests.reconciler.world import World
 from tests.support import rbac

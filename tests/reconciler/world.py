@@ -12,8 +12,9 @@ from kube import decode, record_log, request
 from kube.active import ActivePolicy
 from kube.cache import ClusterCache
 from kube.request import CONFIGMAPS, EVENTS, JOBS, NODES, PODS
-from policy import amounts
-from policy.cluster_state import ClusterState
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Phase, Pod, Snapshot
 from policy.names import (
     CHECK_RESOURCE,
     POLICY_CONFIGMAP,
@@ -21,17 +22,16 @@ from policy.names import (
     SYSTEM_NAMESPACE,
     TRAINER_RESOURCE,
 )
-from policy.plan import Plan
+from policy.planning.plan import Plan
 from policy.records import Record
-from policy.snapshot import Job, Phase, Pod, Snapshot
 from reconciler.components import Clocks
-from reconciler.events import EventRecorder
+from reconciler.jobs.status import WAITING
 from reconciler.loop import Reconciler
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.record_inbox import RecordInbox
-from reconciler.record_writer import RecordWriter
+from reconciler.records.events import EventRecorder
+from reconciler.records.inbox import RecordInbox
+from reconciler.records.writer import RecordWriter
 from reconciler.settings import ReconcilerSettings
-from reconciler.status import WAITING
 from runtime.metrics import Metrics
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant, look

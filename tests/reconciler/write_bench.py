@@ -2,18 +2,18 @@
 
 from kube import decode, request
 from kube.request import JOBS
-from policy import trainer_accounting
-from policy.cluster_state import ClusterState
+from policy.cluster import trainer_accounting
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, TrainerAccounting
 from policy.names import Tier
-from policy.plan import Create
+from policy.planning.plan import Create
 from policy.reasons import Reason
 from policy.scheduling import UNMARKED
-from policy.snapshot import Job, TrainerAccounting
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import Expectations
-from reconciler.job_objects import JobEndpoints
-from reconciler.job_writer import JobWriter
-from reconciler.trainer_controller import TrainerController
+from reconciler.jobs.writer import JobWriter
+from reconciler.masters.job_objects import JobEndpoints
+from reconciler.trainers.controller import TrainerController
 from tests.reconciler import objects
 from tests.reconciler.server import Clock, Instant
 from tests.reconciler.waiting import Writers

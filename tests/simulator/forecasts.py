@@ -3,12 +3,12 @@
 from collections import Counter
 from random import Random
 
-from policy.forecast import Forecast
-from policy.model import Fairness, FairnessBy, Policy, Reserve, Sizes, Stability
-from policy.plan import Plan
-from policy.plan_input import PlanInput
-from policy.queue_model import Quota
-from policy.snapshot import Job, Node, Pod
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Fairness, FairnessBy, Policy, Reserve, Sizes, Stability
+from policy.document.queue_model import Quota
+from policy.planning.forecast import Forecast
+from policy.planning.plan import Plan
+from policy.planning.plan_input import PlanInput
 from simulator.run import play
 from simulator.workload import Arrival, Workload
 from tests.support.builders import job, node, service

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from random import Random
 
-from policy.model import Admission, AdmissionOrder, Policy
-from policy.plan import Plan
-from policy.plan_input import PlanInput
-from policy.snapshot import Job, Phase
-from policy.waiting_line import line
+from policy.cluster.snapshot import Job, Phase
+from policy.document.model import Admission, AdmissionOrder, Policy
+from policy.planning.plan import Plan
+from policy.planning.plan_input import PlanInput
+from policy.planning.waiting_line import line
 from simulator.cluster import PodChange
 from simulator.run import play
 from simulator.workload import Arrival, Workload

@@ -6,11 +6,11 @@ import pytest
 
 from e2e.experiments.virtual import workload_of
 from e2e.workload import FIRST, FULL, Scenario
-from policy import snapshot_file
-from policy.model import Policy
-from policy.plan import Plan
-from policy.plan_input import PlanInput
-from policy.snapshot_file import SnapshotFile, comparable
+from policy.document.model import Policy
+from policy.planning import snapshot_file
+from policy.planning.plan import Plan
+from policy.planning.plan_input import PlanInput
+from policy.planning.snapshot_file import SnapshotFile, comparable
 from simulator.run import play
 from simulator.timing import Timing
 from simulator.workload import Arrival, Workload

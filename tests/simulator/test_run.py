@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 
-from policy.model import Admission, AdmissionOrder, Policy, Reserve
+from policy.cluster.snapshot import Phase
+from policy.document.model import Admission, AdmissionOrder, Policy, Reserve
 from policy.names import Tier
-from policy.snapshot import Phase
 from simulator.cluster import DisruptionReason, PodChange
 from simulator.run import play
 from simulator.timing import Timing

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from policy.model import Policy, Stability
+from policy.cluster.snapshot import Node, Phase, Pod
+from policy.document.model import Policy, Stability
 from policy.names import Tier
-from policy.snapshot import Node, Phase, Pod
 from simulator.clock import Clock
 from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.kubelet import SimulatedKubelets

@@ -1,6 +1,6 @@
 """A cluster whose kube-scheduler does not know EDL's extender, in virtual time."""
 
-from policy.model import Policy, Reserve
+from policy.document.model import Policy, Reserve
 from policy.names import Role
 from simulator.cluster import DisruptionReason
 from simulator.run import play

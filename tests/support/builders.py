@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policy.cluster_state import ClusterState
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Job, Node, Phase, Pod, ServerSpec, Snapshot
 from policy.names import Role, Tier
-from policy.snapshot import Job, Node, Phase, Pod, ServerSpec, Snapshot
 
 GI = 2**30
 NOW_S = 100_000.0

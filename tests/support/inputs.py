@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from policy.creation_backoff import CreationBackoff
-from policy.demand import DemandHistory, Period, of
-from policy.first_seen import OwnTimes
-from policy.model import Admission, AdmissionOrder, Autoscaling
-from policy.plan import Head, Line
-from policy.plan_input import PlanInput
-from policy.recent_history import RecentHistory
+from policy.cluster.first_seen import OwnTimes
+from policy.document.model import Admission, AdmissionOrder, Autoscaling
+from policy.planning.creation_backoff import CreationBackoff
+from policy.planning.demand import DemandHistory, Period, of
+from policy.planning.plan import Head, Line
+from policy.planning.plan_input import PlanInput
+from policy.planning.recent_history import RecentHistory
 from tests.support import rich
 from tests.support.builders import NOW_S
 from tests.support.simulate import ROUND_S, Cluster

@@ -8,8 +8,8 @@ fairness), and of these the one with most trainers.
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from policy import amounts
-from policy.snapshot import Job, Node, Resources
+from policy.cluster import amounts
+from policy.cluster.snapshot import Job, Node, Resources
 
 Counts = tuple[int, ...]
 

@@ -8,10 +8,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from policy.model import Fairness, FairnessBy, NodePool, Policy, Reserve, Sizes, Stability, Window
-from policy.names import Tier
-from policy.queue_model import Quota
-from policy.snapshot import (
+from policy.cluster.snapshot import (
     Constraints,
     Job,
     Node,
@@ -21,6 +18,18 @@ from policy.snapshot import (
     Toleration,
     TrainerAccounting,
 )
+from policy.document.model import (
+    Fairness,
+    FairnessBy,
+    NodePool,
+    Policy,
+    Reserve,
+    Sizes,
+    Stability,
+    Window,
+)
+from policy.document.queue_model import Quota
+from policy.names import Tier
 from tests.support.builders import NOW_S, job, node, service, shape, trainer
 from tests.support.strategies import Case, somewhere
 

@@ -1,23 +1,23 @@
 """A small pure cluster that carries out plans, with an ideal kube-scheduler.
 
 Creations become waiting pods; the scheduler binds them, services first, where they fragment
-capacity least, and preempts through `policy.victims`; released pods end within one cycle. Time
+capacity least, and preempts through `policy.planning.victims`; released pods end within one cycle. Time
 moves only from cycle to cycle, far enough that all delays of the policy are over.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from policy import amounts
-from policy.cluster_state import ClusterState
-from policy.demand import DemandHistory
-from policy.model import Policy
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.placement import Packing, admits
+from policy.cluster.snapshot import Job, Node, Phase, Pod, Snapshot
+from policy.document.model import Policy
 from policy.names import Tier
-from policy.placement import Packing, admits
-from policy.plan import Create, History, Plan, ReleaseServer
-from policy.planner import plan
-from policy.snapshot import Job, Node, Phase, Pod, Snapshot
-from policy.victims import Candidate, choose
+from policy.planning.demand import DemandHistory
+from policy.planning.plan import Create, History, Plan, ReleaseServer
+from policy.planning.planner import plan
+from policy.planning.victims import Candidate, choose
 from tests.support.builders import NOW_S, server, trainer
 
 ROUND_S = 30.0

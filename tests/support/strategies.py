@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from policy import amounts
-from policy.model import Fairness, FairnessBy, Policy, Reserve, Sizes, Stability
+from policy.cluster import amounts
+from policy.cluster.snapshot import Job, Node, Pod, Snapshot
+from policy.document.model import Fairness, FairnessBy, Policy, Reserve, Sizes, Stability
+from policy.document.queue_model import Queue, Quota
 from policy.names import Tier
-from policy.queue_model import Queue, Quota
-from policy.snapshot import Job, Node, Pod, Snapshot
 from tests.support.builders import GI, job, node, service, shape, trainer
 
 THOROUGH = settings.get_current_profile_name() == "thorough"

@@ -4,7 +4,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from policy.model import Policy
+from policy.document.model import Policy
 from policy.priority_classes import EDL_CLASSES
 from runtime import web
 from runtime.metrics import Metrics

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.model import Policy
+from policy.document.model import Policy
 from policy.priority_classes import EDL_CLASSES
 from webhook import dryrun
 from webhook.__main__ import main

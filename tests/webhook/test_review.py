@@ -5,9 +5,9 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy.model import Policy
+from policy.document.model import Policy
+from policy.document.queue_model import Queue
 from policy.priority_classes import EDL_CLASSES
-from policy.queue_model import Queue
 from tests.webhook.vectors import NAMES, request, thing
 from webhook import review
 from webhook.review import AdmissionContext

@@ -6,7 +6,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy.model import Policy, Training
+from policy.document.model import Policy, Training
 from webhook import selection
 
 

@@ -13,7 +13,7 @@ from e2e.measure.record import Recorder
 from e2e.workload import QUICK, SERVICES_NAMESPACE, Manifest, Scenario
 from kube import request
 from lab.fake_api import FakeApi
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from tests.e2e.runs import view
 
 _SMALL = replace(

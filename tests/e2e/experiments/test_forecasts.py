@@ -6,8 +6,8 @@ from rich.console import Console
 from e2e.experiments import forecasts
 from e2e.experiments.forecasts import Outcome, draw
 from kube import decode
-from policy import document
-from policy.model import Policy
+from policy.document import parser as document
+from policy.document.model import Policy
 
 
 def test_a_case_is_the_same_for_its_number_and_needs_nodes_of_the_pool() -> None:

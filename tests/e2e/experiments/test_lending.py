@@ -4,9 +4,9 @@ import pytest
 
 from e2e.experiments.virtual import workload_of
 from e2e.workload import FULL, QUICK, Scenario
-from policy.model import Policy, Reserve
-from policy.queue_model import Queue
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Queue
 from simulator.run import play
 from simulator.workload import Arrival, Workload
 from tests.support.builders import job

@@ -10,10 +10,10 @@ from e2e import workload
 from e2e.experiments.virtual import workload_of
 from e2e.workload import FULL, QUICK, Scenario
 from kube.state_feed import overcommitted
-from policy import document
-from policy.model import Policy
+from policy.cluster.snapshot import Phase
+from policy.document import parser as document
+from policy.document.model import Policy
 from policy.names import Role
-from policy.snapshot import Phase
 from simulator.cluster import PodChange
 from simulator.run import play
 from simulator.workload import Arrival, Workload

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from e2e.measure.pods import Kind, view
+from policy.cluster.snapshot import Phase
 from policy.names import LABEL_JOB, LABEL_ROLE, LABEL_TIER
-from policy.snapshot import Phase
 
 
 def _pod(namespace: str = "training", **labels: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from e2e.measure.pods import Kind, PodView
 from e2e.measure.record import Recorder
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from tests.e2e.runs import timeline, view
 
 

@@ -9,7 +9,7 @@ from e2e.measure.criteria import criteria, measure
 from e2e.measure.pods import Kind
 from e2e.measure.record import PodLifetime, Recorder
 from e2e.measure.refusals import Refusal, refusals
-from policy.snapshot import Phase
+from policy.cluster.snapshot import Phase
 from tests.e2e.runs import lifetime, timeline, view
 
 

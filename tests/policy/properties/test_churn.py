@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.model import Policy
-from policy.plan import Plan
+from policy.document.model import Policy
+from policy.planning.plan import Plan
 from policy.reasons import Reason
 from tests.support.builders import job, node, service
 from tests.support.simulate import Cluster

@@ -6,12 +6,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import ceilings
-from policy.live_trainers import is_surplus
-from policy.model import Policy, Reserve
+from policy.cluster.live_trainers import is_surplus
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Queue
 from policy.names import Tier
-from policy.plan import Plan
-from policy.queue_model import Queue
+from policy.planning import ceilings
+from policy.planning.plan import Plan
 from policy.reasons import Reason
 from tests.support.builders import job, node
 from tests.support.simulate import Cluster

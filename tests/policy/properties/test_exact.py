@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.model import Policy
-from policy.snapshot import Job, Node
+from policy.cluster.snapshot import Job, Node
+from policy.document.model import Policy
 from tests.support.builders import job, node, service
 from tests.support.optimum import Counts, most_filled, placeable
 from tests.support.simulate import Cluster

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.model import Policy
-from policy.snapshot import Job
+from policy.cluster.snapshot import Job
+from policy.document.model import Policy
 from tests.support.builders import job, node
 from tests.support.simulate import ROUND_S, Cluster
 from tests.support.strategies import CALM, THOROUGH

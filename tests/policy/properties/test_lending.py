@@ -6,11 +6,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import ceilings
-from policy.live_trainers import is_surplus
-from policy.model import Policy, Reserve, Stability
-from policy.planner import plan
-from policy.queue_model import Queue
+from policy.cluster.live_trainers import is_surplus
+from policy.document.model import Policy, Reserve, Stability
+from policy.document.queue_model import Queue
+from policy.planning import ceilings
+from policy.planning.planner import plan
 from policy.reasons import Reason
 from tests.support.builders import NOW_S, cluster_state, job, node
 from tests.support.simulate import Cluster

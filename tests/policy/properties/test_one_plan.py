@@ -7,14 +7,15 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import amounts, ceilings
-from policy.cluster_state import ClusterState
-from policy.live_trainers import is_surplus
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.live_trainers import is_surplus
+from policy.cluster.snapshot import Snapshot
 from policy.names import Tier
-from policy.plan import Plan
-from policy.planner import plan
+from policy.planning import ceilings
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Snapshot
 from tests.support import rich
 from tests.support.builders import NOW_S
 from tests.support.strategies import CALM, Case

@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import amounts
-from policy.cluster_state import ClusterState
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Pod, Snapshot
 from policy.names import Role, Tier
-from policy.planner import plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Pod, Snapshot
 from tests.support.builders import NOW_S, server, servers
 from tests.support.simulate import Cluster
 from tests.support.strategies import CALM, Case, cases

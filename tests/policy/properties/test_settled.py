@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import amounts, ceilings
-from policy.cluster_state import ClusterState
-from policy.live_trainers import is_surplus
-from policy.model import Policy
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.live_trainers import is_surplus
+from policy.cluster.snapshot import Job
+from policy.document.model import Policy
+from policy.planning import ceilings
 from policy.reasons import Reason
-from policy.snapshot import Job
 from tests.support import rich
 from tests.support.builders import NOW_S, job, node
 from tests.support.simulate import Cluster

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Policy, Reserve
+from policy.cluster.snapshot import Constraints, Job, Node, Pod, Requirement
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.plan import Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Node, Pod, Requirement
 from tests.support.builders import (
     NOW_S,
     cluster_state,

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import NodePool, Policy, Reserve
+from policy.cluster.snapshot import Job, Node, Pod, TrainerAccounting
+from policy.document.model import NodePool, Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
+from policy.planning.rules.admission import backoff_s
 from policy.reasons import Reason
-from policy.rules.admission import backoff_s
-from policy.snapshot import Job, Node, Pod, TrainerAccounting
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.model import Admission, AdmissionOrder, NodePool, Policy, Reserve
+from policy.cluster.snapshot import Job, Node, Phase, Pod
+from policy.document.model import Admission, AdmissionOrder, NodePool, Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.plan import Head, History, Line, Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import Head, History, Line, Plan
+from policy.planning.planner import plan
+from policy.planning.recent_history import RecentHistory
 from policy.reasons import Reason
-from policy.recent_history import RecentHistory
-from policy.snapshot import Job, Node, Phase, Pod
 from tests.support.builders import (
     LONG_AGO_S,
     NOW_S,

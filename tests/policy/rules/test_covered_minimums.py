@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from policy.model import Autoscaling, NodeRequests, Policy, Reserve
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Autoscaling, NodeRequests, Policy, Reserve
+from policy.document.queue_model import Queue
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
-from policy.queue_model import Queue
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _QUEUES = tuple(

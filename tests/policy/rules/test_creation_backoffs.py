@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.creation_backoff import CreationBackoff
-from policy.model import Policy, Reserve, Sizes
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy, Reserve, Sizes
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.planning.creation_backoff import CreationBackoff
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import (
     NOW_S,
     cluster_state,

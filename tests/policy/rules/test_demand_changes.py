@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from policy.demand import DemandHistory, Period, of
-from policy.model import Policy, Reserve
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Queue, Quota
 from policy.names import Tier
-from policy.plan import History, JobPlan, Plan
-from policy.planner import plan
-from policy.queue_model import Queue, Quota
+from policy.planning.demand import DemandHistory, Period, of
+from policy.planning.plan import History, JobPlan, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, servers, service, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))

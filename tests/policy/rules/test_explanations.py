@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from policy.model import Policy, Reserve, Sizes
-from policy.plan import Plan
-from policy.planner import plan
-from policy.queue_model import Quota
-from policy.snapshot import Job, Node, Phase, Pod, TrainerAccounting
+from policy.cluster.snapshot import Job, Node, Phase, Pod, TrainerAccounting
+from policy.document.model import Policy, Reserve, Sizes
+from policy.document.queue_model import Quota
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))

@@ -6,13 +6,13 @@ from itertools import permutations
 
 import pytest
 
-from policy.model import Policy, Reserve
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.plan import Plan
-from policy.planner import plan
-from policy.queue_model import Quota
-from policy.snapshot import Job, Node, Pod
-from policy.victims import Candidate, choose
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
+from policy.planning.victims import Candidate, choose
 from tests.support.builders import (
     NOW_S,
     cluster_state,

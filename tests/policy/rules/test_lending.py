@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from policy import amounts, ceilings
-from policy.model import Policy, Reserve, Sizes, Stability
-from policy.plan import History, Plan
-from policy.planner import plan
-from policy.queue_model import Queue
+from policy.cluster import amounts
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy, Reserve, Sizes, Stability
+from policy.document.queue_model import Queue
+from policy.planning import ceilings
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
+from policy.planning.rules import moves
 from policy.reasons import Reason
-from policy.rules import moves
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import (
     NOW_S,
     cluster_state,

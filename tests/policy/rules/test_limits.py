@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Policy, Reserve, Sizes
+from policy.cluster.snapshot import Job, JobCondition, JobStatus, Node, Pod
+from policy.document.model import Policy, Reserve, Sizes
+from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.plan import Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, JobCondition, JobStatus, Node, Pod
 from tests.support.builders import (
     NOW_S,
     cluster_state,

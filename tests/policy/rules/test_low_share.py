@@ -2,12 +2,12 @@
 
 import pytest
 
-from policy.model import Fairness, FairnessBy, Policy, Reserve
+from policy.cluster.snapshot import Job
+from policy.document.model import Fairness, FairnessBy, Policy, Reserve
 from policy.names import CLASS_GUARANTEED, CLASS_LOW_SHARE, CLASS_SURPLUS, Tier
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.scheduling import UNMARKED, Scheduling
-from policy.snapshot import Job
 from tests.support.builders import NOW_S, cluster_state, job, node, trainer
 
 _NO_RESERVE = Reserve(max_load={})

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
-from policy.model import Policy, Reserve
+from policy.cluster.snapshot import Job, Node, Phase, Pod, TrainerAccounting
+from policy.document.model import Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Role, Tier
-from policy.plan import Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Phase, Pod, TrainerAccounting
 from tests.support.builders import NOW_S, cluster_state, job, node, service, shape, support, trainer
 
 _FREE = Policy(reserve=Reserve(max_load={}))

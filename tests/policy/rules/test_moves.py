@@ -1,10 +1,10 @@
 """Moves of trainers between jobs while others grow, and those that are under way already."""
 
-from policy.model import Policy, Reserve, Sizes, Stability
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Policy, Reserve, Sizes, Stability
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, trainer, trainers
 
 _A, _B = job("a", 1, 20), job("b", 1, 20)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Autoscaling, NodeRequests, Policy, Reserve
+from policy.cluster.snapshot import Job, Node, Phase, Pod
+from policy.document.model import Autoscaling, NodeRequests, Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import NodeRequest, Tier
-from policy.plan import Create, History, Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import Create, History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Phase, Pod
 from tests.support.builders import (
     NOW_S,
     cluster_state,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Policy, Reserve, Sizes
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.cluster.snapshot import Constraints, Job, Node, Pod, Requirement
+from policy.document.model import Policy, Reserve, Sizes
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Node, Pod, Requirement
 from tests.support.builders import NOW_S, cluster_state, job, node, shape, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from policy.model import Admission, AdmissionOrder, Policy, Reserve, Stability
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Admission, AdmissionOrder, Policy, Reserve, Stability
+from policy.document.queue_model import Queue, Quota
 from policy.names import Tier
-from policy.plan import Head, History, Line, Plan
-from policy.planner import plan
-from policy.queue_model import Queue, Quota
+from policy.planning.plan import Head, History, Line, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, trainers
 
 _QUEUES = (

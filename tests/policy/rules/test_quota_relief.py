@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.creation_backoff import CreationBackoff
-from policy.model import Policy, Reserve
+from policy.cluster.snapshot import Job, Pod, ServerSpec
+from policy.document.model import Policy, Reserve
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.planning.creation_backoff import CreationBackoff
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Pod, ServerSpec
 from tests.support.builders import NOW_S, cluster_state, job, node, shape, trainer, trainers
 
 _OLD, _OTHER = job("old", 1, 10), job("other", 1, 10)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from policy.model import Policy, Reserve
-from policy.plan import Plan
-from policy.planner import plan
+from policy.cluster.snapshot import Job, Phase, Pod
+from policy.document.model import Policy, Reserve
+from policy.planning.plan import Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Phase, Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.model import Fairness, FairnessBy, Policy, Reserve
+from policy.cluster.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod
+from policy.document.model import Fairness, FairnessBy, Policy, Reserve
+from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
-from policy.queue_model import Quota
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, JobCondition, JobStatus, Node, Phase, Pod
 from tests.support.builders import (
     NOW_S,
     cluster_state,

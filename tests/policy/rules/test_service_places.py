@@ -1,9 +1,9 @@
 """On which nodes trainers make room for services: where few go for many, and where none need to."""
 
-from policy.model import NodePool, Policy, Reserve
+from policy.cluster.snapshot import Constraints, Job, Node, Pod, Requirement
+from policy.document.model import NodePool, Policy, Reserve
 from policy.names import NODE_NAME, Tier
-from policy.planner import plan
-from policy.snapshot import Constraints, Job, Node, Pod, Requirement
+from policy.planning.planner import plan
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))

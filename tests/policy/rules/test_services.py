@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from policy.cluster_state import ClusterState
-from policy.cycle_state import CycleState
-from policy.model import Policy, Reserve
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Constraints, Job, Node, Pod, Requirement, Snapshot
+from policy.document.model import Policy, Reserve
 from policy.names import NODE_NAME, Tier
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.planning.cycle_state import CycleState
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Node, Pod, Requirement, Snapshot
 from tests.support.builders import (
     LONG_AGO_S,
     NOW_S,

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
-from policy.model import Fairness, FairnessBy, Policy, Reserve, Sizes
+from policy.cluster.snapshot import Job, Node, Pod
+from policy.document.model import Fairness, FairnessBy, Policy, Reserve, Sizes
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Job, Node, Pod
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _FREE = Policy(reserve=Reserve(max_load={}))

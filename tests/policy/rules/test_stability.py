@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from policy.model import Policy, Sizes
+from policy.cluster.snapshot import Constraints, Job, Node, Pod, Requirement
+from policy.document.model import Policy, Sizes
 from policy.names import Tier
-from policy.plan import FailedMove, History, Plan
-from policy.planner import plan
+from policy.planning.plan import FailedMove, History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Job, Node, Pod, Requirement
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer, trainers
 
 _A, _B = job("a", 1, 9), job("b", 1, 9)

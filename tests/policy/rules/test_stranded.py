@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from policy.cluster_state import ClusterState
-from policy.model import Policy
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Constraints, Job, Node, Phase, Pod, Snapshot, Taint, Toleration
+from policy.document.model import Policy
 from policy.names import Role, Tier
-from policy.plan import History, Plan
-from policy.planner import plan
-from policy.recent_history import RecentHistory
-from policy.snapshot import Constraints, Job, Node, Phase, Pod, Snapshot, Taint, Toleration
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
+from policy.planning.recent_history import RecentHistory
 
 TRAINER = {"cpu": 5000, "pods": 1}
 NOW_S = 1000.0

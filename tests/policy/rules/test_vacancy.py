@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from policy.model import Autoscaling, Policy, Reserve
+from policy.cluster.snapshot import Constraints, Pod, Requirement
+from policy.document.model import Autoscaling, Policy, Reserve
 from policy.names import Tier
-from policy.plan import History, Plan
-from policy.planner import plan
+from policy.planning.plan import History, Plan
+from policy.planning.planner import plan
 from policy.reasons import Reason
-from policy.snapshot import Constraints, Pod, Requirement
 from tests.support.builders import NOW_S, cluster_state, job, node, service, trainer
 
 _POLICY = Policy(

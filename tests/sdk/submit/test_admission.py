@@ -11,7 +11,8 @@ from edl import __main__
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy import job_spec, mutation, names, servers
+from policy import names
+from policy.admission import job_spec, mutation, servers
 from policy.errors import JobError
 
 MODEL = "def model(): ...\ndef loss(outputs, labels): ...\ndef optimizer(parameters): ...\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from edl import __main__
 
-from policy import job_spec, mutation
+from policy.admission import job_spec, mutation
 
 MODEL = """\
 def model(): ...

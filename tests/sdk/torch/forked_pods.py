@@ -14,7 +14,7 @@ from edl import Session, Settings
 from edl.local.ports import free_ports
 from edl.sync import SyncStep, parts
 from edl.sync.state_stream import StateSender
-from edl.torch.replica import TorchReplica
+from edl.torch.state.replica import TorchReplica
 from edl.torch.training import Training
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -7,11 +7,11 @@ from typing import Any
 from edl.collective import Interrupt
 from edl.errors import RoundOver
 from edl.master.protocol import Member, Round
-from edl.torch.group_keys import GroupKeys
-from edl.torch.groups import Groups
-from edl.torch.link import GroupLink
-from edl.torch.store import MasterStore
-from edl.torch.waiting import Waiting
+from edl.torch.groups.forming import Groups
+from edl.torch.groups.keys import GroupKeys
+from edl.torch.groups.link import GroupLink
+from edl.torch.groups.store import MasterStore
+from edl.torch.groups.waiting import Waiting
 
 LIMIT_S = 60.0
 

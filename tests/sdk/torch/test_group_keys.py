@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from edl.errors import RoundOver
-from edl.torch.group_keys import GroupKeys
+from edl.torch.groups.keys import GroupKeys
 
 
 class CountedKeys:

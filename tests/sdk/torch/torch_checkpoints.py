@@ -18,8 +18,8 @@ import torch.distributed.checkpoint as dcp
 from edl.errors import CheckpointError
 from edl.master import protocol
 from edl.sync.options import SyncStep
-from edl.torch.dcp_files import DcpFiles, DcpShare
-from edl.torch.replica import ModelSetup, TorchReplica
+from edl.torch.state.dcp_files import DcpFiles, DcpShare
+from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
 
 from tests.sdk.model.paddle_facts import check

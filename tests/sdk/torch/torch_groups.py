@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from edl.errors import DataError, EdlError, RoundOver
 from edl.torch.buckets import GradientBuckets
-from edl.torch.groups import FreshGroups, Groups, ReconfiguredGroups, gloo_groups
-from edl.torch.link import GroupLink
-from edl.torch.store import MasterStore
+from edl.torch.groups.forming import FreshGroups, Groups, ReconfiguredGroups, gloo_groups
+from edl.torch.groups.link import GroupLink
+from edl.torch.groups.store import MasterStore
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.devices import DEVICE, IS_CPU

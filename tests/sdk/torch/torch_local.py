@@ -9,7 +9,7 @@ import pytest
 import torch
 from edl.sync import SyncStep
 from edl.torch.local_steps import LocalReplica
-from edl.torch.replica import ModelSetup
+from edl.torch.state.replica import ModelSetup
 from edl.torch.step import MemberStep
 from edl.torch.training import Training
 

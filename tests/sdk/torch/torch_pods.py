@@ -13,12 +13,12 @@ from edl.local.ports import free_ports
 from edl.master.protocol import Lease, Round
 from edl.sync.plans import Assignment, Span
 from edl.sync.step_flags import StepFlags
-from edl.torch.dcp_files import read_model
-from edl.torch.news import PodNews
-from edl.torch.pod_growth import PodGrowth
-from edl.torch.pod_round import PodReplica
-from edl.torch.pod_step import process_share
-from edl.torch.shards import check_alone
+from edl.torch.pods.growth import PodGrowth
+from edl.torch.pods.news import PodNews
+from edl.torch.pods.round import PodReplica
+from edl.torch.pods.shards import check_alone
+from edl.torch.pods.step import process_share
+from edl.torch.state.dcp_files import read_model
 from edl.torch.training import Training
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

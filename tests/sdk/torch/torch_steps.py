@@ -12,11 +12,11 @@ from edl.master.protocol import Lease
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.torch.buckets import GradientBuckets
-from edl.torch.host_copies import HostCopies
 from edl.torch.local_steps import LocalReplica
-from edl.torch.norm_statistics import NormStatistics
 from edl.torch.random_numbers import seed_torch
-from edl.torch.replica import ModelSetup, TorchReplica
+from edl.torch.state.host_copies import HostCopies
+from edl.torch.state.norm_statistics import NormStatistics
+from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep, StepCalls
 from edl.torch.torch_round import LoaderBatches
 

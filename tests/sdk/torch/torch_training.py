@@ -17,7 +17,7 @@ import torch
 from edl.sync import SyncStep, parts
 from edl.sync.parts import cut
 from edl.sync.state_stream import SourceShare, StateSender
-from edl.torch.replica import ModelSetup, TorchReplica
+from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
 from torch.utils.data import DataLoader, Dataset
 

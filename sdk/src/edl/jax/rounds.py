@@ -19,7 +19,7 @@ from edl.jax.services import CoordinationServices
 from edl.master.protocol import Round
 from edl.master.rounds import Rounds
 from edl.master.session import Session, session
-from edl.torch.waiting import Waiting
+from edl.torch.groups.waiting import Waiting
 
 log = logging.getLogger("edl")
 

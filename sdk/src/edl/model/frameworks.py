@@ -17,7 +17,7 @@ OWN = {
         "paddle": "edl.model.paddle",
         "torch": "edl.torch.user_model",
     },
-    READERS: {"torch": "edl.torch.saved_model"},
+    READERS: {"torch": "edl.torch.state.saved_model"},
 }
 """The entry points of sdk/pyproject.toml, for a source tree that is on the path without being installed."""
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from edl.torch.requirement import require_torch
 
 if TYPE_CHECKING:
+    from edl.torch.groups.store import MasterStore
     from edl.torch.step import MemberStep
-    from edl.torch.store import MasterStore
     from edl.torch.training import Training
 
 __all__ = ["MasterStore", "MemberStep", "Training"]

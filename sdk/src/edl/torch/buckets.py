@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from edl.errors import DataError, RoundOver, TrainingError
-from edl.torch.shards import as_shard, local
+from edl.torch.pods.shards import as_shard, local
 
 _FIRST_BYTES, _BUCKET_BYTES = 1 << 20, 25 << 20
 """Those of DistributedDataParallel: the first is small, so that the exchange begins early."""

@@ -16,13 +16,13 @@ from edl.master.session import Session, session
 from edl.overriding import override
 from edl.sync.member_loop import MemberLoop
 from edl.sync.options import RunSpec
-from edl.torch.dcp_files import DcpFiles
-from edl.torch.groups import form_group, gloo_groups
-from edl.torch.link import GroupLink
-from edl.torch.replica import TorchReplica
+from edl.torch.groups.forming import form_group, gloo_groups
+from edl.torch.groups.link import GroupLink
+from edl.torch.groups.waiting import Waiting
+from edl.torch.state.dcp_files import DcpFiles
+from edl.torch.state.replica import TorchReplica
 from edl.torch.step import MemberStep
 from edl.torch.torch_round import MemberBatches, RoundParts, TorchRound
-from edl.torch.waiting import Waiting
 
 
 class TorchEngine(MemberLoop):

@@ -19,8 +19,8 @@ from edl.sync.options import SyncOptions
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
 from edl.sync.step_flags import StepFlags
-from edl.torch.arrays import OUTER
-from edl.torch.replica import ModelSetup, TorchReplica, as_json
+from edl.torch.state.arrays import OUTER
+from edl.torch.state.replica import ModelSetup, TorchReplica, as_json
 from edl.torch.step import MemberStep, StepCalls
 from edl.torch.torch_round import RoundParts, TorchRound
 

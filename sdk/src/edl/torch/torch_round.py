@@ -20,9 +20,9 @@ from edl.sync.group_round import GroupRound, PlanReader
 from edl.sync.plans import Assignment, Plan
 from edl.sync.round_start import encode_json
 from edl.sync.step_flags import StepFlags
-from edl.torch.link import GroupLink
-from edl.torch.replica import TorchReplica
+from edl.torch.groups.link import GroupLink
 from edl.torch.sampler import IndexReader, LeasedSampler
+from edl.torch.state.replica import TorchReplica
 from edl.torch.step import MemberStep, StepCalls
 
 

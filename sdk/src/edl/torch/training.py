@@ -15,12 +15,12 @@ from edl.master.session import Session, session
 from edl.sources.base import Dataset
 from edl.sync.options import OnStep, RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
-from edl.torch.follower import Follower
 from edl.torch.local_steps import LocalReplica, LocalRound, LocalSteps
-from edl.torch.pod_engine import check_options, pod_process
-from edl.torch.replica import ModelSetup, TorchReplica
+from edl.torch.pods.engine import check_options, pod_process
+from edl.torch.pods.follower import Follower
+from edl.torch.pods.shards import check_alone, mesh_of
 from edl.torch.sampler import IndexSource, LeasedSampler
-from edl.torch.shards import check_alone, mesh_of
+from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
 from edl.torch.torch_round import LoaderBatches
 from edl.torch.workers import end_with_parent

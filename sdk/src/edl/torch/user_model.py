@@ -25,8 +25,8 @@ from edl.sources.base import Dataset
 from edl.sync.options import RunSpec, SyncOptions, SyncResult
 from edl.torch.engine import TorchEngine
 from edl.torch.records import RecordBatches
-from edl.torch.replica import ModelSetup, TorchReplica
 from edl.torch.requirement import require_torch
+from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
 
 T = TypeVar("T")

@@ -1,0 +1,41 @@
+"""What the API server's words about an exceeded ResourceQuota say. Pure.
+
+`exceeded quota: NAME, requested: cpu=5,pods=1, used: cpu=20,pods=4, limited: cpu=20,pods=4`: apiserver
+`plugin/pkg/admission/resourcequota/controller.go`. One quota that is exceeded, and of it the
+resources that are.
+"""
+
+import re
+from collections.abc import Mapping
+
+from policy import quantity
+from policy.errors import QuantityError
+
+_TEXT = re.compile(r"exceeded quota: \S+, requested: \S+, used: (\S+), limited: (\S+)")
+_MAX_TEXT = 4096
+_REQUESTS, _LIMITS, _COUNT = "requests.", "limits.", "count/"
+
+
+def unused(refusal: str) -> Mapping[str, int]:
+    """Resource -> what the quota has left of it, 0 where it is overdrawn; empty for any other refusal.
+
+    Resources are named as in `policy.cluster.quota_amounts`: requests by their own name.
+    """
+    match = _TEXT.search(refusal[:_MAX_TEXT])
+    if match is None:
+        return {}
+    used, limited = (_amounts(text) for text in match.groups())
+    return {name: max(0, limit - used[name]) for name, limit in limited.items() if name in used}
+
+
+def _amounts(text: str) -> dict[str, int]:
+    """The amounts in `cpu=20,pods=4`; what is not a quantity is left out."""
+    amounts: dict[str, int] = {}
+    for entry in text.rstrip(",").split(","):
+        name, _, value = entry.partition("=")
+        name = name.removeprefix(_REQUESTS).removeprefix(_COUNT)
+        try:
+            amounts[name] = quantity.parse(name.removeprefix(_LIMITS), value)
+        except QuantityError:
+            continue
+    return amounts

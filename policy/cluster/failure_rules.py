@@ -1,0 +1,26 @@
+"""Rules of a Job's `podFailurePolicy`, as records (`policy.admission.failure_policy` reads and applies them)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FailureAction(StrEnum):
+    """The action of a rule of `podFailurePolicy` for a failed trainer."""
+
+    IGNORE = "Ignore"
+    COUNT = "Count"
+    FAIL_JOB = "FailJob"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRule:
+    """batch/v1 `PodFailurePolicyRule`: it has either exit codes or conditions."""
+
+    action: FailureAction
+    container: str = ""
+    """The container whose exit code counts; "" for any."""
+    codes: frozenset[int] = frozenset()
+    others: bool = False
+    """Whether it matches the exit codes that are not in `codes` (NotIn), but never 0."""
+    conditions: tuple[tuple[str, str], ...] = ()
+    """(type, status) of pod conditions, of which one must hold."""

@@ -1,0 +1,128 @@
+"""When this process first saw pods appear, start, end and be deleted, by its own clock.
+
+Timestamps in objects are those of other clocks: the API server's, each kubelet's. They sort pods, but
+compared with the own clock they make durations wrong by the difference of the clocks, and durations
+of seconds decide what is released. So such durations begin when this process first saw the change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from policy.cluster.snapshot import Node, Pod
+
+CLOCKS_DIFFER_S = 60.0
+"""How much clocks may differ for objects that are older than this process: of these only timestamps
+are known. Durations come out too short rather than too long, by at most twice as much."""
+
+
+@dataclass(slots=True)
+class OwnTimes:
+    """Own times of one pod's changes, 0 for those that were not seen yet."""
+
+    created_s: float
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    deleted_s: float = 0.0
+
+
+class FirstSeen:
+    """The own times of pods and nodes, from the first time that they are put until they are dropped.
+
+    Where nothing is put at all, as for a snapshot, timestamps count as they are. A pod that is not put
+    yet has just been created by this process.
+    """
+
+    def __init__(self) -> None:
+        self._pods: dict[str, OwnTimes] = {}
+        self._nodes: dict[str, tuple[float, float]] = {}
+        """Node -> (timestamp of the newest change of its readiness, own time of that)."""
+        self._used = False
+
+    @classmethod
+    def of(cls, times: Mapping[str, OwnTimes] | None) -> "FirstSeen":
+        """Restores the times of a recording: pod uid -> its times; None where nothing had been put."""
+        first_seen = cls()
+        if times is not None:
+            first_seen._pods.update(times)
+            first_seen._used = True
+        return first_seen
+
+    @property
+    def times(self) -> Mapping[str, OwnTimes] | None:
+        """As for `of`: a copy."""
+        return {uid: replace(times) for uid, times in self._pods.items()} if self._used else None
+
+    def put_pod(self, pod: Pod, at_s: float, *, listed: bool) -> Pod:
+        """Notes what a pod shows; returns it with the end of its grace period by the own clock.
+
+        Args:
+            pod: The pod as it is now.
+            at_s: When that was seen, seconds since the epoch by the own clock.
+            listed: Whether it may be much older: this process has just started.
+        """
+        self._used = True
+        times = self._pods.get(pod.uid)
+        if times is None:
+            times = self._pods[pod.uid] = OwnTimes(_own_s(pod.created_s, at_s, listed=listed))
+        if pod.started_s and not times.started_s:
+            times.started_s = _own_s(pod.started_s, at_s, listed=listed)
+        if pod.terminal and not times.ended_s:
+            times.ended_s = _own_s(pod.ended_s, at_s, listed=listed)
+        if not pod.leaves_by_s:
+            return pod
+        if not times.deleted_s:
+            times.deleted_s = _own_s(pod.deleted_s, at_s, listed=listed)
+        grace_s = pod.leaves_by_s - pod.deleted_s
+        return replace(pod, leaves_by_s=times.deleted_s + grace_s)
+
+    def drop_pod(self, uid: str) -> None:
+        """Forgets a pod; an unknown uid is ignored."""
+        self._pods.pop(uid, None)
+
+    def put_node(self, node: Node, at_s: float, *, listed: bool) -> Node:
+        """Notes a node; returns it with the time since when it is not ready by the own clock.
+
+        Args:
+            node: The node as it is now.
+            at_s: As for `put_pod`.
+            listed: As for `put_pod`.
+        """
+        stamp_s, own_s = self._nodes.get(node.name, (0.0, 0.0))
+        if not node.unready_s:
+            self._nodes.pop(node.name, None)
+            return node
+        if stamp_s != node.unready_s:
+            own_s = _own_s(node.unready_s, at_s, listed=listed)
+            self._nodes[node.name] = node.unready_s, own_s
+        return replace(node, unready_s=own_s)
+
+    def drop_node(self, name: str) -> None:
+        """Forgets a node; an unknown name is ignored."""
+        self._nodes.pop(name, None)
+
+    def created_s(self, pod: Pod, now_s: float) -> float:
+        """When a pod was created."""
+        times = self._pods.get(pod.uid)
+        return times.created_s if times is not None else self._unseen_s(pod.created_s, now_s)
+
+    def started_s(self, pod: Pod, now_s: float) -> float:
+        """When its kubelet accepted a pod; 0 before that."""
+        times = self._pods.get(pod.uid)
+        if times is not None or not pod.started_s:
+            return times.started_s if times is not None else 0.0
+        return self._unseen_s(pod.started_s, now_s)
+
+    def ended_s(self, pod: Pod, now_s: float) -> float:
+        """When the containers of a pod ended; of a pod that is gone now."""
+        times = self._pods.get(pod.uid)
+        if times is not None and times.ended_s:
+            return times.ended_s
+        return self._unseen_s(pod.ended_s, now_s)
+
+    def _unseen_s(self, stamp_s: float, now_s: float) -> float:
+        return now_s if self._used else stamp_s
+
+
+def _own_s(stamp_s: float, at_s: float, *, listed: bool) -> float:
+    """The own time of a change that was seen at `at_s` and has this timestamp, 0 for none."""
+    return min(at_s, stamp_s + CLOCKS_DIFFER_S) if listed and stamp_s else at_s

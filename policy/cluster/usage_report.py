@@ -1,0 +1,46 @@
+"""What the nodes have and what training and services request of it, in figures and in one line."""
+
+from collections.abc import Mapping
+
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.snapshot import Resources
+
+CPU, MEMORY = "cpu", "memory"
+_NO_DEVICES = (CPU, MEMORY, "pods", "ephemeral-storage")
+_MAX_DEVICES = 8
+"""Extended resources that are exported, by name: nodes may report any number of them."""
+MILLI = 1000
+
+
+def uses(cluster: ClusterState) -> Mapping[str, Resources]:
+    """Use -> amounts: what the nodes have, and what bound pods request."""
+    return {
+        "allocatable": cluster.allocatable,
+        "training": cluster.usage.training,
+        "services": cluster.usage.services,
+    }
+
+
+def devices(cluster: ClusterState) -> list[str]:
+    """The resources of nodes besides CPU, memory and the like; the first few by name."""
+    names = (
+        name
+        for name, amount in cluster.allocatable.items()
+        if amount > 0 and name not in _NO_DEVICES and not name.startswith("hugepages-")
+    )
+    return sorted(names)[:_MAX_DEVICES]
+
+
+def usage_line(cluster: ClusterState) -> str:
+    """The cluster's resources and what training and services request of them, in one line."""
+    parts = [f"{len(cluster.nodes)} nodes"]
+    for title, name, unit, suffix in (
+        ("CPU", CPU, MILLI, "cores"),
+        ("memory", MEMORY, 1 << 30, "GiB"),
+        *((device, device, 1, "") for device in devices(cluster)),
+    ):
+        amounts = {use: of.get(name, 0) / unit for use, of in uses(cluster).items()}
+        total = f"{amounts['allocatable']:.6g} {suffix}".rstrip()
+        shares = f"training {amounts['training']:.6g}, services {amounts['services']:.6g}"
+        parts.append(f"{title} {total} ({shares})")
+    return "; ".join(parts)

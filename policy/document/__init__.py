@@ -1,0 +1,1 @@
+"""The policy document of a cluster admin: its model, and its parser."""

@@ -1,0 +1,79 @@
+"""Which pods must leave so that a waiting job fits; considers capacity alone, not other waiting jobs. Pure."""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState
+from policy.cluster.live_trainers import is_surplus
+from policy.cluster.slots import Slots
+from policy.cluster.snapshot import Job, Pod, Resources
+from policy.document.model import Policy
+
+_MAX_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MustLeave:
+    """The room that a job lacks, and jobs whose end would free it."""
+
+    trainers: int
+    """For how many trainers room is missing; 0 where something else holds it back."""
+    any_of: tuple[str, ...] = ()
+    """Keys of running jobs of which the end of one is enough, the longest-running first; at most 5."""
+    all_of: tuple[str, ...] = ()
+    """Where one is not enough: jobs that would have to end together."""
+
+    @property
+    def services(self) -> bool:
+        """Whether only services, or pods that are nobody's training, could free the room."""
+        return self.trainers > 0 and not (self.any_of or self.all_of)
+
+
+def must_leave(cluster: ClusterState, policy: Policy, job: Job, missing: int) -> MustLeave:
+    """What must leave so that `missing` more trainers of a job have room.
+
+    Surplus of others and leaving pods count as gone: the plan takes their room without asking.
+    """
+    slots = cluster.slots(job.requests, job.constraints, policy.node_pools)
+    lacking = missing - slots.total
+    if lacking <= 0:
+        return MustLeave(0)
+    usable = frozenset(cluster.open_nodes(job.constraints, policy.node_pools))
+    gains = []
+    for other in cluster.jobs.values():
+        pods = [*cluster.trainers(other), *cluster.servers_of(other)]
+        if other.key != job.key and pods:
+            started_s = min(pod.started_s for pod in pods)
+            gains.append((started_s, other.key, _gain(cluster, slots, pods, usable)))
+    gains.sort()
+    enough = [key for _, key, gain in gains if gain >= lacking]
+    if enough:
+        return MustLeave(lacking, any_of=tuple(enough[:_MAX_NAMED]))
+    return MustLeave(lacking, all_of=_together(gains, lacking))
+
+
+def _together(gains: Iterable[tuple[float, str, int]], lacking: int) -> tuple[str, ...]:
+    """The longest-running jobs that free enough together; none where all of them do not."""
+    keys: list[str] = []
+    for _, key, gain in gains:
+        if gain and lacking > 0:
+            keys.append(key)
+            lacking -= gain
+    return tuple(keys) if lacking <= 0 else ()
+
+
+def _gain(cluster: ClusterState, slots: Slots, pods: Iterable[Pod], usable: Container[str]) -> int:
+    """How many more pods of a shape fit where these end, on the nodes that it may use."""
+    freed: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        if pod.node in usable and not is_surplus(pod):
+            amounts.add(freed.setdefault(pod.node, {}), pod.requests)
+
+    def room(name: str) -> Resources:
+        free = cluster.free(name)
+        for freeing in (cluster.releasing, cluster.surplus, freed):
+            amounts.add(free, freeing.get(name, {}))
+        return free
+
+    return slots.total_with(freed, room) - slots.total

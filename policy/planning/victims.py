@@ -1,0 +1,391 @@
+"""Chooses the training pods to preempt, for the plan and for kube-scheduler's preemption.
+
+Order: surplus before guaranteed before support (a master never before a trainer, and its host
+last in its tier), then the jobs with the largest weighted share, then the least uncommitted work,
+then the youngest. For a pending service: the node where the fewest guaranteed trainers, and then
+the fewest trainers in all, end for each service that then fits; leaving pods cost nothing. Candidates with victims other than
+training pods are returned to kube-scheduler unchanged.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+
+from policy.cluster import amounts
+from policy.cluster.cluster_state import ClusterState, job_key
+from policy.cluster.horizon import ALWAYS, Horizon
+from policy.cluster.live_trainers import tier_rank
+from policy.cluster.snapshot import Pod, Resources
+from policy.names import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node with the victims proposed there (extender/v1 `MetaVictims`)."""
+
+    node: str
+    uids: tuple[str, ...]
+    violations: int = 0
+    """Number of disruption budget violations (`NumPDBViolations`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Capacity of a node that was promised to a pod which is not bound there yet.
+
+    Covers the time between an answer to kube-scheduler and the watch events that follow from it.
+    """
+
+    uid: str
+    node: str
+    requests: Resources
+    priority: int
+    victims: frozenset[str]
+
+
+class Shares:
+    """The weighted shares of jobs, without leaving trainers; cached by job key."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        weights: Mapping[str, int],
+        leaving: frozenset[str] = frozenset(),
+    ) -> None:
+        self._cluster = cluster
+        self._weights = weights
+        self._leaving = leaving
+        self._by_job: dict[str, float] = {}
+
+    def of(self, pod: Pod) -> float:
+        """The share of the Job that owns a pod; any other pod has its own dominant share.
+
+        The label alone does not count: a tenant could name a small job of theirs.
+        """
+        key = job_key(pod)
+        job = self._cluster.jobs.get(key)
+        if job is None or job.uid != pod.owner_uid:
+            return amounts.dominant(pod.requests, self._cluster.allocatable)
+        if key not in self._by_job:
+            live = self._cluster.trainers(job)
+            count = len(live)
+            if self._leaving:
+                count -= sum(1 for p in live if p.uid in self._leaving)
+            share = self._cluster.share(job, count, self._weights)
+            if self._cluster.server_count(job):
+                share += self._cluster.servers_share(job, self._weights)
+            self._by_job[key] = share
+        return self._by_job[key]
+
+
+def choose(
+    preemptor: Pod,
+    candidates: Iterable[Candidate],
+    cluster: ClusterState,
+    promises: Iterable[Promise] = (),
+    *,
+    weights: Mapping[str, int] | None = None,
+    horizon: Horizon = ALWAYS,
+) -> Candidate | None:
+    """The candidate that kube-scheduler takes of those that `narrow` leaves it; None of none."""
+    remaining = narrow(preemptor, candidates, cluster, promises, weights=weights, horizon=horizon)
+    return expected(remaining, cluster)
+
+
+def narrow(
+    preemptor: Pod,
+    candidates: Iterable[Candidate],
+    cluster: ClusterState,
+    promises: Iterable[Promise] = (),
+    *,
+    weights: Mapping[str, int] | None = None,
+    horizon: Horizon = ALWAYS,
+) -> tuple[Candidate, ...]:
+    """The candidates that kube-scheduler may choose from.
+
+    Of those with training pods alone as victims the one that costs training least, with victims
+    of our choice; never with more budget violations or a higher victim than kube-scheduler has
+    found. All others as they came: which services end is not for EDL to say.
+
+    Args:
+        preemptor: The pod that needs capacity; only pods of lower priority are preempted.
+        candidates: kube-scheduler's proposals, one for each node, each with at least one victim.
+        cluster: The cluster.
+        promises: Capacity promised to other pods that `cluster` may not show yet.
+        weights: Queue -> weight.
+        horizon: When leaving pods must be due, for their capacity to count as free.
+    """
+    before = tuple(promise for promise in promises if promise.uid != preemptor.uid)
+    search = _Search(preemptor, cluster, before, weights, horizon)
+    remaining: list[Candidate] = []
+    rated: list[tuple[_Rank, Candidate]] = []
+    for candidate in candidates:
+        proposed = _known(candidate, cluster)
+        if proposed and all(pod.is_training for pod in proposed):
+            rated.append(search.rate(candidate, proposed))
+        elif candidate.uids:
+            remaining.append(candidate)
+    if rated:
+        remaining.append(min(rated, key=lambda pair: pair[0])[1])
+    return tuple(remaining)
+
+
+def expected(candidates: Iterable[Candidate], cluster: ClusterState) -> Candidate | None:
+    """The candidate that kube-scheduler takes of these; None of none.
+
+    Its order (k8s.io/kubernetes `pickOneNodeForPreemption`): the fewest budget violations, the lowest
+    highest priority, the lowest sum of priorities, the fewest victims, the latest start among
+    the highest. Its choice among equals is random; here the name decides. Candidates with
+    pods that `cluster` lacks come last.
+    """
+
+    def rank(candidate: Candidate) -> tuple[float, ...]:
+        pods = _known(candidate, cluster)
+        if not pods:
+            return (1, 0, 0, 0, 0, 0)
+        top = max(pod.priority for pod in pods)
+        starts = [pod.started_s or inf for pod in pods if pod.priority == top]
+        total = sum(pod.priority + _PRIORITY_OFFSET for pod in pods)
+        return (0, candidate.violations, top, total, len(pods), -min(starts))
+
+    return min(candidates, key=lambda c: (rank(c), c.node), default=None)
+
+
+LOOK_AHEAD = 3
+"""Further victims of a node that are examined; a fourth rarely makes a set fit better."""
+_PRIORITY_OFFSET = 1 << 31
+"""kube-scheduler adds it to priorities, so that few victims of a negative one beat many."""
+_NONE_LOST = -_PRIORITY_OFFSET - 1
+"""Highest priority of no victims: below all others."""
+
+_Rank = tuple[int, int, int, int, int, float, float, float, float, str]
+"""Budget violations, highest priority of a victim, whether training frees too little (by what EDL
+knows), support pods lost, guaranteed trainers lost, trainers lost for each service that then fits,
+largest share of a victim's job (negated), uncommitted work, age, node."""
+
+
+def _known(candidate: Candidate, cluster: ClusterState) -> list[Pod]:
+    """The proposed victims; none where the node or one of them is not known."""
+    bound = cluster.bound.get(candidate.node, {})
+    if candidate.node not in cluster.nodes or any(uid not in bound for uid in candidate.uids):
+        return []
+    return [bound[uid] for uid in candidate.uids]
+
+
+class _Search:
+    """A search for the best candidate for one preemptor."""
+
+    def __init__(
+        self,
+        preemptor: Pod,
+        cluster: ClusterState,
+        promises: tuple[Promise, ...],
+        weights: Mapping[str, int] | None,
+        horizon: Horizon,
+    ) -> None:
+        self._preemptor = preemptor
+        self._cluster = cluster
+        self._horizon = horizon
+        self._leaving = frozenset(uid for promise in promises for uid in promise.victims)
+        self._shares = Shares(cluster, weights or {}, self._leaving)
+        self._equal_pods = 1
+        self._before: dict[str, list[Pod]] = {}
+        """Node -> nominated pods of at least the preemptor's priority."""
+        for pod in cluster.waiting.values():
+            if pod.uid == preemptor.uid:
+                continue
+            if not pod.nominated:
+                self._equal_pods += _same_request(pod, preemptor)
+            elif pod.priority >= preemptor.priority:
+                self._before.setdefault(pod.nominated, []).append(pod)
+        self._promised: dict[str, list[Promise]] = {}
+        for promise in promises:
+            if promise.priority >= preemptor.priority:
+                self._promised.setdefault(promise.node, []).append(promise)
+
+    def rate(self, candidate: Candidate, proposed: list[Pod]) -> tuple[_Rank, Candidate]:
+        """The rank of a candidate, lowest first, and the candidate with victims of our choice.
+
+        Args:
+            candidate: kube-scheduler's proposal.
+            proposed: Its victims, all of them training pods.
+        """
+        bound = self._cluster.bound[candidate.node].values()
+        preemptible = [
+            pod
+            for pod in bound
+            if pod.is_training
+            and pod.priority < self._preemptor.priority
+            and not pod.deleting
+            and pod.uid not in self._leaving
+        ]
+        leaving = [
+            pod for pod in bound if pod.uid in self._leaving or pod.leaves_within(self._horizon)
+        ]
+        if not self._preemptor.only_resources:
+            # A victim may have its host port, volume or device: kube-scheduler knows which one.
+            free = self._free_after(candidate.node, leaving)
+            return self._rank(candidate, proposed, free, preemptible), candidate
+        free, victims = self._cheapest(candidate.node, leaving, preemptible)
+        nameable = [pod for pod in leaving if pod.is_training]
+        if victims is not None and not (victims or nameable):
+            # Services that leave would be enough, but kube-scheduler needs a victim to wait for.
+            free, victims = self._cheapest(candidate.node, (), preemptible)
+        if victims is None or not (victims or nameable):
+            return self._rank(candidate, proposed, free, preemptible, doubtful=True), candidate
+        choice = _named(candidate, victims or nameable, _violations(candidate, proposed, victims))
+        rank = self._rank(choice, victims, free, preemptible)
+        if rank[:2] > (candidate.violations, _highest(proposed)):
+            return self._rank(candidate, proposed, free, preemptible), candidate
+        return rank, choice
+
+    def _cheapest(
+        self, node: str, leaving: Iterable[Pod], preemptible: Iterable[Pod]
+    ) -> tuple[dict[str, int], list[Pod] | None]:
+        """What is free on a node beside pods that come first, and the cheapest victims there."""
+        free = self._free_after(node, leaving)
+        return free, _choose_victims(self._preemptor, free, preemptible, self._shares)
+
+    def _rank(
+        self,
+        candidate: Candidate,
+        victims: list[Pod],
+        free: Mapping[str, int],
+        preemptible: Iterable[Pod],
+        *,
+        doubtful: bool = False,
+    ) -> _Rank:
+        return (
+            candidate.violations,
+            _highest(victims),
+            int(doubtful),
+            *_damage(victims),
+            self._lost_per_pod(free, victims, preemptible),
+            -max((self._shares.of(pod) for pod in victims), default=0.0),
+            sum(pod.uncommitted_s for pod in victims),
+            -min((pod.started_s for pod in victims), default=0.0),
+            candidate.node,
+        )
+
+    def _lost_per_pod(
+        self, free: Mapping[str, int], victims: list[Pod], preemptible: Iterable[Pod]
+    ) -> float:
+        """Trainers lost for each pod like the preemptor, if such pods keep arriving at the node.
+
+        A node of 17 with three trainers of 5 fits one pod of 4 for the first trainer released, but
+        three for two. Victims beyond those needed now are only counted, not chosen.
+        """
+        if not victims:
+            return 0.0
+        after = dict(free)
+        for pod in victims:
+            amounts.add(after, pod.requests)
+        lost = len(victims)
+        best = lost / self._fits(after)
+        further = (pod for pod in preemptible if tier_rank(pod) == 0 and pod not in victims)
+        for pod in islice(further, LOOK_AHEAD):
+            amounts.add(after, pod.requests)
+            lost += 1
+            best = min(best, lost / self._fits(after))
+        return best
+
+    def _fits(self, free: Mapping[str, int]) -> int:
+        return max(1, min(self._equal_pods, amounts.times(self._preemptor.requests, free)))
+
+    def _free_after(self, node: str, leaving: Iterable[Pod]) -> dict[str, int]:
+        """Free on a node once leaving pods have ended and promised pods have been bound."""
+        bound = self._cluster.bound[node]
+        free = self._cluster.free(node)
+        for pod in leaving:
+            amounts.add(free, pod.requests)
+        nominated = self._before.get(node, ())
+        for pod in nominated:
+            amounts.subtract(free, pod.requests)
+        for promise in self._promised.get(node, ()):
+            if promise.uid not in bound and all(promise.uid != pod.uid for pod in nominated):
+                amounts.subtract(free, promise.requests)
+        return free
+
+
+def _choose_victims(
+    preemptor: Pod, available: Mapping[str, int], preemptible: Iterable[Pod], shares: Shares
+) -> list[Pod] | None:
+    """The cheapest of `preemptible` that free enough capacity, or None where not even all do.
+
+    Args:
+        preemptor: The pod that needs capacity.
+        available: What is free on the node, counting leaving pods as gone.
+        preemptible: Pods of the node that may be preempted.
+        shares: Shares of their jobs.
+    """
+    free = dict(available)
+    victims: list[Pod] = []
+    for pod in sorted(
+        preemptible,
+        key=lambda pod: (
+            tier_rank(pod),
+            pod.master,
+            -shares.of(pod),
+            pod.uncommitted_s,
+            -pod.started_s,
+            pod.uid,
+        ),
+    ):
+        if amounts.within(preemptor.requests, free):
+            break
+        amounts.add(free, pod.requests)
+        victims.append(pod)
+    if not amounts.within(preemptor.requests, free):
+        return None
+    for pod in reversed(tuple(victims)):
+        amounts.subtract(free, pod.requests)
+        if amounts.within(preemptor.requests, free):
+            victims.remove(pod)
+        else:
+            amounts.add(free, pod.requests)
+    return victims
+
+
+def _same_request(pod: Pod, preemptor: Pod) -> bool:
+    """Whether a waiting pod makes the same request as the preemptor."""
+    return (
+        pod.role is preemptor.role
+        and pod.priority >= preemptor.priority
+        and pod.requests == preemptor.requests
+    )
+
+
+def _damage(pods: Iterable[Pod]) -> tuple[int, int]:
+    """(support and foreign pods lost, guaranteed trainers lost; a master's host counts twice)."""
+    losses = [(tier_rank(pod), pod.master) for pod in pods]
+    guaranteed = sum(1 for rank, _ in losses if rank == 1)
+    masters = sum(1 for _, master in losses if master)
+    return sum(1 for rank, _ in losses if rank > 1), guaranteed + masters
+
+
+def _highest(pods: Iterable[Pod]) -> int:
+    return max((pod.priority for pod in pods), default=_NONE_LOST)
+
+
+def _named(candidate: Candidate, victims: Iterable[Pod], violations: int) -> Candidate:
+    """A candidate with other victims, the most important first, as kube-scheduler expects them."""
+    order = sorted(victims, key=lambda pod: (-pod.priority, pod.started_s or inf, pod.uid))
+    return Candidate(candidate.node, tuple(pod.uid for pod in order), violations)
+
+
+def _violations(candidate: Candidate, proposed: Iterable[Pod], victims: Iterable[Pod]) -> int:
+    """Disruption budget violations of our choice.
+
+    Surplus is outside of EDL's budgets. Guaranteed trainers of one job share theirs; of those beyond
+    the proposal only this is known: they have one.
+    """
+    further = sum((_guaranteed(victims) - _guaranteed(proposed)).values())
+    covered = [pod for pod in victims if pod.uid in candidate.uids or pod.tier is Tier.GUARANTEED]
+    return min(candidate.violations, len(covered) - further) + further
+
+
+def _guaranteed(pods: Iterable[Pod]) -> Counter[str]:
+    """Job -> number of its guaranteed trainers."""
+    return Counter(job_key(pod) for pod in pods if pod.tier is Tier.GUARANTEED)

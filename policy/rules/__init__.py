@@ -1,4 +1,0 @@
-"""The rules of the plan, one module each, applied in the order of `policy.planner.plan`.
-
-Each rule reads and changes the `CycleState` of the plan and nothing else.
-"""

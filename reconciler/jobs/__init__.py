@@ -1,0 +1,1 @@
+"""Jobs and TrainingJobs: accounting, status and metrics."""

@@ -1,0 +1,1 @@
+"""Masters and parameter servers of jobs: their objects, and what masters report."""

@@ -1,0 +1,1 @@
+"""Records of decisions and observations: events, the decision log, bursts of services."""

@@ -1,0 +1,250 @@
+"""Writes the decision log into the API server, on a thread of its own (docs/decisions/0059).
+
+While this process leads. A slow or refusing API server delays the records of a namespace, and in the end
+they are dropped and counted; the control loop never waits.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kube import record_log, request
+from kube.api import Api
+from kube.errors import KubeError, NotFound
+from kube.reading import list_all
+from kube.request import DECISIONLOGS
+from policy.document.model import Policy
+from policy.records import CLUSTER, Record
+from reconciler.records.inbox import Entry, RecordInbox
+from reconciler.records.namespace_log import NamespaceLog, Write
+from reconciler.records.objective import ABOUT as OBJECTIVE
+from runtime import clock
+from runtime.backoff import Backoff, Backoffs
+from runtime.logs import keys
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+"""Between two rounds of writes."""
+MAX_WRITES = 20
+"""Of one round: the log is at most ten requests a second for the API server."""
+MAX_SEGMENTS = 3_000
+"""Of all namespaces: some 15 MB."""
+KEEP_S = 7 * 86_400.0
+"""Older segments are deleted."""
+_FIRST_PAUSE_S, _MAX_PAUSE_S, _CALM_S = 2.0, 300.0, 600.0
+_MAX_NAMESPACES = 2_000
+Listener = Callable[[str, Record], None]
+"""Called on the writer's thread with the namespace of a record, and the record."""
+
+
+class RecordWriter:
+    """The one writer of DecisionLogs."""
+
+    def __init__(
+        self,
+        api: Api,
+        inbox: RecordInbox,
+        leads: Callable[[], bool],
+        *,
+        policy: Callable[[], Policy] = Policy,
+        epoch_s: Callable[[], float] = clock.epoch_s,
+        keep_s: float = KEEP_S,
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            api: Receives the requests.
+            inbox: What is to be written.
+            leads: Whether this process is the leader now.
+            policy: The policy in force; where it lets EDL not act, nothing is written.
+            epoch_s: The clock, in seconds since the epoch.
+            keep_s: How long records are kept.
+        """
+        self._api = api
+        self._inbox = inbox
+        self._leads = leads
+        self._policy = policy
+        self._epoch_s = epoch_s
+        self._keep_s = keep_s
+        self._logs: dict[str, NamespaceLog] | None = None
+        """Namespace -> its log; None until those that are stored have been read."""
+        self._order: list[str] = []
+        """Namespaces, the one whose turn is next first."""
+        self._backoffs = Backoffs[str](_FIRST_PAUSE_S, _MAX_PAUSE_S, _CALM_S)
+        self._load_backoff, self._load_after_s = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S), 0.0
+        self._prefix = ""
+        self._dropped = 0
+        self.listeners: list[Listener] = []
+        self.written = 0
+        """Records that the API server has taken."""
+        self.bytes_written = 0
+        """Bytes of the bodies of all requests."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="records", daemon=True)
+
+    @property
+    def dropped(self) -> int:
+        """Records that were given up before they were written."""
+        logs = tuple((self._logs or {}).values())
+        return self._inbox.dropped + self._dropped + sum(log.dropped for log in logs)
+
+    @property
+    def segments(self) -> int:
+        """Segments of the history that are stored; 0 while this process does not lead."""
+        return sum(log.segments for log in tuple((self._logs or {}).values()))
+
+    def start(self) -> None:
+        """Starts the thread; may be called once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Writes once more what is there, for at most a few seconds."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(EVERY_S):
+            self.try_round()
+        self.try_round()
+
+    def try_round(self) -> None:
+        """Runs one round; an error of ours ends this round alone."""
+        try:
+            self.round()
+        except Exception:  # the log must not end with one record that cannot be written
+            log.exception("could not write records")
+
+    def round(self) -> None:
+        """Writes what is due, at most `MAX_WRITES` objects."""
+        if not self._leads():
+            if self._logs is not None:
+                self._dropped += sum(log.dropped + log.unwritten for log in self._logs.values())
+                self._logs = None
+                self._inbox.restart()
+            return
+        now_s = self._epoch_s()
+        logs = self._logs or self._load(now_s)
+        if logs is None:
+            return
+        self._forget_unknown(logs, now_s)
+        for entry in self._inbox.drain():
+            self._take_in(entry, logs, now_s)
+        budget = MAX_WRITES
+        for namespace in list(self._order):
+            if budget <= 0:
+                break
+            if not self._backoffs.is_waiting(namespace, now_s):
+                self._order.remove(namespace)
+                self._order.append(namespace)
+                budget -= self._write(namespace, logs, now_s)
+        self._limit(logs)
+
+    def _load(self, now_s: float) -> dict[str, NamespaceLog] | None:
+        """Reads what earlier leaders have stored."""
+        if now_s < self._load_after_s:
+            return None
+        try:
+            objects = list_all(self._api, DECISIONLOGS)
+        except KubeError as error:
+            pause_s = self._load_backoff.next_s()
+            self._load_after_s = now_s + pause_s
+            log.warning("could not read decision log", extra=keys(error=error, pause_s=pause_s))
+            return None
+        self._load_backoff.reset()
+        self._prefix = f"edl-{int(now_s * 1000):013}"
+        stored: dict[str, dict[str, Any]] = {}
+        for obj in objects:
+            metadata = obj["metadata"]
+            stored.setdefault(metadata["namespace"], {})[metadata["name"]] = obj
+        self._logs = {
+            namespace: NamespaceLog(self._prefix, segments)
+            for namespace, segments in stored.items()
+        }
+        self._order = list(self._logs)
+        self._inbox.jobs = None
+        if CLUSTER in self._logs:
+            self._inbox.restored = self._logs[CLUSTER].current.get(OBJECTIVE)
+        return self._logs
+
+    def _forget_unknown(self, logs: dict[str, NamespaceLog], now_s: float) -> None:
+        """Drops the current decisions about jobs that went while no process led."""
+        planned, self._inbox.jobs = self._inbox.jobs, frozenset()
+        if not planned:
+            self._inbox.jobs = planned
+            return
+        for namespace_log in logs.values():
+            for job in [job for job in namespace_log.current if "/" in job and job not in planned]:
+                namespace_log.forget(job, now_s)
+
+    def _take_in(self, entry: Entry, logs: dict[str, NamespaceLog], now_s: float) -> None:
+        if entry.namespace != CLUSTER and not self._policy().acts_in(entry.namespace):
+            return
+        namespace_log = logs.get(entry.namespace)
+        if namespace_log is None:
+            if len(logs) >= _MAX_NAMESPACES:
+                self._dropped += 1
+                return
+            namespace_log = logs[entry.namespace] = NamespaceLog(self._prefix, {})
+            self._order.append(entry.namespace)
+        if entry.record is None:
+            namespace_log.forget(entry.job, now_s)
+            return
+        if entry.is_current:
+            namespace_log.set_current(entry.record, now_s)
+        else:
+            namespace_log.add(entry.record)
+        for listener in self.listeners:
+            listener(entry.namespace, entry.record)
+
+    def _write(self, namespace: str, logs: dict[str, NamespaceLog], now_s: float) -> int:
+        """Writes and deletes what is due in a namespace; returns the number of requests."""
+        namespace_log = logs[namespace]
+        count = 0
+        try:
+            for write in namespace_log.writes(now_s):
+                count += 1
+                self._store(namespace, write)
+                self.written += namespace_log.written(write, now_s)
+            for name in namespace_log.deletions(now_s - self._keep_s)[:MAX_WRITES]:
+                count += 1
+                self._delete(namespace, name)
+                namespace_log.deleted(name)
+            self._backoffs.end(namespace)
+            if namespace_log.is_empty:  # else those of all namespaces there ever were would count
+                self._drop(namespace, logs)
+        except NotFound:  # the namespace is gone, and its log with it
+            self._drop(namespace, logs)
+        except KubeError as error:
+            self._backoffs.begin(namespace, now_s)
+            log.warning("could not write records", extra=keys(namespace=namespace, error=error))
+        return count
+
+    def _drop(self, namespace: str, logs: dict[str, NamespaceLog]) -> None:
+        """Ends the log of a namespace."""
+        namespace_log = logs.pop(namespace)
+        self._dropped += namespace_log.dropped + namespace_log.unwritten
+        self._order.remove(namespace)
+
+    def _store(self, namespace: str, write: Write) -> None:
+        labels = {record_log.LABEL_LOG: write.log}
+        body = {"metadata": {"name": write.name, "labels": labels}, **write.fields}
+        api_request = request.merge_patch(DECISIONLOGS, namespace, write.name, body)
+        try:
+            self._api.send(api_request)
+        except NotFound:
+            self._api.send(request.create(DECISIONLOGS, namespace, body))
+        self.bytes_written += len(api_request.body)
+
+    def _delete(self, namespace: str, name: str) -> None:
+        with suppress(NotFound):
+            self._api.send(request.delete(DECISIONLOGS, namespace, name))
+
+    def _limit(self, logs: dict[str, NamespaceLog]) -> None:
+        """Gives up the oldest segments of all namespaces where there are too many."""
+        excess = sum(namespace_log.segments for namespace_log in logs.values()) - MAX_SEGMENTS
+        for _ in range(excess):
+            min(logs.values(), key=lambda namespace_log: namespace_log.oldest_s).give_up_oldest()

@@ -1,0 +1,1 @@
+"""Creates, annotates and evicts trainer pods."""

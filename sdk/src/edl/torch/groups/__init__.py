@@ -1,0 +1,1 @@
+"""Process groups of torch that follow the rounds of the master."""

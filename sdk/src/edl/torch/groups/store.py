@@ -1,0 +1,110 @@
+"""A store of torch.distributed over the master's keys of a round: it needs no port, and outlives rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from edl.errors import EdlError
+from edl.master.round_store import TIMEOUT_S, RoundStore
+from edl.torch.groups.keys import GroupKeys
+
+
+class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
+    """The keys that the members of one round share, as torch.distributed asks for them.
+
+    All calls raise `RoundOver` once the round is over. Of the interface it lacks `append` and queues,
+    which no process group of torch needs. Keep a reference as long as torch uses it: torch's
+    own does not keep what Python adds.
+    """
+
+    def __init__(self, keys: RoundStore | GroupKeys | None = None) -> None:
+        """Makes no call yet.
+
+        Args:
+            keys: Of the round, such as `edl.Rounds.store`; None where `follow` comes before any call.
+        """
+        super().__init__()
+        self._own_keys = keys
+        self._timeout_s = TIMEOUT_S
+
+    def follow(self, other: MasterStore) -> None:
+        """Uses the keys of another store from now on: those of a later round."""
+        self._own_keys = other._own_keys
+
+    @property
+    def _keys(self) -> RoundStore | GroupKeys:
+        if self._own_keys is None:
+            raise EdlError("this store has no keys yet: give it those of a round")
+        return self._own_keys
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long a call waits for a key."""
+        return timedelta(seconds=self._timeout_s)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets how long a call waits for a key."""
+        self._timeout_s = timeout.total_seconds()
+
+    def set(self, key: str, value: Any) -> None:
+        """Sets a key to bytes, or to a text."""
+        self._keys.set(key, _as_bytes(value))
+
+    def get(self, key: str) -> bytes:
+        """Waits until a key is set, and returns its value."""
+        return self._keys.get(key, self._timeout_s)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter; returns the sum."""
+        return self._keys.add(key, amount)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+        """Sets a key where no other member has; returns its value.
+
+        Raises:
+            EdlError: Another value than "" is expected: keys can be claimed only.
+        """
+        if expected:
+            raise EdlError(f"the master's keys can be claimed, not replaced (key {key!r:.80})")
+        if self.add(f"{key}/claims", 1) == 1:
+            self.set(key, desired)
+            return _as_bytes(desired)
+        return self.get(key)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Waits until all of these keys are set."""
+        self._keys.wait(keys, self._timeout_s if timeout is None else timeout.total_seconds())
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all of these keys are set."""
+        return self._keys.check(keys)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Waits until all of these keys are set, and returns their values, in one call."""
+        values = self._keys.get_all(keys, self._timeout_s)
+        return [values[key] for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
+        """Sets several keys."""
+        for key, value in zip(keys, values):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        """Whether `multi_get` and `multi_set` exist: gloo then needs one call for all addresses."""
+        return True
+
+    def append(self, key: str, value: Any) -> None:  # noqa: ARG002 - of the interface
+        """Does not exist here."""
+        raise EdlError(f"the master's keys have no append (key {key!r:.80}): use set or add")
+
+    def delete_key(self, key: str) -> bool:  # noqa: ARG002 - of the interface
+        """Returns False: keys end with their round."""
+        return False
+
+
+def _as_bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,0 +1,1 @@
+"""Pods of several processes that hold one replica together."""

@@ -1,0 +1,1 @@
+"""The state of a model and its optimizer: copies, parts, checkpoints."""

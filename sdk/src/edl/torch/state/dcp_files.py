@@ -1,0 +1,243 @@
+"""Checkpoints in the format of torch.distributed.checkpoint (DCP), each member's part by itself.
+
+DCP's own `save` needs a process group of torch that all members have; here its planner and its
+writer are called by the members of a round. All have the same state, so each makes the plan of all.
+https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.storage import WriteResult
+
+from edl.data.checkpoints import Checkpoint
+from edl.errors import CheckpointError, one_line
+from edl.master import protocol
+from edl.overriding import override
+from edl.sync.replica import GroupModel, State
+from edl.sync.saving import Share, StateFiles
+from edl.torch.pods.pod import Pod
+from edl.torch.pods.shards import as_shard, local
+from edl.torch.state.arrays import MODEL, OPTIMIZER, OUTER, as_state
+from edl.torch.state.host_copies import HostCopies
+from edl.torch.state.replica import TorchReplica
+
+_METADATA = ".metadata"
+_DCP = "torch.distributed.checkpoint"
+_PICKLED = {
+    ("torch", "Size"),
+    ("torch.serialization", "_get_layout"),
+    ("pathlib", "PosixPath"),
+    ("pathlib", "PurePosixPath"),
+    ("pathlib._local", "PosixPath"),
+    ("collections", "OrderedDict"),
+    (f"{_DCP}.filesystem", "_StorageInfo"),
+}
+"""What the metadata of a checkpoint may name, beside DCP's own descriptions and types of tensors."""
+
+
+Gather = Callable[[Any], list[Any]]
+Target = Callable[[Sequence[Any], TensorStorageMetadata], Any]
+
+
+class DcpFiles(StateFiles):
+    """The files of a `TorchReplica`'s checkpoints; see `edl.sync.saving.StateFiles`."""
+
+    is_sharded = True
+
+    @override
+    def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:
+        """Copies this member's tensors only."""
+        if not isinstance(replica, TorchReplica):
+            raise TypeError(f"{type(replica)} is not a model of torch")
+        return DcpShare(replica, rank, count)
+
+    @override
+    def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
+        """Reads a state, whatever number of members has written it.
+
+        Raises:
+            CheckpointError: It cannot be read.
+        """
+        named = {}
+        for path, tensor in _read(checkpoint, (MODEL, OPTIMIZER, OUTER), self.target):
+            name = path[1] if path[0] == MODEL else f"{path[2]}/{path[3]}"
+            named[f"{path[0]}/{name}"] = tensor
+        return as_state(named, extra)
+
+    def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:  # noqa: ARG002 - see PodFiles
+        """Returns where a tensor is read to, by its place in `TorchReplica.tensors`."""
+        return torch.empty(about.size, dtype=about.properties.dtype, device="cpu")
+
+
+def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Reads the tensors of the model alone, by name.
+
+    Raises:
+        CheckpointError: They cannot be read.
+    """
+    return {str(path[1]): t for path, t in _read(checkpoint, (MODEL,), DcpFiles().target)}
+
+
+class DcpShare(Share):
+    """A copy of the tensors that one member writes; see `edl.sync.saving.Share`."""
+
+    def __init__(
+        self, replica: TorchReplica, rank: int, count: int, gather: Gather | None = None
+    ) -> None:
+        """Begins to copy them to the host.
+
+        Args:
+            replica: Of this member; all members have the same state.
+            rank: This member's.
+            count: Members that write.
+            gather: Returns the plans of all processes, where each has a part of the state.
+        """
+        self.rank, self.extra = rank, replica.values()
+        self._planner = DefaultSavePlanner()
+        self._planner.set_up_planner(replica.tensors(), None, is_coordinator=rank == 0)
+        plan = self._planner.create_local_plan()
+        all_plans = [plan] * count if gather is None else gather(plan)
+        plans, self._metadata = self._planner.create_global_plan(all_plans)
+        self._plan = FileSystemWriter("").prepare_global_plan(plans)[rank]
+        live = self._planner.state_dict
+        names = {item.index.fqn for item in self._plan.items}
+        self._copies = HostCopies({name: live[name] for name in sorted(names)})
+
+    @override
+    def write(self, folder: Path) -> protocol.Json:
+        plan = self._planner.finish_plan(self._plan)
+        self._planner.state_dict = self._copies.wait()
+        results = FileSystemWriter(folder).write_data(plan, self._planner).wait()
+        return {"tensors": [_as_json(result) for result in results]}
+
+    @override
+    def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
+        parts = [[_from_json(entry) for entry in result["tensors"]] for result in results]
+        FileSystemWriter(folder).finish(self._metadata, parts)
+
+
+class PodFiles(DcpFiles):
+    """The files of a model that the processes of a pod hold together; each writes its own part."""
+
+    def __init__(self, pod: Pod, replica: TorchReplica) -> None:
+        """Reads nothing yet."""
+        self._pod, self._replica = pod, replica
+        self._staged: DcpShare | None = None
+
+    def stage_together(self, replica: TorchReplica) -> None:
+        """Copies what this process writes; all processes of the pod call it before `stage`."""
+        self._staged = DcpShare(replica, self._pod.rank, self._pod.size, self._gather)
+
+    @override
+    def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:  # noqa: ARG002 - of the interface
+        """Returns what was staged together."""
+        staged, self._staged = self._staged, None
+        if staged is None:
+            raise CheckpointError("nothing was copied for this checkpoint")
+        return staged
+
+    @override
+    def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
+        """Has each process of the pod read its own part."""
+        if self._pod.is_first:
+            self._pod.send(do="read", path=str(checkpoint.path), extra=extra)
+        return super().read(checkpoint, extra)
+
+    @override
+    def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:
+        """Returns memory for this process's part of a tensor that is sharded."""
+        like = self._replica.like(path)
+        if like is None or like.shape != about.size:
+            return super().target(path, about)
+        part = torch.empty(local(like).shape, dtype=about.properties.dtype, device="cpu")
+        return as_shard(part, like)
+
+    def _gather(self, plan: Any) -> list[Any]:
+        plans: list[Any] = [None] * self._pod.size
+        dist.all_gather_object(plans, plan, group=self._pod.group)
+        return plans
+
+
+class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types here
+    """A reader of DCP's metadata, a pickle, that runs no other code."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Any:
+        """Returns a `Metadata`."""
+        raw = (Path(self.path) / _METADATA).read_bytes()
+        return _Unpickler(io.BytesIO(raw)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    @override
+    def find_class(self, module: str, name: str) -> Any:
+        """Returns a class that may be in the metadata of a checkpoint."""
+        is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_type or module == f"{_DCP}.metadata" or (module, name) in _PICKLED:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which is not DCP's")
+
+
+def _read(
+    checkpoint: Checkpoint, kinds: Collection[str], target: Target
+) -> list[tuple[Sequence[Any], Any]]:
+    """Returns tensors, and where `TorchReplica.tensors` has each.
+
+    Args:
+        checkpoint: It.
+        kinds: The tensors that are wanted.
+        target: Returns where one is read to.
+
+    Raises:
+        CheckpointError: They cannot be read.
+    """
+    try:
+        reader = _Reader(checkpoint.path)
+        metadata = reader.read_metadata()
+        paths = metadata.planner_data
+        flat = {
+            name: target(paths[name], about)
+            for name, about in metadata.state_dict_metadata.items()
+            if isinstance(about, TensorStorageMetadata) and paths[name][0] in kinds
+        }
+        dcp.load(flat, storage_reader=reader, no_dist=True)
+        return [(paths[name], tensor) for name, tensor in flat.items()]
+    except dcp.CheckpointException as failure:  # of DCP's; no `Exception`
+        causes = [error for error, _ in failure.failures.values()]
+        raise _unreadable(checkpoint, *causes, failure) from failure
+    except Exception as error:  # a damaged file raises nearly anything
+        raise _unreadable(checkpoint, error) from error
+
+
+def _unreadable(checkpoint: Checkpoint, *causes: BaseException) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.path} cannot be read as a checkpoint of torch ({one_line(causes[0])}): name "
+        "another folder, or remove it"
+    )
+
+
+def _as_json(result: Any) -> protocol.Json:
+    index, stored = result.index, result.storage_data
+    return {
+        "name": index.fqn,
+        "offset": None if index.offset is None else list(index.offset),
+        "index": index.index,
+        "bytes": result.size_in_bytes,
+        "file": [stored.relative_path, stored.offset, stored.length],
+    }
+
+
+def _from_json(entry: protocol.Json) -> Any:
+    index = MetadataIndex(entry["name"], entry["offset"], entry["index"])
+    return WriteResult(index, entry["bytes"], _StorageInfo(*entry["file"]))
