@@ -10,8 +10,7 @@ from master.errors import UnavailableError
 from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
 from master.metrics import MasterMetrics
 from master.service import MasterService
-from master.types import Json
-from runtime.call_checks import Body, RefusedError, whole_number
+from runtime.call_checks import Body, Json, RefusedError, whole_number
 from runtime.job_server import (
     Handler,
     application,

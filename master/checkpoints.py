@@ -1,8 +1,7 @@
 """Checkpoints of a job: who may write the next, and which is the newest. Pure."""
 
 from master.commands import EndTicket, Saved
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 
 class Checkpoints:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from master.types import Json
+from runtime.call_checks import Json
 
 
 class Acknowledgement(NamedTuple):

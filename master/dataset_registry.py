@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from master.commands import Lead
 from master.dataset import EVALUATION, Dataset
 from master.epoch import Epoch
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 
 @dataclass(frozen=True, slots=True)

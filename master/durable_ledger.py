@@ -8,17 +8,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec
 
-from master import checks, commands, journal
+from master import commands, journal
 from master.commands import Command, More, TakeOver, Work
 from master.errors import JournalError, UnavailableError
 from master.journal import Journal
 from master.ledger import VERSION, Ledger
 from master.status import ServiceCounters
-from master.threads import run_in_thread
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
+P = ParamSpec("P")
 log = logging.getLogger(__name__)
 
 _JOURNAL = "calls are refused, trainers try again"
@@ -87,7 +87,7 @@ class DurableLedger:
         Raises:
             RefusedError: It changed nothing.
         """
-        checks.check(self.ledger, command)
+        self.ledger.check(command)
         # the line first, so that what cannot be written changes nothing
         line = journal.line(commands.to_json(command))
         answer = self.ledger.execute(command)
@@ -285,3 +285,15 @@ def _has_effect(command: Command, answer: Json) -> bool:
     if type(command) not in (Work, More):
         return True
     return bool(answer["tasks"] or answer["results"])
+
+
+async def run_in_thread(act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Runs something that blocks in a thread; a cancellation waits for the thread to finish."""
+    thread = asyncio.ensure_future(asyncio.to_thread(act, *args, **kwargs))
+    try:
+        await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.wait({thread})
+        if not thread.cancelled() and (error := thread.exception()) is not None:
+            log.warning("%s", error)
+        raise

@@ -8,8 +8,8 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from master.shuffle import TaskOrder
-from master.types import Json
+from master.partitioning import TaskOrder
+from runtime.call_checks import Json
 
 
 @dataclass(slots=True)

@@ -1,12 +1,19 @@
-"""Failures of tasks, and of the job. Pure."""
+"""Failures of tasks, and of the job (decision 0031). Pure."""
 
-from master.types import Json
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.call_checks import Json
 
 _MAX_NEWEST = 20
 _MAX_DROPPED = 16_384
 """Tasks that may be dropped, whatever share they are: a snapshot has their numbers."""
 _DROPPED_OF_STREAM = 16
 """Tasks of a stream that may be dropped, whatever share of it they are."""
+OUTAGE_TASKS = 3
+"""So many tasks that fail with one kind of error, and none done in between, are an outage."""
+_MAX_TASKS = 16
+"""So many tasks fail the job where none was ever done: its program or its data is wrong."""
 
 
 def max_dropped(count: int | None, done: int, share: float) -> int:
@@ -54,3 +61,61 @@ class Failures:
         """Restores what `dump` wrote."""
         self.job_reason = dumped["failed"]
         self.newest, self.dropped = dumped["failures"], dumped["dropped"]
+
+
+@dataclass(slots=True)
+class FailureWave:
+    """The tasks of a data set that failed with one kind of error since a task of it was done.
+
+    All errors of a storage are one kind: while it is away, its clients see time-outs, refused and
+    reset connections in turn.
+    """
+
+    tasks: list[str] = field(default_factory=list)
+    """Different tasks, at most 16."""
+    error: str = ""
+    """The newest error."""
+    transient: bool = False
+    """Whether the newest failure was of the storage, and not of the data."""
+    failures: int = 0
+    """Number of failures since the master began; only its changes have a meaning."""
+
+    def add(self, task: str, error: str, *, transient: bool) -> None:
+        """Adds a failure; one of another kind begins another wave."""
+        self.failures += 1
+        if not (transient and self.transient) and _kind(error) != _kind(self.error):
+            self.tasks = []
+        self.error, self.transient = error, transient
+        if task not in self.tasks and len(self.tasks) < _MAX_TASKS:
+            self.tasks.append(task)
+
+    def drop(self, task: str) -> None:
+        """Removes a task that was dropped: nobody waits for it."""
+        if task in self.tasks:
+            self.tasks.remove(task)
+
+    def clear(self) -> None:
+        """Ends the wave: a task was done."""
+        self.tasks, self.error, self.transient = [], "", False
+
+    @property
+    def full(self) -> bool:
+        """Whether as many tasks failed as a wave counts."""
+        return len(self.tasks) >= _MAX_TASKS
+
+    def is_outage(self, *, any_done: bool) -> bool:
+        """Whether the tasks fail for a cause that may pass, and not for their own data.
+
+        Args:
+            any_done: Whether a task of the data set was ever done: then its program can read it.
+        """
+        return len(self.tasks) >= OUTAGE_TASKS and (self.transient or any_done)
+
+    def dump(self) -> list[Any]:
+        """The wave as snapshots contain it."""
+        return [list(self.tasks), self.error, self.transient]
+
+
+def _kind(error: str) -> str:
+    """The kind of an error, which is a type and a text: "OSError: [Errno 116] Stale file handle"."""
+    return error.partition(":")[0]

@@ -17,7 +17,7 @@ from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.request import CONFIGMAPS, Request
 from master.errors import FencedError, JournalError
 from master.journal import as_json
-from master.types import Json
+from runtime.call_checks import Json
 
 log = logging.getLogger(__name__)
 

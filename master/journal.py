@@ -16,7 +16,7 @@ from zlib import crc32
 import orjson
 
 from master.errors import JournalError
-from master.types import Json
+from runtime.call_checks import Json
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)

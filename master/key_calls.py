@@ -7,7 +7,7 @@ from collections.abc import Callable
 from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
 from master.rendezvous import Rendezvous
 from master.round_keys import RoundKeys
-from master.types import Json
+from runtime.call_checks import Json
 
 
 class KeyCalls:

@@ -9,7 +9,7 @@ from master.dataset import EVALUATION, EXPORT, TRAINING, Dataset
 from master.dataset_registry import DatasetRegistry, TaskPlace
 from master.failures import Failures, max_dropped
 from master.trainers import Trainer, TrainerRegistry
-from master.types import Json
+from runtime.call_checks import Json
 
 _OLDER_MOST_DROPPED = 16
 """The rule for failures in a journal of a master without pauses: more fail the job."""

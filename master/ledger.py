@@ -8,6 +8,7 @@ is refused changes nothing.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from master.bounds import MAX_AHEAD, MAX_EVALUATIONS, check_assigned
 from master.checkpoints import Checkpoints
 from master.commands import (
     Command,
@@ -40,8 +41,7 @@ from master.rewinds import Rewinds
 from master.rollbacks import JobRollbacks
 from master.takeover import Takeover
 from master.trainers import Trainer, TrainerRegistry, lost_with_process
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 VERSION = 1
 """Version of the snapshot format; others are refused."""
@@ -102,6 +102,40 @@ class Ledger:
             Rewind: self._rewind,
             TakeOver: self._take_over,
         }
+
+    def check(self, command: Command) -> None:
+        """Checks the limits of a new command, before it is executed.
+
+        Commands of a journal are not checked: they were answered, perhaps by a master without these
+        limits.
+
+        Raises:
+            RefusedError: The command exceeds a limit; the error names the field.
+        """
+        match command:
+            case Evaluate():
+                dataset = self.datasets.get(command.dataset)
+                if dataset is not None and dataset.evaluations_full:
+                    raise RefusedError(
+                        409,
+                        f"{dataset.name} has {MAX_EVALUATIONS} pending evaluations: ask again when "
+                        "some are done",
+                        "dataset",
+                    )
+            case Join(lead=Lead() as lead):
+                self._check_term(lead, "lead.term")
+            case Term():
+                self._check_term(command, "term")
+            case Save():
+                check_assigned("newest", command.newest, self.versions + MAX_AHEAD)
+            case _:
+                pass
+
+    def _check_term(self, lead: Lead | Term, field: str) -> None:
+        """Refuses a term far beyond the newest of the data set."""
+        dataset = self.datasets.get(lead.dataset)
+        if dataset is not None:
+            check_assigned(field, lead.term, dataset.terms.newest + MAX_AHEAD)
 
     def execute(self, command: Command) -> Json:
         """Executes a command and returns the answer.

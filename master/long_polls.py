@@ -1,15 +1,17 @@
-"""Long polls of the rendezvous: calls wait here until there is an answer, and time is passed on."""
+"""Calls that wait for an answer: polls of the rendezvous, and calls for work."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from master.commands import More
+from master.ledger import Ledger
 from master.membership import DISCONNECTED_S, MemberId
 from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
-from master.types import Json
+from runtime.call_checks import Json
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -21,6 +23,53 @@ _LATE_S = 0.1
 """If this program wakes later by this much, it stood still: it reads what has arrived for as long."""
 _LOOKS_S = 0.05
 """How often connections of members are looked at that have not answered a probe."""
+
+
+@dataclass(slots=True, eq=False)
+class _WaitingCall:
+    """A call for work that waits for tasks."""
+
+    command: More
+    """What it executes when it is woken."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class WaitingCalls:
+    """All calls for work that wait for tasks; everything runs in one asyncio loop."""
+
+    def __init__(self) -> None:
+        self._calls: set[_WaitingCall] = set()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def trainers(self) -> Iterator[str]:
+        """The trainers whose calls wait."""
+        return (call.command.trainer for call in self._calls)
+
+    async def wait(self, command: More, wait_s: float) -> bool:
+        """Waits until a command has an answer; whether it has one before its time is over."""
+        call = _WaitingCall(command)
+        self._calls.add(call)
+        try:
+            await asyncio.wait_for(call.woken.wait(), wait_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._calls.discard(call)
+        return True
+
+    def wake(self, ledger: Ledger) -> None:
+        """Wakes the calls that have an answer now."""
+        for call in self._calls:
+            if ledger.has_answer_for(call.command):
+                call.woken.set()
+
+    def end(self) -> None:
+        """Wakes all calls, as the master ends."""
+        for call in self._calls:
+            call.woken.set()
 
 
 @dataclass(slots=True, eq=False)

@@ -1,6 +1,6 @@
 """The master's metrics: how fast it answers, and the state of the ledger."""
 
-from master.types import Json
+from runtime.call_checks import Json
 from runtime.call_metrics import CallMetrics
 from runtime.metrics import Metrics
 

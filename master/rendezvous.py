@@ -6,27 +6,36 @@ and nothing is logged; the caller may log `events`. Not in the journal: after a 
 report their round.
 """
 
-from master.change_window import SHORT_WINDOW_S, VOID_WINDOW_S, WINDOW_S, ChangeWindow
-from master.member_checks import check_code, check_numbers
+from master.bounds import MAX_AHEAD, check_assigned
 from master.membership import (
     PROBE_S,
     Member,
     MemberId,
+    PastMembers,
     Probe,
     Slot,
     earliest,
     poll_pace_s,
     suspicious_s,
 )
-from master.past_members import PastMembers
 from master.protocol import RendezvousPoll
-from master.round import FORMING_S, Round, RoundHistory
-from master.types import Json
-from runtime.call_checks import RefusedError
+from master.round import (
+    FORMING_S,
+    SHORT_WINDOW_S,
+    VOID_WINDOW_S,
+    WINDOW_S,
+    ChangeWindow,
+    Round,
+    RoundHistory,
+)
+from runtime.call_checks import Json, RefusedError
 
 SETTLE_S = 3.0
 """How long a restarted master waits for a member that knows the round."""
 STUCK_S = 120.0
+MAX_CLAIMED = 1 << 51
+"""The newest round that is accepted by a master that knows of none. Calls report rounds up to
+2^52."""
 
 
 class Rendezvous:
@@ -80,7 +89,7 @@ class Rendezvous:
         if self._lacks_claim(call):
             return
         member_id = call.trainer, call.incarnation
-        check_numbers(call, max(self.round.number, self._floor))
+        _check_numbers(call, max(self.round.number, self._floor))
         self._adopt_claim(call, now_s)
         if member_id in self._past.replaced:
             raise RefusedError(
@@ -209,7 +218,17 @@ class Rendezvous:
             return
         other = next((name for name in self._live if name != call.trainer), None)
         if other is not None and self._code is not None:
-            check_code(call, self._code, other)
+            ours, theirs = self._code, call.code
+            for name in sorted({*ours, *theirs}):
+                if ours.get(name) != theirs.get(name):
+                    raise RefusedError(
+                        409,
+                        f"code.{name} is {theirs.get(name)!r:.80} with {call.trainer}, but "
+                        f"{ours.get(name)!r:.80} with {other} and the members that train with it: "
+                        "start all trainers of the job with the same program, or this one once the "
+                        "others have ended",
+                        f"code.{name}",
+                    )
         self._code = call.code
 
     def _record_rounds(self, call: RendezvousPoll) -> None:
@@ -389,3 +408,26 @@ class Rendezvous:
         self._window.close()
         keys = {"round": number, "trainers": [slot.trainer for slot in self.round.slots]}
         self.events.append(("round proclaimed", keys))
+
+
+def _check_numbers(call: RendezvousPoll, newest: int) -> None:
+    """Refuses round numbers far beyond all others: later rounds exceed every accepted number.
+
+    A master that has just started knows of no round. It accepts any claim up to 2^51, and a
+    call with a claim reports no later round than the claim.
+
+    Args:
+        call: The call.
+        newest: The newest round that this master knows, or that a member has reported.
+
+    Raises:
+        RefusedError: No master can have proclaimed such a round.
+    """
+    most = newest + MAX_AHEAD
+    claim = call.claim
+    if claim is not None:
+        check_assigned("claim.round", claim.round, most if newest else MAX_CLAIMED)
+        most = max(most, claim.round)
+    check_assigned("seen", call.seen, most)
+    check_assigned("at", call.at, most)
+    check_assigned("void", call.void or 0, most)

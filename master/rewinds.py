@@ -16,11 +16,10 @@ from master.dataset import EVALUATION, TRAINING, Dataset, DatasetTotals
 from master.dataset_registry import DatasetRegistry
 from master.epoch import Epoch
 from master.leases import TaskQueue
-from master.rewind_log import MAX_REWINDS
+from master.model_history import MAX_REWINDS
 from master.rollbacks import JobRollbacks
 from master.trainers import Trainer, TrainerRegistry
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 _MAX_OPEN = 256
 """Epochs that are open at a position."""

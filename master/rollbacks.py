@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from master.bounds import capped
 from master.commands import LostShare, Rollback
-from master.types import Json
+from runtime.call_checks import Json
 
 _MAX_OPEN = 20
 _MAX_CLOSED = 1024

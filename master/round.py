@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from master.membership import Member, MemberId, Slot
-from master.types import Json
+from runtime.call_checks import Json
 
 FORMING_S = 60.0
 """Members that have not reached a round by then hold up all others: they are dropped. One that
@@ -18,6 +18,14 @@ LiveMembers = Mapping[str, Member]
 
 _Differs = Callable[[Member | None, int], bool]
 """Whether the live member of a slot's trainer, or none, differs; with the slot's rank."""
+WINDOW_S = 0.2
+"""A round is proclaimed this long after the last change ..."""
+MAX_WINDOW_S = 1.0
+"""... and at most this long after the first."""
+VOID_WINDOW_S = 0.1
+"""The window where the round cannot continue, ..."""
+SHORT_WINDOW_S = 0.05
+"""... and where all remaining members wait for the next one, after a loss or as one of them left."""
 
 
 @dataclass(slots=True)
@@ -199,3 +207,32 @@ class RoundHistory:
                 "members": newest.members
             }
         return self._changes[known_number]
+
+
+class ChangeWindow:
+    """Changes for which a later round is due."""
+
+    def __init__(self) -> None:
+        self._first_s = self._last_s = float("inf")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a change."""
+        return self._first_s < float("inf")
+
+    def note(self, now_s: float) -> None:
+        """Notes a change."""
+        self._first_s = now_s if not self.is_open else self._first_s
+        self._last_s = now_s
+
+    def close(self) -> None:
+        """Forgets the changes: the newest round has them, or they have been undone."""
+        self._first_s = self._last_s = float("inf")
+
+    def end_s(self, window_s: float = WINDOW_S) -> float:
+        """When the round with all changes is due; inf where there are none.
+
+        Args:
+            window_s: The time after the last change.
+        """
+        return min(self._last_s + window_s, self._first_s + MAX_WINDOW_S)

@@ -31,7 +31,7 @@ from master.key_calls import KeyCalls
 from master.leases import ACCEPTED
 from master.ledger import Ledger
 from master.liveness import Liveness
-from master.long_polls import LongPolls
+from master.long_polls import LongPolls, WaitingCalls
 from master.protocol import VERSION as PROTOCOL
 from master.protocol import (
     CheckpointReport,
@@ -49,8 +49,7 @@ from master.rendezvous import STUCK_S, Rendezvous
 from master.retry_pauses import OUTAGE_S, RETRY_S, RetryPauses
 from master.rewind_protocol import PositionRequest, RewindRequest
 from master.snapshots import Snapshots
-from master.types import Json
-from master.waiting_calls import WaitingCalls
+from runtime.call_checks import Json
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)

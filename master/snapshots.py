@@ -5,13 +5,12 @@ import contextlib
 import logging
 
 from master import status
-from master.durable_ledger import DurableLedger
+from master.durable_ledger import DurableLedger, run_in_thread
 from master.errors import FencedError, JournalError
 from master.fence import Fence
 from master.ledger import Ledger
 from master.membership import MemberId
 from master.takeover import for_another_master
-from master.threads import run_in_thread
 from runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from master import rewinds
 from master.ledger import Ledger
 from master.liveness import Liveness
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 
 @dataclass(slots=True)

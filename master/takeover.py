@@ -11,7 +11,7 @@ from master.commands import Acknowledgement, LeaseEntry
 from master.dataset_registry import DatasetRegistry, TaskPlace
 from master.leases import Leases
 from master.trainers import Trainer, TrainerRegistry
-from master.types import Json
+from runtime.call_checks import Json
 
 _GENERATION_ATTEMPTS = 1 << 20
 """Attempts of a new master are greater than all that the previous one may have granted."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from master.commands import Join
-from master.types import Json
+from runtime.call_checks import Json
 
 _MAX_ACKED = 1024
 """Acknowledgements of each trainer that are recognised when they are repeated."""

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pserver.row_init import mix
-
 Ids = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 Which = NDArray[np.bool_]
 
 BYTES_A_PLACE = 16
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _MAPPED_BYTES = 1 << 20
 """Least size of a table whose memory is returned part by part while it is emptied."""
@@ -36,6 +36,17 @@ class TakenEntries(NamedTuple):
 
     ids: Ids
     rows: Ids
+
+
+def mix(values: Hashes) -> Hashes:
+    """Mixes all 64 bits: the finaliser of splitmix64 (Steele, Lea and Flood, 2014), a bijection."""
+    mixed = values + GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _FIRST
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _SECOND
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def hash_ids(ids: Ids) -> Hashes:

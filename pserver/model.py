@@ -70,6 +70,19 @@ class Rules(Part):
     """Seconds from one checkpoint to the next; 0 for no limit in time."""
     checkpoint_keep: Annotated[int, Field(ge=1, le=1000)] = 3
 
+    def rate_factor(self, staleness: int) -> float | None:
+        """Returns the factor of the learning rate for a push, above 0 and at most 1.
+
+        Args:
+            staleness: Number of versions since the push's parameters were pulled.
+
+        Returns:
+            None if the push is refused: its worker pulls and computes again.
+        """
+        if self.max_staleness is not None and staleness > self.max_staleness:
+            return None
+        return 1.0 / max(1, staleness) if self.modulate else 1.0
+
 
 class Model(Part):
     """A model as a trainer declares it."""

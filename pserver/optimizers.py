@@ -2,9 +2,11 @@
 
 Row updates are lazy: only the rows of a push and their momenta change. Adam counts the updates of
 each row separately, so the first update of a rare row is as large as that of any other. Weight decay
-is decoupled (Loshchilov and Hutter, 2019), and lazy too: a row decays when it is updated.
+is decoupled (Loshchilov and Hutter, 2019), and lazy too: a row decays when it is updated. Schedules
+give the learning rate by version, so that a restored server continues where it was.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -12,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pserver.schedules import AnySchedule
 from runtime.call_checks import RefusedError
 
+Versions = Annotated[int, Field(ge=1, le=1 << 53, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Floats = NDArray[np.float32]
 Counts = Floats | float
 """Number of updates so far, this one included; a column of numbers where rows differ."""
@@ -25,6 +28,80 @@ _CHUNK = 1 << 16
 Rate = Annotated[float, Field(gt=0, lt=1e6)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Small = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Schedule(BaseModel):
+    """Base class: a constant rate after a linear warm-up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    warmup: Annotated[int, Field(ge=0, le=1 << 53, strict=True)] = 0
+    """Versions in which the factor rises to 1; the schedule proper begins after them."""
+    start: Share = 0.0
+    """The factor at version 0 of a warm-up."""
+
+    def factor(self, version: int) -> float:
+        """The factor of the learning rate, from 0 to 1.
+
+        Args:
+            version: Number of updates before this one.
+        """
+        if version < self.warmup:
+            return self.start + (1 - self.start) * version / self.warmup
+        return self.decayed(version - self.warmup)
+
+    def decayed(self, version: int) -> float:
+        """The factor a number of versions after the warm-up."""
+        del version
+        return 1.0
+
+
+class Constant(Schedule):
+    """A warm-up only."""
+
+    kind: Literal["constant"]
+
+
+class StepDecay(Schedule):
+    """A factor every some versions."""
+
+    kind: Literal["step"]
+    every: Versions
+    by: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    def decayed(self, version: int) -> float:
+        """As in `Schedule`."""
+        return float(self.by ** (version // self.every))
+
+
+class ExponentialDecay(Schedule):
+    """A factor every some versions, without steps."""
+
+    kind: Literal["exponential"]
+    every: Versions = 1
+    by: Annotated[float, Field(gt=0, le=1)]
+
+    def decayed(self, version: int) -> float:
+        """As in `Schedule`."""
+        return float(self.by ** (version / self.every))
+
+
+class CosineDecay(Schedule):
+    """Half a cosine (Loshchilov and Hutter, 2017), and its end from then on."""
+
+    kind: Literal["cosine"]
+    versions: Versions
+    lowest: Share = 0.0
+
+    def decayed(self, version: int) -> float:
+        """As in `Schedule`."""
+        done = min(1.0, version / self.versions)
+        return self.lowest + (1 - self.lowest) * (1 + math.cos(math.pi * done)) / 2
+
+
+AnySchedule = Annotated[
+    Constant | StepDecay | ExponentialDecay | CosineDecay, Field(discriminator="kind")
+]
 
 
 class Optimizer(BaseModel):

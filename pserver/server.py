@@ -9,10 +9,8 @@ notice the restart and settle all servers again. Used by one thread at a time.
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from pserver import coordinator_lease, optimizers, shard_codec
+from pserver import optimizers, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
-from pserver.coordinator_lease import CoordinatorLeases
-from pserver.data_position import DataPosition
 from pserver.errors import FullError, ShardError
 from pserver.frames import Array, Frame, Json
 from pserver.memory import Memory, Views
@@ -26,14 +24,59 @@ from pserver.protocol import (
     TicketRequest,
 )
 from pserver.rollbacks import NOTHING, ServerRollbacks
-from pserver.serving import ServedGeneration
-from pserver.shard import Shard, ShardCounts
-from pserver.stats import ServerStats
+from pserver.serving import ServedGeneration, ServerStats
+from pserver.shard import DataPosition, Shard, ShardCounts
 from runtime.call_checks import RefusedError
 
+SETTLE, SAVE = "settle", "save"
+SETTLE_S = 30.0
+"""For initialising or restoring all servers; after that another trainer may try."""
+SAVE_S = 120.0
+"""For writing a checkpoint on all servers."""
 _CONFLICT, _FULL = 409, 507
 _NEWEST = 8
 """Number of checkpoints listed in the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    holder: str
+    until_s: float
+
+
+class CoordinatorLeases:
+    """The leases by kind. Tickets are numbered from 1; a new lease replaces an expired one."""
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._leases: dict[str, _Lease] = {}
+
+    def acquire(self, kind: str, holder: str, now_s: float, lease_s: float) -> int | None:
+        """A ticket, or None while another holder has the lease.
+
+        A holder that asks again gets a new ticket: the first answer may have been lost.
+        """
+        lease = self._leases.get(kind)
+        if lease is not None and lease.holder != holder and now_s < lease.until_s:
+            return None
+        self._numbers += 1
+        self._leases[kind] = _Lease(holder, now_s + lease_s)
+        return self._numbers
+
+    def is_held(self, kind: str, now_s: float) -> bool:
+        """Whether the lease is held."""
+        lease = self._leases.get(kind)
+        return lease is not None and now_s < lease.until_s
+
+    def release(self, kind: str, holder: str) -> None:
+        """Releases the lease of this holder; has no effect on the lease of another one."""
+        lease = self._leases.get(kind)
+        if lease is not None and lease.holder == holder:
+            self.end(kind)
+
+    def end(self, kind: str) -> None:
+        """Ends the lease of any holder."""
+        self._leases.pop(kind, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +160,16 @@ class ParameterServer:
         if body.back:
             self.leases.release(body.kind, body.incarnation)
             return {"granted": False, "ticket": 0}
-        if body.kind == coordinator_lease.SETTLE:
+        if body.kind == SETTLE:
             serves_newer = self.serving is not None and body.generation < self.generation
             number = None
             if not serves_newer:
-                number = self.leases.acquire(
-                    coordinator_lease.SETTLE, body.incarnation, now_s, coordinator_lease.SETTLE_S
-                )
+                number = self.leases.acquire(SETTLE, body.incarnation, now_s, SETTLE_S)
             return {"granted": number is not None, "ticket": number or 0}
         serving = self.serving_at(body.generation)
         number = None
         if serving.shard.version > serving.schedule.version:
-            number = self.leases.acquire(
-                coordinator_lease.SAVE, body.incarnation, now_s, coordinator_lease.SAVE_S
-            )
+            number = self.leases.acquire(SAVE, body.incarnation, now_s, SAVE_S)
         return {"granted": number is not None, "version": serving.shard.version}
 
     def settle(
@@ -166,7 +205,7 @@ class ParameterServer:
             reached = max(reached, _to_counts(body.seen))
         self.rollbacks.record(ended, shard.counts, reached, body.reason)
         self._serve(body.generation, body.ticket, shard, now_s)
-        for kind in (coordinator_lease.SETTLE, coordinator_lease.SAVE):
+        for kind in (SETTLE, SAVE):
             self.leases.end(kind)
         return self.state()
 
@@ -230,26 +269,19 @@ class ParameterServer:
     def checkpoint_due(self, process: str, now_s: float) -> bool:
         """Whether the process that just pushed must write a checkpoint; it then gets the lease."""
         serving = self.serving
-        if (
-            serving is None
-            or self.identity.index
-            or self.leases.is_held(coordinator_lease.SAVE, now_s)
-        ):
+        if serving is None or self.identity.index or self.leases.is_held(SAVE, now_s):
             return False
         rules = serving.shard.model.rules
         if not serving.schedule.is_due(rules, serving.shard.version, now_s):
             return False
-        return (
-            self.leases.acquire(coordinator_lease.SAVE, process, now_s, coordinator_lease.SAVE_S)
-            is not None
-        )
+        return self.leases.acquire(SAVE, process, now_s, SAVE_S) is not None
 
     def checkpoint_committed(
         self, version: int, checkpoints: Sequence[StoredCheckpoint], now_s: float
     ) -> None:
         """Records a committed checkpoint."""
         self.checkpoints = tuple(checkpoints)
-        self.leases.end(coordinator_lease.SAVE)
+        self.leases.end(SAVE)
         if self.serving is not None:
             self.serving.schedule.committed(version, now_s)
 

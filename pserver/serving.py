@@ -1,24 +1,81 @@
-"""Pulls, lookups, pushes and pins of one served generation."""
+"""Pulls, lookups, pushes and pins of one served generation, and the server's counters."""
 
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pserver import memory, shard_codec
-from pserver.checkpoint import CheckpointName
-from pserver.checkpoint_schedule import MAX_PINS, CheckpointSchedule, Pin
+from pserver.checkpoint import CheckpointName, CheckpointSchedule
 from pserver.errors import BusyError, NonFiniteError
 from pserver.frames import Array, Body, Json
+from pserver.memory import Floats
 from pserver.protocol import Lookup, Page, Pull, Push
 from pserver.shard import PushedGradients as Gradients
 from pserver.shard import PushOutcome, Shard, model_size
-from pserver.stats import ServerStats
+from pserver.table import TableView
 from runtime.call_checks import RefusedError
 
+_NEWEST = 20
 Answer = tuple[Json, Mapping[str, Body]]
+MAX_PINS = 2
+"""Pinned versions at a time; another pin drops the oldest."""
 _UNKNOWN, _MALFORMED = 404, 422
+
+
+class ServerStats:
+    """The counters of one server, from which metrics and status are made."""
+
+    def __init__(self) -> None:
+        self.pushes: Counter[PushOutcome] = Counter()
+        self.stalest = 0
+        """Highest staleness of an applied push, in versions."""
+        self.staleness = 0
+        """Sum of the staleness of all applied pushes."""
+        self.clipped = 0
+        """Number of applied pushes whose gradient was clipped by its norm."""
+        self.looked_up = 0
+        """Number of rows looked up."""
+        self.non_finite = 0
+        self._non_finite: deque[dict[str, Any]] = deque(maxlen=_NEWEST)
+
+    def record_push(self, outcome: PushOutcome, stale: int, *, clipped: bool = False) -> None:
+        """Counts an answered push."""
+        self.pushes[outcome] += 1
+        if outcome is PushOutcome.APPLIED:
+            self.staleness += stale
+            self.stalest = max(self.stalest, stale)
+            self.clipped += clipped
+
+    def record_refusal(self, trainer: str, step: int, parameter: str) -> None:
+        """Counts a gradient with NaN or infinity."""
+        self.non_finite += 1
+        self._non_finite.append({"trainer": trainer, "step": step, "parameter": parameter})
+
+    def to_json(self) -> dict[str, Any]:
+        """The counters as a section of the status."""
+        applied = self.pushes[PushOutcome.APPLIED]
+        return {
+            "pushes": {outcome.value: self.pushes[outcome] for outcome in PushOutcome},
+            "staleness": {
+                "mean": self.staleness / applied if applied else 0.0,
+                "most": self.stalest,
+            },
+            "clipped": self.clipped,
+            "looked_up": self.looked_up,
+            "non_finite": {"count": self.non_finite, "newest": list(self._non_finite)},
+        }
+
+
+class Pin(NamedTuple):
+    """A version of the parameters that is kept unchanged for an evaluation."""
+
+    view: int
+    version: int
+    dense: Floats
+    tables: dict[str, TableView]
 
 
 class ShardSnapshot(NamedTuple):

@@ -4,7 +4,7 @@ A push is applied completely or not at all, and once: `applied` holds each proce
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,17 +12,65 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pserver import optimizers, staleness
-from pserver.data_position import DataPosition
+from pserver import optimizers
 from pserver.errors import BusyError, FullError, NonFiniteError
+from pserver.frames import Json
 from pserver.memory import Floats, Memory, Views
 from pserver.model import Model, Piece, check_pieces
 from pserver.table import EmbeddingTable, Ids, PreparedRows
 from pserver.vector import Vector
 from runtime.call_checks import RefusedError
 
+MAX_TASKS = 1 << 16
+"""Tasks that are listed; without checkpoints the list is never renewed."""
 MAX_PROCESSES = 4096
 """Limit of processes in `applied`; the least recent one is removed first."""
+
+
+class DataPosition:
+    """The position in the data of the served parameters."""
+
+    def __init__(self) -> None:
+        """The position of parameters that were never trained."""
+        self.is_known = True
+        """Whether it is known; trainers of earlier versions report nothing."""
+        self.ledger: Json | None = None
+        """The position of the master's ledger; None is the beginning."""
+        self.remaining: dict[str, int] = {}
+        """Task -> records of its end that were not pushed, of tasks that were begun since."""
+
+    def push(self, remaining: Mapping[str, int]) -> None:
+        """Notes the tasks of a push that was applied, with what is left of each."""
+        self.remaining.update(remaining)
+        if len(self.remaining) <= MAX_TASKS:
+            return
+        self.is_known = False
+        self.remaining = {task: records for task, records in self.remaining.items() if records}
+        while len(self.remaining) > MAX_TASKS:
+            del self.remaining[next(iter(self.remaining))]
+
+    def renew(self, ledger: Json, settled: Iterable[str]) -> None:
+        """Continues from a later position of the ledger.
+
+        Args:
+            ledger: Asked for before now: the parameters contain all of it.
+            settled: Tasks that it has as done.
+        """
+        self.ledger, self.is_known = ledger, True
+        for task in settled:
+            self.remaining.pop(task, None)
+
+    def dump(self) -> Json:
+        """Returns the position as JSON."""
+        return {"known": self.is_known, "ledger": self.ledger, "remaining": dict(self.remaining)}
+
+    def load(self, dumped: Json | None) -> None:
+        """Restores what `dump` returned; files of earlier versions have None."""
+        if dumped is None:
+            self.is_known = False
+            return
+        self.is_known, self.ledger = bool(dumped["known"]), dumped["ledger"]
+        self.remaining = {str(task): int(records) for task, records in dumped["remaining"].items()}
 
 
 class PushOutcome(StrEnum):
@@ -126,7 +174,7 @@ class Shard:
         stale = max(0, self.version - push.version)
         if push.number <= self.applied.get(push.process, 0):
             return PushOutcome.REPEATED, stale
-        scale = staleness.scale(self.model.rules, stale)
+        scale = self.model.rules.rate_factor(stale)
         if scale is None:
             return PushOutcome.STALE, stale
         self._check(push)

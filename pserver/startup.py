@@ -1,6 +1,7 @@
-"""Startup of a parameter server: opens its folder and resumes what it finds there."""
+"""Startup of a parameter server: its memory limit, and what it resumes from its folder."""
 
 import logging
+import os
 from pathlib import Path
 
 from pserver.checkpoint import CheckpointName
@@ -9,7 +10,27 @@ from pserver.server import ParameterServer, ServerIdentity
 from pserver.store import CheckpointStore
 from runtime.logs import keys
 
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Files of cgroup v2 and v1."""
+ARRAY_FRACTION = 0.7
+"""Share of the memory for arrays; the rest is for the interpreter and for bodies in flight."""
 log = logging.getLogger(__name__)
+
+
+def array_bytes() -> int:
+    """Bytes that arrays may use."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(ARRAY_FRACTION * min([machine, *_cgroup_limits()]))
+
+
+def _cgroup_limits() -> list[int]:
+    limits = []
+    for name in _LIMITS:
+        try:
+            limits.append(int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # not this version, or "max"
+            continue
+    return [limit for limit in limits if limit > 0]
 
 
 def create_server(
@@ -55,12 +76,3 @@ def create_server(
             "found checkpoints", extra=keys(newest=newest.folder, number=len(server.checkpoints))
         )
     return server
-
-
-def open_store(directory: Path, identity: ServerIdentity) -> CheckpointStore:
-    """Opens the files of a server.
-
-    Raises:
-        ShardError: The folder cannot be used.
-    """
-    return CheckpointStore(directory, identity.job, identity.index, identity.of)

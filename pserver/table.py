@@ -13,16 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pserver import model, optimizers, row_init
-from pserver.admission import Candidates
+from pserver import model, optimizers
 from pserver.errors import FullError
-from pserver.eviction import UPDATES, VERSION, EvictionWindow
+from pserver.hash_slots import GOLDEN, mix
 from pserver.memory import Floats, Views
 from pserver.optimizers import Optimizer
 from pserver.pages import Pages, rows_a_page
 from pserver.row_index import RowIndex
+from pserver.row_policies import UPDATES, VERSION, Candidates, EvictionWindow
 
 Ids = NDArray[np.int64]
+_MANTISSA_BITS = 24
+_SPAN = np.float32(1 << _MANTISSA_BITS)
 _EVICTED_AT_ONCE = 4096
 """Rows beyond its limit that a table evicts in one push, and twice as many as the push has."""
 
@@ -365,4 +367,25 @@ class EmbeddingTable:
         return [self._values, self._ids, *(pages for pages in optional if pages is not None)]
 
     def _fresh(self, ids: Ids) -> Floats:
-        return row_init.rows(ids, self.shape.dim, self.shape.init, self.shape.seed)
+        return initial_rows(ids, self.shape.dim, self.shape.init, self.shape.seed)
+
+
+def initial_rows(ids: Ids, dim: int, init: float, seed: int) -> Floats:
+    """Returns the initial rows of ids, the same on every server.
+
+    Each number is a hash of seed, id and column, so rows can be computed in any order.
+
+    Args:
+        ids: The ids.
+        dim: Columns of a row.
+        init: The numbers are uniform in [-init, init).
+        seed: The table's seed.
+    """
+    if not init:
+        return np.zeros((len(ids), dim), np.float32)
+    start = np.array([seed], np.int64).view(np.uint64)
+    keys = mix(np.ascontiguousarray(ids).view(np.uint64) ^ mix(start))
+    columns = np.arange(dim, dtype=np.uint64) * GOLDEN
+    bits = mix(keys[:, None] + columns[None, :]) >> np.uint64(64 - _MANTISSA_BITS)
+    unit = bits.astype(np.float32) / _SPAN
+    return (unit * np.float32(2) - np.float32(1)) * np.float32(init)

@@ -16,8 +16,7 @@ from master.liveness import Liveness
 from master.rendezvous import Rendezvous
 from master.retry_pauses import OUTAGE_S, TICKET_S, RetryPauses
 from master.status import ServiceCounters, report
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 from tests.master.ledger_calls import done, end_pauses, join, opened, ref, shape, who, work
 
 Read = Callable[[Json, float], str]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from master.change_window import MAX_WINDOW_S, SHORT_WINDOW_S, WINDOW_S
 from master.rendezvous import Rendezvous
+from master.round import MAX_WINDOW_S, SHORT_WINDOW_S, WINDOW_S
 from runtime.call_checks import RefusedError
 from tests.master.crowd import STEP_S, Crowd, meet
 from tests.master.rounds import SLACK_S, trained

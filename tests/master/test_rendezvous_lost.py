@@ -2,10 +2,9 @@
 
 import pytest
 
-from master.change_window import SHORT_WINDOW_S, WINDOW_S
 from master.membership import ANSWER_GAP_S, DISCONNECTED_S, ENDED_S, PROBE_S, SILENT_S
 from master.rendezvous import Rendezvous
-from master.round import FORMING_S
+from master.round import FORMING_S, SHORT_WINDOW_S, WINDOW_S
 from tests.master.crowd import STEP_S, Crowd, meet
 from tests.master.rounds import SLACK_S, trained
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pserver import admission, eviction, pages, shard_codec
+from pserver import pages, row_policies, shard_codec
 from pserver.errors import BusyError
 from pserver.memory import Memory
 from pserver.model import Model, check_same
@@ -70,7 +70,7 @@ def test_a_push_that_is_retried_counts_once_for_admission() -> None:
 
 def test_a_candidate_may_lose_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """So ids that occur once cost no memory; it is counted again from then on."""
-    monkeypatch.setattr(admission, "_PLACES", 1)
+    monkeypatch.setattr(row_policies, "_PLACES", 1)
     shard = make_shard(_model(admit_after=2))
     for id_ in (1, 2, 1, 1):
         _push(shard, id_)
@@ -166,7 +166,7 @@ def test_every_row_is_whole_or_as_if_it_had_never_been(
     made = 0
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(pages, "PAGE_BYTES", 32)
-        monkeypatch.setattr(eviction, "_MIN_ROWS", 7)
+        monkeypatch.setattr(row_policies, "_MIN_ROWS", 7)
         base = _model(**policy)
         shard = make_shard(base.model_copy(update={"optimizer": spec}))
         for _ in range(25):
