@@ -82,7 +82,7 @@ class DatasetRegistry:
         dataset.add_evaluation(model_version)
 
     def lead(self, incarnation: str, lead: Lead) -> int:
-        """The term in which a process leads from now on.
+        """Returns the term in which a process leads from now on.
 
         Args:
             incarnation: The process.
@@ -102,7 +102,7 @@ class DatasetRegistry:
         return act(incarnation, lead.term)
 
     def find(self, task: str) -> TaskPlace | None:
-        """The place of a task in an epoch that is open; None for all others."""
+        """Returns the place of a task in an epoch that is open; None for all others."""
         name, _, suffix = task.partition("/")
         number, _, index = suffix.partition("/")
         dataset = self.by_name.get(name)
@@ -122,7 +122,7 @@ class DatasetRegistry:
         return self.find(task)
 
     def exists(self, task: str) -> bool:
-        """Whether it is a task of any epoch, begun or not."""
+        """Returns whether it is a task of any epoch, begun or not."""
         name, _, suffix = task.partition("/")
         number, _, index = suffix.partition("/")
         dataset = self.by_name.get(name)
@@ -131,12 +131,12 @@ class DatasetRegistry:
         return int(number) < dataset.epochs and dataset.partitioning.has(int(index))
 
     def size(self, task: str) -> int:
-        """The number of records of a task of any epoch; it must exist."""
+        """Returns the number of records of a task of any epoch; it must exist."""
         name, _, index = task.split("/")
         return self.by_name[name].span(int(index)).size
 
     def dump(self) -> Json:
-        """The data sets as JSON; see `load`."""
+        """Returns the data sets as JSON; see `load`."""
         return {"datasets": {name: dataset.dump() for name, dataset in self.by_name.items()}}
 
     def load(self, dumped: Json) -> None:
@@ -148,6 +148,6 @@ class DatasetRegistry:
 
 
 def kind_of(datasets: Mapping[str, Dataset], task: str) -> str:
-    """The kind of a task's data set; "" for a data set that does not exist."""
+    """Returns the kind of a task's data set; "" for a data set that does not exist."""
     dataset = datasets.get(task.partition("/")[0])
     return "" if dataset is None else dataset.kind

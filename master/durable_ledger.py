@@ -63,7 +63,7 @@ class DurableLedger:
         return self.ledger.dump() == self._empty.dump()
 
     def load_next_generation(self, snapshot: Json) -> Ledger:
-        """A ledger that resumes from another master's snapshot; `adopt` puts it to use.
+        """Returns a ledger that resumes from another master's snapshot; `adopt` puts it to use.
 
         Raises:
             JournalError: The snapshot is of another job, or makes no sense.
@@ -101,7 +101,7 @@ class DurableLedger:
         return bool(self._pending_lines)
 
     def take_pending(self) -> list[bytes]:
-        """The commands that wait to be written; the caller writes them, in this order."""
+        """Returns the commands that wait to be written; the caller writes them, in this order."""
         lines, self._pending_lines = self._pending_lines, []
         return lines
 
@@ -281,7 +281,7 @@ class GroupCommit:
 
 
 def _has_effect(command: Command, answer: Json) -> bool:
-    """Whether a command changed anything: a call for work with an empty answer did not."""
+    """Returns whether a command changed anything: a call for work with an empty answer did not."""
     if type(command) not in (Work, More):
         return True
     return bool(answer["tasks"] or answer["results"])

@@ -78,7 +78,7 @@ class Epoch:
         return self.cursor + len(self.ahead) - len(self.outstanding) - self.dropped
 
     def is_free(self, trainer: str, *, fresh: bool = True) -> bool:
-        """Whether a task can be leased to a trainer now.
+        """Returns whether a task can be leased to a trainer now.
 
         Args:
             trainer: The trainer.
@@ -149,7 +149,7 @@ class Epoch:
         self.dropped += dropped
 
     def was_leased(self, index: int) -> bool:
-        """Whether a task was ever leased."""
+        """Returns whether a task was ever leased."""
         return index in self.ahead or self.order.position_of(index) < self.cursor
 
     def adopt(self, index: int, attempt: int, trainer: str) -> None:
@@ -164,7 +164,7 @@ class Epoch:
         task.attempt, task.holder = attempt, trainer
 
     def exists(self, index: int) -> bool:
-        """Whether a task of this index exists."""
+        """Returns whether a task of this index exists."""
         return index >= 0 and (self.count is None or index < self.count)
 
     def restore(self, index: int, trained: int, size: int) -> tuple[int, bool]:
@@ -208,7 +208,7 @@ class Epoch:
 
     @classmethod
     def at(cls, position: Json, count: int | None, order: TaskOrder) -> "Epoch":
-        """The epoch at a position; no task of it is leased."""
+        """Returns the epoch at a position; no task of it is leased."""
         epoch = cls(position["number"], count, order, position["cursor"])
         epoch.dropped = position["dropped"]
         epoch.ahead = {i for i in position["ahead"] if order.position_of(i) >= epoch.cursor}
@@ -218,7 +218,7 @@ class Epoch:
         return epoch
 
     def _retries_for(self, trainer: str) -> Iterator[int]:
-        """The failed tasks that a trainer may lease."""
+        """Returns the failed tasks that a trainer may lease."""
         return (i for i in self.retries if self.outstanding[i].failed_by != trainer)
 
     def _unlist(self, index: int) -> None:
@@ -236,7 +236,7 @@ class Epoch:
             self.ahead.discard(index)
 
     def dump(self) -> Json:
-        """The epoch as JSON; see `load`.
+        """Returns the epoch as JSON; see `load`.
 
         Failing tasks are also listed as returned: an earlier version, to which a cluster is set
         back, knows no others and leases them at once.
@@ -259,7 +259,7 @@ class Epoch:
 
     @classmethod
     def load(cls, dumped: Json, count: int | None, order: TaskOrder) -> "Epoch":
-        """The epoch that `dump` wrote."""
+        """Returns the epoch that `dump` wrote."""
         outstanding = {index: OutstandingTask(*fields) for index, *fields in dumped["outstanding"]}
         for index, tries, failed_by in dumped.get("tries", ()):
             outstanding[index].tries, outstanding[index].failed_by = tries, failed_by

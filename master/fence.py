@@ -166,7 +166,7 @@ class ConfigMapFence:
 
 
 def pack(state: Json) -> str:
-    """A ledger's state as compressed text.
+    """Returns a ledger's state as compressed text.
 
     Raises:
         JournalError: JSON cannot hold it.
@@ -175,7 +175,7 @@ def pack(state: Json) -> str:
 
 
 def unpack(text: str) -> Json:
-    """The state that `pack` compressed.
+    """Returns the state that `pack` compressed.
 
     Raises:
         ValueError: It is something else.

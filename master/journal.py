@@ -211,7 +211,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def as_json(snapshot: Json) -> bytes:
-    """A snapshot as JSON text.
+    """Returns a snapshot as JSON text.
 
     Raises:
         JournalError: JSON cannot hold it.
@@ -226,7 +226,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def line(value: Json) -> bytes:
-    """A value as a line of the journal: checksum, blank, JSON, line feed."""
+    """Returns a value as a line of the journal: checksum, blank, JSON, line feed."""
     return _framed(orjson.dumps(value))
 
 
@@ -235,7 +235,7 @@ def _framed(text: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> tuple[list[Json], int]:
-    """The values of intact lines, and how many bytes those are."""
+    """Returns the values of intact lines, and how many bytes those are."""
     values: list[Json] = []
     used = 0
     while (end := data.find(b"\n", used)) >= 0:

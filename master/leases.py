@@ -60,7 +60,7 @@ class TaskQueue:
         return max(0, lost)
 
     def next(self, call: Work | More) -> Dataset | None:
-        """The data set of the next free task; None where there is none.
+        """Returns the data set of the next free task; None where there is none.
 
         Args:
             call: The call, with the kinds and names of the data sets that it asks for.
@@ -71,7 +71,7 @@ class TaskQueue:
         return None
 
     def is_over(self, call: Work | More) -> bool:
-        """Whether a call will not get any more tasks, however long it waits.
+        """Returns whether a call will not get any more tasks, however long it waits.
 
         A data set that nobody has described yet may get tasks.
         """
@@ -84,7 +84,7 @@ class TaskQueue:
         )
 
     def _scope(self, call: Work | More) -> Iterator[Dataset]:
-        """The data sets that a call asks for, in the order in which they are leased."""
+        """Returns the data sets that a call asks for, in the order in which they are leased."""
         kinds, names = call.kinds, call.datasets
         datasets = [
             dataset
@@ -101,16 +101,16 @@ class TaskQueue:
         return dataset.kind != TRAINING or not self._enough
 
     def _may_wait(self, dataset: Dataset) -> bool:
-        """Whether tasks may become free later: not of training that has done its steps."""
+        """Returns whether tasks may become free later: not of training that has done its steps."""
         return dataset.kind != TRAINING or not self._enough
 
     def _is_over(self, dataset: Dataset) -> bool:
-        """Whether no task of a data set is leased, and none will be."""
+        """Returns whether no task of a data set is leased, and none will be."""
         ended = self._enough and dataset.kind == TRAINING and not dataset.leased
         return ended or dataset.complete
 
     def dump(self) -> Json:
-        """The steps as JSON; see `load`."""
+        """Returns the steps as JSON; see `load`."""
         return {"steps": self.steps}
 
     def load(self, dumped: Json) -> None:
@@ -243,7 +243,7 @@ class Leases:
             self._failures.fail_job(f"{reason}: {error}")
 
     def failing(self) -> Iterator[FailingTask]:
-        """The failed tasks that wait for their pause, or for another trainer."""
+        """Returns the failed tasks that wait for their pause, or for another trainer."""
         for dataset in self._registry.by_name.values():
             for epoch in dataset.open.values():
                 for index in epoch.paused:
@@ -317,7 +317,7 @@ class Leases:
             self.end(trainer, task, trained.get(task, 0))
 
     def holds(self, trainer: str, task: str, attempt: int) -> bool:
-        """Whether a trainer holds exactly this lease."""
+        """Returns whether a trainer holds exactly this lease."""
         place = self._registry.find(task)
         if place is None:
             return False
@@ -329,11 +329,11 @@ class Leases:
         )
 
     def _refusal(self, task: str) -> str:
-        """The result of a report about a task that the trainer does not lease."""
+        """Returns the result of a report about a task that the trainer does not lease."""
         return STALE if self._registry.exists(task) else UNKNOWN
 
     def dump(self) -> Json:
-        """The lost records as JSON, see `load`; the leases are those of trainers and epochs."""
+        """Returns the lost records as JSON, see `load`; the leases are those of trainers and epochs."""
         return {"lost_records": self.lost_records}
 
     def load(self, dumped: Json, trainers: TrainerRegistry) -> None:

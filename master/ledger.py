@@ -343,7 +343,7 @@ class Ledger:
         return self._queue.complete
 
     def failing(self) -> Iterator[FailingTask]:
-        """The failed tasks that wait for their pause, or for another trainer."""
+        """Returns the failed tasks that wait for their pause, or for another trainer."""
         return self._leases.failing()
 
     @property
@@ -352,11 +352,11 @@ class Ledger:
         return self._checkpoints.ticket
 
     def directive(self) -> str:
-        """The instruction in answers to heartbeats and joins: "work" or "stop"."""
+        """Returns the instruction in answers to heartbeats and joins: "work" or "stop"."""
         return "stop" if self.failed else "work"
 
     def state(self) -> str:
-        """The job's state: "waiting" for a data set, "working", "done" or "failed"."""
+        """Returns the job's state: "waiting" for a data set, "working", "done" or "failed"."""
         if self.failed:
             return "failed"
         if self.complete:
@@ -364,17 +364,17 @@ class Ledger:
         return "working" if self.datasets else "waiting"
 
     def has_answer_for(self, call: More) -> bool:
-        """Whether a waiting call would get an answer other than "wait" now."""
+        """Returns whether a waiting call would get an answer other than "wait" now."""
         if self._state_of(call, leased=False) != "wait":
             return True
         return self._grants and self._queue.next(call) is not None
 
     def holds_lease(self, task: str, attempt: int, trainer: str) -> bool:
-        """Whether a trainer holds exactly this lease."""
+        """Returns whether a trainer holds exactly this lease."""
         return self._leases.holds(trainer, task, attempt)
 
     def require_trainer(self, name: str, incarnation: str) -> Trainer:
-        """The trainer that calls.
+        """Returns the trainer that calls.
 
         Raises:
             RefusedError: 404 for one that has not joined, 409 for one that was replaced.
@@ -394,7 +394,7 @@ class Ledger:
         return not self.failed and not self.settling
 
     def _state_of(self, call: Work | More, *, leased: bool) -> str:
-        """The state in the answer to a call for work."""
+        """Returns the state in the answer to a call for work."""
         if self.failed:
             return "stop"
         if leased:
@@ -404,7 +404,7 @@ class Ledger:
     # -- snapshots ---------------------------------------------------------------------------
 
     def dump(self) -> Json:
-        """The whole ledger as JSON, some kilobytes however large the data; see `load`.
+        """Returns the whole ledger as JSON, some kilobytes however large the data; see `load`.
 
         It shares nothing that changes with the ledger, so another thread may write it.
         """

@@ -176,7 +176,7 @@ class Liveness:
     def expiry_command(
         self, held_kinds: Mapping[str, Collection[str]], now_s: float
     ) -> Expire | None:
-        """The ledger's command that expires dead and stuck trainers; None where there are none.
+        """Returns the ledger's command that expires dead and stuck trainers; None where there are none.
 
         Args:
             held_kinds: Trainer -> kinds of the tasks that it leases.

@@ -143,7 +143,7 @@ class LongPolls:
         return {}
 
     def report(self) -> Json:
-        """The round as the status contains it."""
+        """Returns the round as the status contains it."""
         return self._rendezvous.report()
 
     async def run(self) -> None:

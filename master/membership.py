@@ -106,7 +106,7 @@ class Member:
             self.probe = probe
 
     def has_news(self, call: RendezvousPoll) -> bool:
-        """Whether a call says more than that it is alive; its time limits then only end later."""
+        """Returns whether a call says more than that it is alive; its time limits then only end later."""
         reported = (
             call.at,
             call.ready and call.at > self.ready_at,
@@ -161,7 +161,7 @@ class Probe:
         return self._requested or bool(self.awaited)
 
     def awaits(self, member: Member) -> bool:
-        """Whether a member has not answered yet."""
+        """Returns whether a member has not answered yet."""
         return member.slot.trainer in self.awaited
 
     def request(self) -> None:
@@ -227,7 +227,7 @@ def suspicious_s(rank: int) -> float:
 
 
 def earliest(times_s: Iterable[float | None]) -> float | None:
-    """The first of some times; None where there is none."""
+    """Returns the first of some times; None where there is none."""
     return min((time_s for time_s in times_s if time_s is not None), default=None)
 
 
@@ -255,19 +255,19 @@ class PastMembers:
         self._halted.pop(member_id, None)
 
     def has_ended(self, member_id: MemberId) -> bool:
-        """Whether a process has left, or a newer one has its name."""
+        """Returns whether a process has left, or a newer one has its name."""
         return member_id in self.left or member_id in self.replaced
 
     def was_dropped(self, member_id: MemberId) -> bool:
-        """Whether a process was dropped."""
+        """Returns whether a process was dropped."""
         return member_id in self._dropped
 
     def patience(self, member_id: MemberId) -> float:
-        """The factor of a member's time limits."""
+        """Returns the factor of a member's time limits."""
         return self._dropped.get(member_id, 1.0)
 
     def may_enter(self, call: RendezvousPoll) -> bool:
-        """Whether a caller may enter: not after it left, nor while its main thread makes no progress."""
+        """Returns whether a caller may enter: not after it left, nor while its main thread makes no progress."""
         member_id = call.trainer, call.incarnation
         progress = self._halted.get(member_id)
         return member_id not in self.left and progress != (call.at, call.ready, call.broken)

@@ -38,7 +38,7 @@ class MasterMetrics:
         self._totals = metrics.scraped_totals(_TOTALS)
 
     def text(self, status: Json) -> bytes:
-        """The answer to a scrape."""
+        """Returns the answer to a scrape."""
         datasets = status["datasets"].values()
         for outcome in ("done", "leased", "returned", "dropped"):
             total = sum(dataset[f"{outcome}_tasks"] for dataset in datasets)

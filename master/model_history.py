@@ -1,4 +1,4 @@
-"""What a data set remembers of the model that it trains: its leaders' terms, and rewinds. Pure."""
+"""The history of the model that a data set trains: terms of leaders, and rewinds. Pure."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -7,8 +7,9 @@ from master.bounds import capped
 from runtime.call_checks import Json, RefusedError
 
 MAX_REWINDS = 1 << 15
-"""Rewinds of a data set: attempts of leases must stay numbers that trainers can report."""
+"""Rewinds of a data set: after more of them, attempts would exceed what trainers can report."""
 _ATTEMPTS = 1 << 36
+"""Attempts between two rewinds."""
 
 
 @dataclass(slots=True)
@@ -23,9 +24,9 @@ class Terms:
     newest: int = 0
     """The newest term that was begun."""
     acknowledged: int = 0
-    """The newest term in which records were acknowledged: models of older terms lack them."""
+    """The newest term with acknowledged records: models of older terms lack them."""
     leader: str = ""
-    """Incarnation of the process that began the newest term."""
+    """Incarnation of the process that began the newest term; "" before the first."""
     after: int = 0
     """The term of the model with which the newest term began."""
 
@@ -33,10 +34,10 @@ class Terms:
         """Begins the next term.
 
         Args:
-            leader: Incarnation of the leader. The same call again gets the same answer, and so
-                does an earlier call of it that arrives late.
-            after: The term of its model, 0 for a model that was not trained. A master that was
-                moved may know fewer terms than its trainers.
+            leader: Incarnation of the leader. A repeated call gets the same answer, and so does an
+                earlier call that arrives late.
+            after: The term of its model; 0 for a model that was not trained. A master that took
+                over may know fewer terms than the trainers.
 
         Raises:
             RefusedError: The model lacks records that were acknowledged.
@@ -55,11 +56,11 @@ class Terms:
         return self.newest
 
     def resume(self, leader: str, term: int) -> int:
-        """Lets a leader that was considered dead continue in its term.
+        """Lets a leader that counted as dead continue in its term.
 
         Raises:
-            RefusedError: A later term was begun; or this one was begun by another leader, after
-                the snapshot from which this master resumed.
+            RefusedError: A later term has begun; or another leader began this term after the
+                snapshot from which this master resumed.
         """
         if term < self.newest or (term == self.newest and leader != self.leader):
             raise RefusedError(
@@ -69,16 +70,16 @@ class Terms:
         return term
 
     def acknowledge(self) -> None:
-        """Notes that records were acknowledged in the newest term."""
+        """Records that records were acknowledged in the newest term."""
         self.acknowledged = self.newest
 
     def dump(self) -> Json:
-        """The terms as JSON."""
+        """Returns the terms as JSON."""
         return asdict(self)
 
     @classmethod
     def load(cls, dumped: Json | None) -> "Terms":
-        """The terms that `dump` wrote; older snapshots have none."""
+        """Returns the terms that `dump` wrote; older snapshots have none."""
         return cls() if dumped is None else cls(**dumped)
 
 
@@ -88,39 +89,53 @@ class RewindLog:
 
     count: int = 0
     identity: str = ""
-    """Stands for the newest: the same call again changes nothing."""
+    """Identifies the newest rewind, so that a repeated call changes nothing."""
     newest_records: int = 0
-    """Records that the newest one set back."""
+    """Records that the newest rewind set back."""
     newest_steps: int = 0
+    """Steps that the newest rewind set back."""
     generation: int = 0
-    """The newest generation of parameter servers for which the data set was set back,"""
+    """The newest generation of parameter servers for which the data set was set back."""
     ticket: int = 0
-    """and the ticket of the trainer that started it."""
+    """The ticket of the trainer that started that generation."""
     redone_records: int = 0
-    """Records that all of them together set back: they are trained again."""
+    """Records that all rewinds together set back, so that they are trained again."""
 
     @property
     def base(self) -> int:
-        """Attempts of leases since the newest rewind are greater than this."""
+        """Leases since the newest rewind have greater attempts than this."""
         return self.count * _ATTEMPTS
 
     def is_before(self, attempt: int) -> bool:
-        """Whether a lease was granted before the newest rewind: what it trained is lost."""
+        """Returns whether a lease is older than the newest rewind, so that its training is lost."""
         return self.count > 0 and attempt <= self.base
 
     @property
     def key(self) -> tuple[int, int]:
-        """Where the newest one is in the order of those of parameter servers."""
+        """The generation and ticket of the newest rewind, which order the rewinds of parameter servers."""
         return self.generation, self.ticket
 
     def add(self, identity: str, key: tuple[int, int], records: int, steps: int) -> None:
-        """Notes a rewind."""
+        """Records a rewind."""
         self.count += 1
         self.identity, self.newest_records, self.newest_steps = identity, records, steps
         self.generation, self.ticket = max(key, self.key)
         self.redone_records = capped(self.redone_records + records)
 
     def dump(self) -> list[Any]:
-        """The rewinds as snapshots have them: the fields of this class, in order."""
-        newest = [self.identity, self.newest_records, self.newest_steps]
-        return [self.count, *newest, *self.key, self.redone_records]
+        """Returns the rewinds for a snapshot: the fields of this class, in order."""
+        return [
+            self.count,
+            self.identity,
+            self.newest_records,
+            self.newest_steps,
+            self.generation,
+            self.ticket,
+            self.redone_records,
+        ]
+
+    @classmethod
+    def load(cls, dumped: list[Any]) -> "RewindLog":
+        """Returns the rewinds that `dump` wrote."""
+        count, identity, records, steps, generation, ticket, redone_records = dumped
+        return cls(count, identity, records, steps, generation, ticket, redone_records)

@@ -60,11 +60,11 @@ class Partitioning:
         return MAX_RECORDS // self._step if self.count is None else self.count
 
     def has(self, index: int) -> bool:
-        """Whether a task of this index exists."""
+        """Returns whether a task of this index exists."""
         return 0 <= index < self.bound
 
     def span(self, index: int) -> Span:
-        """The records of a task that exists: 0 <= index < count."""
+        """Returns the records of a task that exists: 0 <= index < count."""
         if self._files is None:
             start = index * self._step
             end = start + self._step
@@ -101,7 +101,7 @@ class TaskOrder:
             )
 
     def number_at(self, position: int) -> int:
-        """The number at a position; both are in range(count)."""
+        """Returns the number at a position; both are in range(count)."""
         if not self._keys:
             return position
         number = self._encrypt(position)
@@ -110,7 +110,7 @@ class TaskOrder:
         return number
 
     def position_of(self, number: int) -> int:
-        """The position of a number: the inverse of `number_at`."""
+        """Returns the position of a number: the inverse of `number_at`."""
         if not self._keys:
             return number
         position = self._decrypt(number)

@@ -152,13 +152,13 @@ class Rendezvous:
         return bool(self._probe.awaited)
 
     def awaited(self) -> list[MemberId]:
-        """The members that have not answered the probe in progress."""
+        """Returns the members that have not answered the probe in progress."""
         return [self._live[name].slot.member_id for name in self._probe.awaited]
 
     # -- answers -----------------------------------------------------------------------------
 
     def has_answer(self, call: RendezvousPoll) -> bool:
-        """Whether a call is to be answered without more waiting."""
+        """Returns whether a call is to be answered without more waiting."""
         is_older = self.round.number > call.seen or self._probe.number != call.probe
         knows_void = call.void is None or call.void >= self.void
         if is_older or not knows_void or self._lacks_claim(call):
@@ -168,7 +168,7 @@ class Rendezvous:
         return has_formed and member is not None and member.formed_sent != self.round.number
 
     def answer(self, call: RendezvousPoll) -> Json:
-        """The answer to a call now."""
+        """Returns the answer to a call now."""
         member_id = call.trainer, call.incarnation
         member = self._member(call)
         if member is not None and self.round.formed:
@@ -186,7 +186,7 @@ class Rendezvous:
         }
 
     def report(self) -> Json:
-        """The round as the status contains it."""
+        """Returns the round as the status contains it."""
         return self.round.report()
 
     def next_s(self) -> float | None:
@@ -200,7 +200,7 @@ class Rendezvous:
         return member if member and member.slot.incarnation == call.incarnation else None
 
     def _lacks_claim(self, call: RendezvousPoll) -> bool:
-        """Whether a call is of a round that this master, which has just started, does not know.
+        """Returns whether a call is of a round that this master, which has just started, does not know.
 
         It is answered at once and changes nothing: the next one has the claim.
         """
@@ -355,7 +355,7 @@ class Rendezvous:
         self._deadline_s = min(deadlines_s, default=float("inf"))
 
     def _is_held_up(self, now_s: float) -> bool:
-        """Whether the round forms for so long that members may have held it up."""
+        """Returns whether the round forms for so long that members may have held it up."""
         return not self.round.formed and now_s >= self.round.since_s + FORMING_S
 
     def _holdup_s(self) -> float | None:

@@ -51,11 +51,11 @@ class RetryPauses:
         return list(self._outages)
 
     def pause_s(self, tries: int) -> float:
-        """The pause of a task that failed `tries` times: 1, 2, 4, 8, 16, then 30 s."""
+        """Returns the pause of a task that failed `tries` times: 1, 2, 4, 8, 16, then 30 s."""
         return min(_LONGEST_S, self._first_s * float(1 << min(_MAX_DOUBLINGS, tries - 1)))
 
     def retry(self, ledger: Ledger, now_s: float) -> Retry | None:
-        """The command that ends the pauses that are over; None where there are none."""
+        """Returns the command that ends the pauses that are over; None where there are none."""
         due_s = {
             entry: self._due_s.get(entry, now_s + self.pause_s(entry.tries))
             for entry in ledger.failing()
@@ -68,7 +68,7 @@ class RetryPauses:
         return Retry(ready, [entry.task for entry in over if not entry.paused])
 
     def outage(self, ledger: Ledger, max_s: float, now_s: float) -> EndOutage | None:
-        """The command that ends an outage of `max_s`; None before.
+        """Returns the command that ends an outage of `max_s`; None before.
 
         An outage lasts from its first failure to its newest: where nobody reads, or tasks are
         trained for long after they could be read again, time alone does not end it.
@@ -87,7 +87,7 @@ class RetryPauses:
         return None
 
     def ticket(self, ticket: str, now_s: float) -> EndTicket | None:
-        """The command that ends a ticket that is valid for too long; None before.
+        """Returns the command that ends a ticket that is valid for too long; None before.
 
         Args:
             ticket: The ticket that is valid; "" for none.
@@ -106,7 +106,7 @@ class RetryPauses:
 
 
 def _after_failures(known: _Outage | None, failures: int, quiet_s: float, now_s: float) -> _Outage:
-    """An outage after its wave has so many failures."""
+    """Returns an outage after its wave has so many failures."""
     if known is None or (failures != known.failures and now_s - known.newest_s > quiet_s):
         return _Outage(now_s, failures, now_s)
     return known if failures == known.failures else _Outage(known.since_s, failures, now_s)

@@ -5,7 +5,6 @@ position, so that all others are trained again.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple
 from hashlib import blake2b
 
 import orjson
@@ -28,12 +27,12 @@ _FIELDS_OF_TASKS = ("records", "files", "stream", "task_records", "shuffle_seed"
 
 
 def position(dataset: Dataset) -> Json:
-    """The position of a data set: what is trained of it, in how many steps, and what is left."""
+    """Returns the position of a data set: what is trained of it, in how many steps, and what is left."""
     return {
         "shape": _digest(dataset),
         "opened": dataset.opened,
         "open": [epoch.position() for epoch in dataset.open.values()],
-        "totals": list(astuple(dataset.totals)),
+        "totals": dataset.totals.dump(),
         "steps": dataset.steps,
     }
 
@@ -124,7 +123,7 @@ def _identity(command: Rewind) -> str:
 
 
 def _key(command: Rewind) -> tuple[int, int]:
-    """The order of the restorations of parameter servers."""
+    """Returns the order of the restorations of parameter servers."""
     return (command.generation or 0, command.ticket)
 
 
@@ -189,7 +188,7 @@ def _restore(dataset: Dataset, command: Rewind) -> None:
     """Sets a data set to a position that was checked."""
     target = command.position
     dataset.opened = 0 if target is None else target["opened"]
-    totals = DatasetTotals() if target is None else DatasetTotals(*target["totals"])
+    totals = DatasetTotals() if target is None else DatasetTotals.load(target["totals"])
     dataset.totals, dataset.open = totals, {}
     bound = dataset.partitioning.bound
     for epoch in () if target is None else target["open"]:
@@ -215,7 +214,7 @@ def _restore_task(dataset: Dataset, number: int, index: int, remaining: int) -> 
 
 
 def _number(task: str) -> int:
-    """The epoch of a task."""
+    """Returns the epoch of a task."""
     return int(task.split("/")[1])
 
 
@@ -224,7 +223,7 @@ def _is_of(dataset: Dataset, task: str) -> bool:
 
 
 def _is_over(dataset: Dataset, number: int, index: int) -> bool:
-    """Whether a task is done or dropped."""
+    """Returns whether a task is done or dropped."""
     if number >= dataset.opened:
         return False
     epoch = dataset.open.get(number)
@@ -232,7 +231,7 @@ def _is_over(dataset: Dataset, number: int, index: int) -> bool:
 
 
 def _place(dataset: Dataset, task: str) -> tuple[int, int] | None:
-    """The epoch and the index of a task; None where the data set has no such task."""
+    """Returns the epoch and the index of a task; None where the data set has no such task."""
     parts = task.split("/")
     if len(parts) != 3 or parts[0] != dataset.name:  # noqa: PLR2004 - name, epoch and index
         return None
@@ -243,7 +242,7 @@ def _place(dataset: Dataset, task: str) -> tuple[int, int] | None:
 
 
 def _numbers(texts: list[str]) -> Iterator[int]:
-    """The whole numbers among some texts."""
+    """Returns the whole numbers among some texts."""
     return (int(text) for text in texts if text.isdecimal() and len(text) <= 16)  # noqa: PLR2004
 
 

@@ -77,16 +77,16 @@ class JobRollbacks:
         event.update(cost)
 
     def to_json(self) -> Json:
-        """The rollbacks as the status contains them."""
+        """Returns the rollbacks as the status contains them."""
         return {name: getattr(self, name) for name in ("count", *_UNITS, "newest")}
 
     def dump(self) -> Json:
-        """The rollbacks as snapshots contain them."""
+        """Returns the rollbacks as snapshots contain them."""
         return deepcopy({**self.to_json(), "shares": self.shares, "closed": self.closed})
 
     @classmethod
     def load(cls, dumped: Json | None) -> "JobRollbacks":
-        """The rollbacks that `dump` wrote.
+        """Returns the rollbacks that `dump` wrote.
 
         Older snapshots have no rollbacks, no shares, or shares of the newest three events only;
         for all other events the cost is known, but not its holders.
@@ -109,12 +109,12 @@ class JobRollbacks:
 
 
 def _new_shares(event: Json) -> Json:
-    """The shares of an event of which only the cost is known."""
+    """Returns the shares of an event of which only the cost is known."""
     return {"most": {unit: event[unit] for unit in _UNITS}, "by": {}, "rest": _empty_share()}
 
 
 def _empty_share() -> Json:
-    """A share without losses."""
+    """Returns a share without losses."""
     return dict.fromkeys(_NUMBERS, 0)
 
 

@@ -73,24 +73,24 @@ class Round:
         }
 
     def report(self) -> Json:
-        """The round as the status contains it."""
+        """Returns the round as the status contains it."""
         members = [{"trainer": slot.trainer, "rank": i} for i, slot in enumerate(self.slots)]
         return {"round": self.number, "formed": self.formed, "members": members}
 
     def has(self, member_id: MemberId) -> bool:
-        """Whether a process is in it."""
+        """Returns whether a process is in it."""
         return member_id in self._ranks
 
     def rank_of(self, member_id: MemberId) -> int | None:
-        """The rank of a process; None where it is not in it."""
+        """Returns the rank of a process; None where it is not in it."""
         return self._ranks.get(member_id)
 
     def consists_of(self, live: LiveMembers) -> bool:
-        """Whether exactly the live members are in it."""
+        """Returns whether exactly the live members are in it."""
         return len(live) == len(self.slots) and self.includes(live)
 
     def includes(self, live: LiveMembers) -> bool:
-        """Whether all live members are in it: there are no newcomers."""
+        """Returns whether all live members are in it: there are no newcomers."""
         return all(self.has(member.slot.member_id) for member in live.values())
 
     def present(self, live: LiveMembers) -> list[Member]:
@@ -101,16 +101,16 @@ class Round:
         ]
 
     def is_usable(self, member: Member) -> bool:
-        """Whether a member can continue in the round."""
+        """Returns whether a member can continue in the round."""
         return member.broken_at < self.number or not self.has(member.slot.member_id)
 
     def is_ready(self, live: LiveMembers) -> bool:
-        """Whether all its members are ready to train."""
+        """Returns whether all its members are ready to train."""
         self._ready_ranks = self._first(self._ready_ranks, live, self._is_not_ready)
         return 0 < len(self.slots) == self._ready_ranks
 
     def _first(self, rank: int, live: LiveMembers, differs: _Differs) -> int:
-        """The first rank from `rank` on whose member differs, or of all where there is none."""
+        """Returns the first rank from `rank` on whose member differs, or of all where there is none."""
         count = len(self.slots)
         for begin in (rank, 0):
             ranks = range(begin, count)
@@ -130,7 +130,7 @@ class Round:
         return not member.waiting_s and self.is_usable(member)
 
     def is_impossible(self, live: LiveMembers, leavers: Container[MemberId]) -> bool:
-        """Whether the round cannot continue.
+        """Returns whether the round cannot continue.
 
         Args:
             live: The live members.
@@ -146,7 +146,7 @@ class Round:
         return any(True for _ in missing_ids)
 
     def is_idle(self, live: LiveMembers) -> bool:
-        """Whether each member waits or cannot continue."""
+        """Returns whether each member waits or cannot continue."""
         self._idle_ranks = self._first(self._idle_ranks, live, self._is_active)
         return self._idle_ranks == len(self.slots)
 

@@ -136,7 +136,7 @@ class RoundKeys:
         return total
 
     def get(self, number: int, member_id: MemberId, keys: Sequence[str]) -> dict[str, bytes]:
-        """The values of those of some keys that are set.
+        """Returns the values of those of some keys that are set.
 
         Args:
             number: The round.

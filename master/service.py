@@ -265,11 +265,11 @@ class MasterService:
         return answer
 
     async def position(self, body: PositionRequest) -> Json:
-        """The position in a data set, see the protocol."""
+        """Returns the position in a data set, see the protocol."""
         return status.position(self.ledger, body.dataset, body.tasks)
 
     def status(self) -> Json:
-        """The whole job, for users and for the reconciler."""
+        """Returns the whole job, for users and for the reconciler."""
         rendezvous, now_s = self.long_polls.report(), self._clock_s()
         return status.report(self.ledger, self.liveness, self.counters, rendezvous, now_s)
 

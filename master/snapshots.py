@@ -70,7 +70,7 @@ class Snapshots:
         self._wanted.set()
 
     def safe_call(self, name: str) -> int:
-        """The newest call of a trainer that a snapshot holds; without snapshots, the newest at all."""
+        """Returns the newest call of a trainer that a snapshot holds; without snapshots, the newest at all."""
         trainer = self._durable_ledger.ledger.trainers.find(name)
         if trainer is None:
             return 0
@@ -137,5 +137,5 @@ class Snapshots:
 
 
 def _calls(ledger: Ledger) -> dict[MemberId, int]:
-    """The newest call of each process."""
+    """Returns the newest call of each process."""
     return {(trainer.name, trainer.incarnation): trainer.call for trainer in ledger.trainers}

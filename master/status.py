@@ -44,7 +44,7 @@ LEADER_COST_S = 10.0
 def report(
     ledger: Ledger, liveness: Liveness, counters: ServiceCounters, rendezvous: Json, now_s: float
 ) -> Json:
-    """The answer to `GET /v1/status`."""
+    """Returns the answer to `GET /v1/status`."""
     ranks = {member["trainer"]: member["rank"] for member in rendezvous["members"]}
     trainers = {}
     for trainer in ledger.trainers:
@@ -101,7 +101,7 @@ def report(
 
 
 def evaluation(ledger: Ledger, model_version: int) -> Json:
-    """The answer to `GET /v1/evaluations/{model_version}`.
+    """Returns the answer to `GET /v1/evaluations/{model_version}`.
 
     Raises:
         RefusedError: None was requested.
@@ -120,7 +120,7 @@ def evaluation(ledger: Ledger, model_version: int) -> Json:
 
 
 def position(ledger: Ledger, name: str, tasks: list[str]) -> Json:
-    """The answer to `POST /v1/position`.
+    """Returns the answer to `POST /v1/position`.
 
     Args:
         ledger: The ledger.
@@ -143,7 +143,7 @@ def position(ledger: Ledger, name: str, tasks: list[str]) -> Json:
 
 
 def outcome(ledger: Ledger) -> str:
-    """The job's end as the ConfigMap contains it; "" while the job continues."""
+    """Returns the job's end as the ConfigMap contains it; "" while the job continues."""
     state = ledger.state()
     if state == "failed":
         return f"failed: {ledger.failed}"
@@ -151,6 +151,6 @@ def outcome(ledger: Ledger) -> str:
 
 
 def _without_parts(evaluation: Json) -> Json:
-    """An evaluation without the sums of additive metrics, hundreds of numbers (`edl.model.metrics`)."""
+    """Returns an evaluation without the sums of additive metrics, hundreds of numbers (`edl.model.metrics`)."""
     means = evaluation["metrics"]
     return {**evaluation, "metrics": {n: mean for n, mean in means.items() if not n.endswith("]")}}

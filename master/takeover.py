@@ -139,7 +139,7 @@ class Takeover:
         self.trained_again_records = capped(self.trained_again_records + records)
 
     def _adopt_lease(self, trainer: Trainer, entry: LeaseEntry) -> bool:
-        """Whether a trainer keeps a lease that a previous master granted."""
+        """Returns whether a trainer keeps a lease that a previous master granted."""
         task, attempt = entry.task, entry.attempt
         if trainer.leases.get(task) == attempt:
             return True
@@ -158,7 +158,7 @@ class Takeover:
         return True
 
     def dump(self) -> Json:
-        """The generation and what it waits for as JSON; see `load`."""
+        """Returns the generation and what it waits for as JSON; see `load`."""
         return {
             "generation": self.generation,
             "trained_again_records": self.trained_again_records,

@@ -54,7 +54,7 @@ class TrainerRegistry:
         return len(self._by_name)
 
     def find(self, name: str) -> Trainer | None:
-        """The trainer of that name."""
+        """Returns the trainer of that name."""
         return self._by_name.get(name)
 
     def add(self, name: str, incarnation: str) -> Trainer:
@@ -68,7 +68,7 @@ class TrainerRegistry:
         self._by_name.pop(name, None)
 
     def dump(self) -> list[Json]:
-        """The trainers as JSON."""
+        """Returns the trainers as JSON."""
         return [
             {
                 "name": trainer.name,

@@ -44,7 +44,7 @@ class CheckpointSchedule:
         self.version, self.at_s = version, now_s
 
     def is_due(self, rules: Rules, version: int, now_s: float) -> bool:
-        """Whether a checkpoint is due."""
+        """Returns whether a checkpoint is due."""
         steps = version - self.version
         if rules.checkpoint_steps and steps >= rules.checkpoint_steps:
             return True

@@ -77,7 +77,7 @@ class HashSlots:
         """The homes of its ids; others than all of them while it is emptied."""
 
     def find(self, ids: Ids, hashes: Hashes) -> Entries:
-        """The place and the row number of each id; -1 for those that are not in it."""
+        """Returns the place and the row number of each id; -1 for those that are not in it."""
         places = self._homes(hashes)
         entries = self._places.take(places, axis=0, mode="wrap")
         rows = entries[:, 1] - 1
@@ -161,7 +161,7 @@ class HashSlots:
         return entries
 
     def holds(self, hashes: Hashes) -> Which:
-        """Whether ids with these hashes belong to what is left of a table that is emptied."""
+        """Returns whether ids with these hashes belong to what is left of a table that is emptied."""
         homes = self._homes(hashes)
         return (homes >= self._first) & (homes < self._last)
 
@@ -190,7 +190,7 @@ class HashSlots:
         self._rows[holes] = 0
 
     def _steps_to_empty(self, places: Ids) -> Ids:
-        """The number of steps from each occupied place to the end of its run."""
+        """Returns the number of steps from each occupied place to the end of its run."""
         steps = np.zeros(len(places), np.int64)
         pending = np.arange(len(places))
         while len(pending):
@@ -201,7 +201,7 @@ class HashSlots:
         return steps
 
     def _next(self, pending: Ids, places: Ids) -> tuple[Ids, Ids]:
-        """The places after these; a table that is emptied ends at its last place."""
+        """Returns the places after these; a table that is emptied ends at its last place."""
         places = places + 1
         if self._last == self.capacity:
             return pending, places & (self.capacity - 1)

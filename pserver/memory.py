@@ -127,7 +127,7 @@ class Block:
 
 
 def zeros(shape: tuple[int, ...], views: Views, dtype: type[np.generic] = np.float32) -> Block:
-    """A block of zeros; the memory limit is checked before the allocation."""
+    """Returns a block of zeros; the memory limit is checked before the allocation."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     views.memory.reserve(size)
     views.memory.release(size)
@@ -135,5 +135,5 @@ def zeros(shape: tuple[int, ...], views: Views, dtype: type[np.generic] = np.flo
 
 
 def describe(memory: Memory, views: Views) -> dict[str, Any]:
-    """The memory section of the status."""
+    """Returns the memory section of the status."""
     return {"used_bytes": memory.used, "max_bytes": memory.most, "held_bytes": views.held_bytes}

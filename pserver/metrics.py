@@ -55,7 +55,7 @@ class PserverMetrics:
         }
 
     def text(self, status: Json, intake_bytes: int) -> bytes:
-        """The metrics in Prometheus text format."""
+        """Returns the metrics in Prometheus text format."""
         serving = status["serving"] or {"tables": {}, "memory": {}}
         unsaved = status["unsaved"] or {}
         gauges = {

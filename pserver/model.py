@@ -53,7 +53,7 @@ class Table(Part):
         return self.evict is not None or self.evict_after is not None
 
     def fits(self, other: "Table") -> bool:
-        """Whether rows of one mean the same in the other."""
+        """Returns whether rows of one mean the same in the other."""
         return (self.dim, self.init, self.seed) == (other.dim, other.init, other.seed)
 
 
@@ -229,7 +229,7 @@ def _check_same_fields(section: str, ours: Json, theirs: Json) -> None:
 
 
 def _with_defaults(spec: Json) -> Json:
-    """The optimizer's options with defaults filled in."""
+    """Returns the optimizer's options with defaults filled in."""
     return optimizers.make(spec).model_dump()
 
 

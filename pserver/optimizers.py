@@ -41,7 +41,7 @@ class Schedule(BaseModel):
     """The factor at version 0 of a warm-up."""
 
     def factor(self, version: int) -> float:
-        """The factor of the learning rate, from 0 to 1.
+        """Returns the factor of the learning rate, from 0 to 1.
 
         Args:
             version: Number of updates before this one.
@@ -51,7 +51,7 @@ class Schedule(BaseModel):
         return self.decayed(version - self.warmup)
 
     def decayed(self, version: int) -> float:
-        """The factor a number of versions after the warm-up."""
+        """Returns the factor a number of versions after the warm-up."""
         del version
         return 1.0
 
@@ -129,11 +129,11 @@ class Optimizer(BaseModel):
         return self
 
     def rate_factor(self, version: int) -> float:
-        """The schedule's factor of the learning rate at a version."""
+        """Returns the schedule's factor of the learning rate at a version."""
         return 1.0 if self.schedule is None else self.schedule.factor(version)
 
     def clipped(self, gradient: Floats, norm: float | None) -> Floats:
-        """A copy of a gradient, or of a part of it, within the limits.
+        """Returns a copy of a gradient, or of a part of it, within the limits.
 
         Args:
             gradient: The gradient.
@@ -147,7 +147,7 @@ class Optimizer(BaseModel):
         return copy
 
     def clips(self, norm: float | None) -> bool:
-        """Whether a gradient of this norm is made smaller."""
+        """Returns whether a gradient of this norm is made smaller."""
         return self.clip_norm is not None and norm is not None and norm > self.clip_norm
 
     @property
@@ -279,7 +279,7 @@ KINDS: dict[str, type[Optimizer]] = {
 
 
 def make(spec: Mapping[str, Any]) -> Optimizer:
-    """The optimizer of a specification.
+    """Returns the optimizer of a specification.
 
     Raises:
         RefusedError: The kind is unknown, or an option is invalid; the error names it.

@@ -84,7 +84,7 @@ class Pages:
             self._blocks[page].array[offsets] = values[places]
 
     def read(self, rows: Rows, pages: Sequence[Array] | None = None) -> Array:
-        """A copy of rows.
+        """Returns a copy of rows.
 
         Args:
             rows: Row numbers.

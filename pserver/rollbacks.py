@@ -88,12 +88,12 @@ class ServerRollbacks:
                 rollback.reached = max(rollback.reached, reached)
 
     def of_generation(self, generation: int) -> dict[str, Any] | None:
-        """The rollback that ended a generation, as JSON; None if there is no record of it."""
+        """Returns the rollback that ended a generation, as JSON; None if there is no record of it."""
         rollbacks = [rollback for rollback in self._newest if rollback.generation == generation]
         return rollbacks[-1].to_json() if rollbacks else None
 
     def to_json(self) -> dict[str, Any]:
-        """The rollback section of the status."""
+        """Returns the rollback section of the status."""
         steps, records = self.lost
         newest = [rollback.to_json() for rollback in self._newest]
         return {"count": self.count, "steps": steps, "records": records, "newest": newest}

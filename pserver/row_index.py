@@ -41,7 +41,7 @@ class RowIndex:
         return self._slots.capacity // 2
 
     def find(self, ids: Ids) -> Ids:
-        """The row of each id; -1 for unknown ids."""
+        """Returns the row of each id; -1 for unknown ids."""
         hashes = hash_ids(ids)
         if self._old is None:
             return self._slots.find(ids, hashes).rows
@@ -130,7 +130,7 @@ class RowIndex:
                 self._slots.insert(ids, hashes, rows)
 
     def _parts(self, hashes: Hashes) -> Iterator[tuple[HashSlots, Ids | slice]]:
-        """The tables, and which of the ids belong to each."""
+        """Returns the tables, and which of the ids belong to each."""
         if self._old is None:
             yield self._slots, slice(None)
             return

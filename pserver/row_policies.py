@@ -41,7 +41,7 @@ class Candidates:
         self.nbytes = _PLACES * _BYTES_A_PLACE
 
     def admits(self, ids: Ids) -> NDArray[np.bool_]:
-        """Whether each id would get a row in a push that holds it now."""
+        """Returns whether each id would get a row in a push that holds it now."""
         return self._counts(ids) + 1 >= self._admit_after
 
     def see(self, ids: Ids) -> None:
@@ -91,7 +91,7 @@ class EvictionWindow:
         return window[self._marks.read(window)[:, VERSION] < version]
 
     def least(self, kind: str, count: int, size: int, excluded: Ids) -> Ids:
-        """The rows of the next window that were updated longest ago, or least often.
+        """Returns the rows of the next window that were updated longest ago, or least often.
 
         Args:
             kind: `LRU` or `LFU`; the updates of all others in the window then count half.

@@ -52,7 +52,7 @@ class CoordinatorLeases:
         self._leases: dict[str, _Lease] = {}
 
     def acquire(self, kind: str, holder: str, now_s: float, lease_s: float) -> int | None:
-        """A ticket, or None while another holder has the lease.
+        """Returns a ticket, or None while another holder has the lease.
 
         A holder that asks again gets a new ticket: the first answer may have been lost.
         """
@@ -64,7 +64,7 @@ class CoordinatorLeases:
         return self._numbers
 
     def is_held(self, kind: str, now_s: float) -> bool:
-        """Whether the lease is held."""
+        """Returns whether the lease is held."""
         lease = self._leases.get(kind)
         return lease is not None and now_s < lease.until_s
 
@@ -122,7 +122,7 @@ class ParameterServer:
         """Progress of the last generation that this process served."""
 
     def state(self) -> Json:
-        """The state that a trainer needs before it can train."""
+        """Returns the state that a trainer needs before it can train."""
         counts = NOTHING if self.serving is None else self.serving.shard.counts
         return {
             **asdict(self.identity),
@@ -210,7 +210,7 @@ class ParameterServer:
         return self.state()
 
     def position(self, body: PositionCall, load: Callable[[CheckpointName], list[Frame]]) -> Json:
-        """The position in the data of the parameters, or of a checkpoint.
+        """Returns the position in the data of the parameters, or of a checkpoint.
 
         Args:
             body: The request.
@@ -250,7 +250,7 @@ class ParameterServer:
         self._serve(int(frame.meta["generation"]), 0, shard, now_s)
 
     def serving_at(self, generation: int) -> ServedGeneration:
-        """The served generation.
+        """Returns the served generation.
 
         Raises:
             RefusedError: The server is empty, or serves another generation.
@@ -267,7 +267,7 @@ class ParameterServer:
         self.stats.record_refusal(body.trainer, body.number, body.parameter)
 
     def checkpoint_due(self, process: str, now_s: float) -> bool:
-        """Whether the process that just pushed must write a checkpoint; it then gets the lease."""
+        """Returns whether the process that just pushed must write a checkpoint; it then gets the lease."""
         serving = self.serving
         if serving is None or self.identity.index or self.leases.is_held(SAVE, now_s):
             return False
@@ -286,7 +286,7 @@ class ParameterServer:
             self.serving.schedule.committed(version, now_s)
 
     def to_json(self, now_s: float) -> Json:
-        """The server's section of the status."""
+        """Returns the server's section of the status."""
         serving = self.serving
         newest = self.checkpoints[-1] if self.checkpoints else None
         checkpoint = (

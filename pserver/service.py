@@ -188,11 +188,11 @@ class ParameterService:
         return await self._run(self._server.position, body, self._store.load)
 
     async def model(self) -> Json:
-        """The served model, for readers."""
+        """Returns the served model, for readers."""
         return await self._run(self._model)
 
     async def status(self) -> Json:
-        """The full status, for its route and the metrics."""
+        """Returns the full status, for its route and the metrics."""
         return await self._run(self._server.to_json, self._clock_s())
 
     # -- inside ------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class ServerStats:
         self._non_finite.append({"trainer": trainer, "step": step, "parameter": parameter})
 
     def to_json(self) -> dict[str, Any]:
-        """The counters as a section of the status."""
+        """Returns the counters as a section of the status."""
         applied = self.pushes[PushOutcome.APPLIED]
         return {
             "pushes": {outcome.value: self.pushes[outcome] for outcome in PushOutcome},
@@ -183,7 +183,7 @@ class ServedGeneration:
             self.shard.views.close(pin.view)
 
     def snapshot(self, name: CheckpointName, job: str, index: int) -> ShardSnapshot:
-        """The shard as it is now, to be written while the server continues to serve."""
+        """Returns the shard as it is now, to be written while the server continues to serve."""
         about = {"job": job, "index": index, **name._asdict()}
         shard = self.shard
         view = shard.views.open()
@@ -191,7 +191,7 @@ class ServedGeneration:
         return ShardSnapshot(meta, arrays, lambda: shard.views.close(view))
 
     def to_json(self) -> Json:
-        """The serving section of the status."""
+        """Returns the serving section of the status."""
         shard = self.shard
         tables = {
             name: {

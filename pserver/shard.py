@@ -191,7 +191,7 @@ class Shard:
         return PushOutcome.APPLIED, stale
 
     def table(self, name: str) -> EmbeddingTable:
-        """A table by name.
+        """Returns a table by name.
 
         Raises:
             RefusedError: There is no such table.
@@ -253,7 +253,7 @@ class Shard:
             return self.tables[name].prepare_full(ids)
 
     def _name_of(self, gradient: Floats) -> str:
-        """The parameter of the first NaN or infinity."""
+        """Returns the parameter of the first NaN or infinity."""
         at = int(np.flatnonzero(~np.isfinite(gradient))[0])
         for piece in self.pieces:
             at -= piece.size
@@ -269,11 +269,11 @@ class Shard:
 
 
 def _unique(ids: NDArray[np.int64]) -> bool:
-    """Whether all ids differ; sorted ids, the usual case, are checked without sorting."""
+    """Returns whether all ids differ; sorted ids, the usual case, are checked without sorting."""
     return bool((ids[1:] > ids[:-1]).all()) or len(np.unique(ids)) == len(ids)
 
 
 def model_size(model: Model) -> dict[str, Any]:
-    """The size of a model, for the status."""
+    """Returns the size of a model, for the status."""
     sizes = [model.size(name) for name in model.parameters]
     return {"parameters": len(sizes), "numbers": sum(sizes), "tables": len(model.tables)}

@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, frames.Body]]:
-    """The header and arrays to be written; a view must be open until they are.
+    """Returns the header and arrays to be written; a view must be open until they are.
 
     Args:
         shard: The shard.
@@ -58,7 +58,7 @@ def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, frames.Body]]:
 
 
 def model_of(frame: Frame) -> Model:
-    """The model in a file.
+    """Returns the model in a file.
 
     Raises:
         ShardError: The file has another format.
@@ -72,7 +72,7 @@ def model_of(frame: Frame) -> Model:
 
 
 def counts_of(frame: Frame) -> ShardCounts:
-    """The progress of the file's shard."""
+    """Returns the progress of the file's shard."""
     version, records = frame.meta["counts"]
     return ShardCounts(int(version), int(records))
 
@@ -145,7 +145,7 @@ def _trimmed(
 
 
 def _gathered(pieces: list[Piece], files: Sequence[Frame]) -> tuple[Floats, Floats]:
-    """The dense elements of the pieces and their slots, collected from all files."""
+    """Returns the dense elements of the pieces and their slots, collected from all files."""
     size = sum(piece.size for piece in pieces)
     slots_wide = len(files[0].arrays["slots"])
     dense, slots = np.empty(size, np.float32), np.empty((slots_wide, size), np.float32)
@@ -208,7 +208,7 @@ class _TablePart(NamedTuple):
 
 
 def _parts(name: str, files: Sequence[Frame]) -> Iterator[_TablePart]:
-    """The parts of a table in all files; a file from before a field has none of it."""
+    """Returns the parts of a table in all files; a file from before a field has none of it."""
     for index, file in enumerate(files):
         if name not in file.meta["tables"]:
             continue

@@ -41,7 +41,7 @@ def create_server(
     *,
     max_dense_numbers: int = MAX_DENSE_NUMBERS,
 ) -> ParameterServer:
-    """A server: resumed from its shutdown checkpoint if there is one, empty otherwise.
+    """Returns a server: resumed from its shutdown checkpoint if there is one, empty otherwise.
 
     The shutdown checkpoint contains everything that was ever answered, so no rollback is needed. It
     is used once. An empty server knows its other checkpoints.

@@ -74,7 +74,7 @@ class CheckpointStore:
     # -- generations -------------------------------------------------------------------------
 
     def generation(self) -> int:
-        """The newest generation that this server served or has a checkpoint of; 0 if none."""
+        """Returns the newest generation that this server served or has a checkpoint of; 0 if none."""
         numbers = [name.generation for name, _ in self._folders()]
         with contextlib.suppress(OSError, ValueError):
             numbers.append(int(self._own("generation").read_text(encoding="ascii")))
@@ -159,7 +159,7 @@ class CheckpointStore:
         return sorted(checkpoints, key=lambda stored: stored.name)
 
     def load(self, name: CheckpointName) -> list[Frame]:
-        """The files that this server needs of a checkpoint.
+        """Returns the files that this server needs of a checkpoint.
 
         Raises:
             ShardError: One of them is incomplete.
@@ -206,7 +206,7 @@ class CheckpointStore:
         return path if path.exists() else path.with_name(f"{path.name}.prepared")
 
     def _check(self, path: Path) -> StoredCheckpoint | None:
-        """The checkpoint in a file if it is complete; cached until the file changes."""
+        """Returns the checkpoint in a file if it is complete; cached until the file changes."""
         try:
             stamp = _stamp(path)
         except OSError:

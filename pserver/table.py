@@ -153,7 +153,7 @@ class EmbeddingTable:
         return self._prepared(ids, rows, missing, room)
 
     def prepare_full(self, ids: Ids) -> PreparedRows:
-        """The same within the memory that the table has: evicts rows, or refuses new ones."""
+        """Returns the same within the memory that the table has: evicts rows, or refuses new ones."""
         self._index.finish()
         with contextlib.suppress(FullError):
             return self.prepare(ids)
@@ -209,11 +209,11 @@ class EmbeddingTable:
             self._sweep(self._window, version, len(rows))
 
     def view(self) -> TableView:
-        """The rows for a view that was just opened."""
+        """Returns the rows for a view that was just opened."""
         return TableView(self.size, self._values.arrays)
 
     def snapshot(self) -> TableSnapshot:
-        """The full contents, for a view that was just opened."""
+        """Returns the full contents, for a view that was just opened."""
         return TableSnapshot(
             self.size,
             self._ids.arrays,

@@ -317,7 +317,7 @@ def test_the_ticket_of_a_saver_that_hangs_ends() -> None:
     ledger.execute(command)
 
     assert ledger.execute(Save(**who("b")))["granted"] is True
-    with pytest.raises(RefusedError, match="not valid any more"):
+    with pytest.raises(RefusedError, match="no longer valid"):
         ledger.execute(Saved(ticket, "/models/1", 1, ok=True))
 
 
