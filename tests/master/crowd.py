@@ -143,7 +143,7 @@ class Crowd:
         """Kills a process; its connection is cut, unless its node died with it."""
         player = self.players.pop(trainer)
         if disconnects:
-            self.master.disconnected(*player.member_id, self.now_s)
+            self.master.disconnected(player.member_id, self.now_s)
 
     def leave(self, trainer: str) -> None:
         """A member reports that it leaves."""

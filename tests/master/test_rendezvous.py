@@ -173,7 +173,7 @@ def test_leaving_twice_or_unknown_is_fine() -> None:
     for _ in range(2):
         crowd.leave("b")
     crowd.master.leave("x", "x-1", crowd.now_s)
-    crowd.master.disconnected("x", "x-1", crowd.now_s)
+    crowd.master.disconnected(("x", "x-1"), crowd.now_s)
     crowd.run(1.0)
 
     assert (crowd.number, crowd.names) == (2, ["a"])

@@ -24,12 +24,12 @@ def test_a_killed_member_is_out_soon() -> None:
 def test_a_member_of_which_all_connections_are_cut_is_out_sooner() -> None:
     """Its process has ended; a call that comes all the same keeps it."""
     crowd = trained("a", "b", "c")
-    crowd.master.disconnected(*crowd.players["c"].member_id, crowd.now_s, has_ended=True)
+    crowd.master.disconnected(crowd.players["c"].member_id, crowd.now_s, has_ended=True)
     crowd.run(ENDED_S / 2)
     crowd.speak(crowd.players["c"])
     crowd.run(DISCONNECTED_S)
     assert crowd.number == 1
-    crowd.master.disconnected(*crowd.players.pop("b").member_id, crowd.now_s, has_ended=True)
+    crowd.master.disconnected(crowd.players.pop("b").member_id, crowd.now_s, has_ended=True)
     crowd.broken("a", "c")
     took_s = crowd.until(2, 2.0)
 
@@ -55,7 +55,7 @@ def test_others_hear_at_once_that_a_member_is_lost() -> None:
 def test_a_member_that_calls_again_after_its_connection_was_cut_stays() -> None:
     """The network was at fault."""
     crowd = trained("a", "b")
-    crowd.master.disconnected(*crowd.players["b"].member_id, crowd.now_s)
+    crowd.master.disconnected(crowd.players["b"].member_id, crowd.now_s)
     crowd.run(DISCONNECTED_S / 2)
     crowd.speak(crowd.players["b"])
     crowd.run(2.0)
