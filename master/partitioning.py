@@ -12,7 +12,7 @@ from master.bounds import MOST
 from runtime.call_checks import Json
 
 MAX_RECORDS = MOST
-"""Records of a data set, all its epochs together."""
+"""Maximum number of records of a data set, all epochs together."""
 _ROUNDS = 6
 _MIX = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
@@ -32,10 +32,10 @@ class Span(NamedTuple):
 
 
 class Partitioning:
-    """The tasks of one epoch. A task never holds records of two files."""
+    """The records of each task of an epoch. A task never has records of two files."""
 
     def __init__(self, shape: Json) -> None:
-        """Reads a data set's description: `records`, `files` or `stream`, and `task_records`."""
+        """Reads the description of a data set: `records`, `files` or `stream`, and `task_records`."""
         self._step: int = shape["task_records"]
         self._records: int | None = shape.get("records")
         self._files: list[Json] | None = shape.get("files")
@@ -56,7 +56,7 @@ class Partitioning:
 
     @property
     def bound(self) -> int:
-        """Number of tasks; for a stream, of those whose records have numbers up to 2^53."""
+        """Number of tasks; for a stream, the number of tasks with records below 2^53."""
         return MAX_RECORDS // self._step if self.count is None else self.count
 
     def has(self, index: int) -> bool:
@@ -89,7 +89,7 @@ class TaskOrder:
     __slots__ = ("_bits", "_count", "_keys", "_mask")
 
     def __init__(self, count: int, seed: int | None, epoch: int) -> None:
-        """Determines the order: the same three values always give the same one."""
+        """Creates the order; the same three values always give the same order."""
         self._count = count
         self._bits = max(1, ((count - 1).bit_length() + 1) // 2)
         self._mask = (1 << self._bits) - 1
@@ -121,7 +121,7 @@ class TaskOrder:
     def _encrypt(self, value: int) -> int:
         bits, mask = self._bits, self._mask
         high, low = value >> bits, value & mask
-        for key in self._keys:  # `_scramble`, inlined: this runs for every task
+        for key in self._keys:  # `_scramble` inlined, because this runs for every task
             mixed = ((low + key) * _MIX) & _WORD
             mixed ^= mixed >> 29
             high, low = low, high ^ ((mixed * _MIX & _WORD) >> 32 & mask)
