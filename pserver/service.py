@@ -255,7 +255,12 @@ class ParameterService:
 
     async def _run_framed(self, function: Callable[[], Answer]) -> bytes:
         """Runs a call and encodes its answer before the next call may change the parameters."""
-        return await self._run(lambda: b"".join(frames.encode(*function())))
+
+        def encoded() -> bytes:
+            meta, arrays = function()
+            return b"".join(frames.encode(meta, arrays))
+
+        return await self._run(encoded)
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs in the parameter thread; queued calls are refused once shutdown has started."""

@@ -184,10 +184,10 @@ class ServedGeneration:
 
     def snapshot(self, name: CheckpointName, job: str, index: int) -> ShardSnapshot:
         """Returns the shard as it is now, to be written while the server continues to serve."""
-        about = {"job": job, "index": index, **name._asdict()}
+        header = {"job": job, "index": index, **name._asdict()}
         shard = self.shard
         view = shard.views.open()
-        meta, arrays = shard_codec.snapshot(shard, about)
+        meta, arrays = shard_codec.snapshot(shard, header)
         return ShardSnapshot(meta, arrays, lambda: shard.views.close(view))
 
     def to_json(self) -> Json:

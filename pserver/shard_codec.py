@@ -6,7 +6,7 @@ reads all files and takes its own part: dense elements by name and position, row
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,16 @@ FORMAT = 1
 _ROWS_AT_ONCE = 1 << 16
 
 
-def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, frames.Body]]:
+def snapshot(shard: Shard, header: Json) -> tuple[Json, dict[str, frames.Body]]:
     """Returns the header and arrays to be written; a view must be open until they are.
 
     Args:
         shard: The shard.
-        about: Job, index, of, generation and version.
+        header: Job, index, of, generation and version of the file.
     """
     meta = {
         "format": FORMAT,
-        **about,
+        **header,
         "model": shard.model.model_dump(),
         "pieces": [piece.model_dump() for piece in shard.pieces],
         "counts": list(shard.counts),
@@ -216,14 +216,14 @@ def _parts(name: str, files: Sequence[Frame]) -> Iterator[_TablePart]:
         ids, values = file.arrays[f"ids.{number}"], file.arrays[f"values.{number}"]
         slots = file.arrays.get(f"slots.{number}", np.empty((len(ids), 0), np.float32))
         marks = file.arrays.get(f"marks.{number}")
-        _same_length(name, ids, values, slots, *([] if marks is None else [marks]))
+        lengths = {len(ids), len(values), len(slots)}
+        if marks is not None:
+            lengths.add(len(marks))
+        if len(lengths) > 1:
+            raise ShardError(
+                f"table {name!r} has ids, rows and slots of different lengths {lengths}"
+            )
         candidates = file.arrays.get(f"candidates.{number}", np.empty((0, 2), np.int64))
         counts = dict(file.meta["row_counts"][number]) if "row_counts" in file.meta else {}
         server = int(file.meta.get("index", index))
         yield _TablePart(server, ids, values, slots, marks, candidates, counts)
-
-
-def _same_length(name: str, *arrays: Any) -> None:
-    lengths = {len(array) for array in arrays}
-    if len(lengths) > 1:
-        raise ShardError(f"table {name!r} has ids, rows and slots of different lengths {lengths}")
