@@ -26,7 +26,7 @@ _UNKNOWN, _MALFORMED = 404, 422
 
 
 class ServerStats:
-    """The counters of one server, from which metrics and status are made."""
+    """The counters of one server since its start, over all generations."""
 
     def __init__(self) -> None:
         self.pushes: Counter[PushOutcome] = Counter()
@@ -70,7 +70,7 @@ class ServerStats:
 
 
 class Pin(NamedTuple):
-    """A version of the parameters that is kept unchanged for an evaluation."""
+    """A version of the parameters that stays unchanged for an evaluation."""
 
     view: int
     version: int
@@ -84,11 +84,11 @@ class ShardSnapshot(NamedTuple):
     meta: Json
     arrays: Mapping[str, Body]
     close: Callable[[], None]
-    """Closes the view that keeps the arrays unchanged; to be called after writing."""
+    """Closes the view that keeps the arrays unchanged; call it after writing."""
 
 
 class ServedGeneration:
-    """One generation that a server serves: its shard, pins and checkpoint schedule."""
+    """The generation that a server serves: its shard, pins and checkpoint schedule."""
 
     def __init__(self, generation: int, shard: Shard, stats: ServerStats, now_s: float) -> None:
         self.generation, self.shard = generation, shard
@@ -97,7 +97,7 @@ class ServedGeneration:
         self._pins: dict[int, Pin] = {}
 
     def pull(self, body: Pull) -> Answer:
-        """Dense parameters if newer than the caller's; a pinned version's if it names one."""
+        """Returns dense parameters if they are newer than the caller's, or those of a pinned version."""
         shard = self.shard
         version, values = shard.version, shard.vector.values
         if body.pin is not None:
@@ -107,7 +107,7 @@ class ServedGeneration:
         return self._counts(version), {"dense": values} if newer else {}
 
     def lookup(self, body: Lookup, arrays: Mapping[str, Array]) -> Answer:
-        """Rows of a table, current or of a pinned version."""
+        """Returns rows of a table, current or of a pinned version."""
         ids = _array(arrays, "ids", np.int64)
         table = self.shard.table(body.table)
         self._stats.looked_up += len(ids)
@@ -151,7 +151,7 @@ class ServedGeneration:
         return meta, {"dense": self.shard.vector.values} if with_dense else {}
 
     def page(self, body: Page) -> Answer:
-        """One page of all rows of a table."""
+        """Returns one page of a table's rows."""
         table = self.shard.table(body.table)
         below = min(body.after or table.size, table.size)
         ids, rows = table.page(below, body.most)
@@ -159,10 +159,10 @@ class ServedGeneration:
         return meta, {"ids": ids, "rows": rows}
 
     def pin(self, number: int) -> int:
-        """Pins the current parameters; drops the oldest pin above the limit.
+        """Pins the current parameters; drops the oldest pin if there are too many.
 
         Returns:
-            The pinned version; the earlier one if the number is pinned already.
+            The pinned version; for a number that is pinned already, its version.
         """
         if number not in self._pins:
             if len(self._pins) >= MAX_PINS:
@@ -183,7 +183,7 @@ class ServedGeneration:
             self.shard.views.close(pin.view)
 
     def snapshot(self, name: CheckpointName, job: str, index: int) -> ShardSnapshot:
-        """Returns the shard as it is now, to be written while the server continues to serve."""
+        """Opens a snapshot of the shard, to be written while the server continues to serve."""
         header = {"job": job, "index": index, **name._asdict()}
         shard = self.shard
         view = shard.views.open()
@@ -214,7 +214,7 @@ class ServedGeneration:
         }
 
     def _apply(self, gradients: Gradients) -> tuple[PushOutcome, int]:
-        """Applies a push; drops pins if their views leave too little memory for it."""
+        """Applies a push; drops pins, oldest first, if their views leave too little memory."""
         while True:
             try:
                 return self.shard.push(gradients)
@@ -226,7 +226,7 @@ class ServedGeneration:
     def _pin(self, number: int) -> Pin:
         pin = self._pins.get(number)
         if pin is None:
-            text = f"version {number} is not pinned (any more): evaluate a newer version"
+            text = f"version {number} is not pinned: evaluate a newer version"
             raise RefusedError(_UNKNOWN, text, "pin")
         return pin
 

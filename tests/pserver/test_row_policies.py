@@ -13,6 +13,7 @@ from pserver.errors import BusyError
 from pserver.memory import Memory
 from pserver.model import Model, check_same
 from pserver.shard import Shard
+from pserver.shard_codec import ShardPlace
 from runtime.call_checks import RefusedError
 from tests.pserver.builders import ALL, make_shard, model, push, rows
 from tests.pserver.test_shard_codec import _file
@@ -193,7 +194,7 @@ def test_policies_go_on_from_a_checkpoint(after: int) -> None:
         _push(shard, *ids)
     file = _file(shard, 0, 1)
     servers = [
-        shard_codec.assemble(shard.model, ALL, (index, after), [file], Memory())
+        shard_codec.assemble(shard.model, ALL, ShardPlace(index, after), [file], Memory())
         for index in range(after)
     ]
     for server in servers:
@@ -214,7 +215,7 @@ def test_a_checkpoint_from_before_policies_is_read() -> None:
     _push(shard, 1, 2)
     file = _file(shard, 0, 1)
     del file.meta["row_counts"]
-    back = shard_codec.assemble(_model(evict_after=2), ALL, (0, 1), [file], Memory())
+    back = shard_codec.assemble(_model(evict_after=2), ALL, ShardPlace(0, 1), [file], Memory())
     for _ in range(3):
         _push(back, 1)
 
