@@ -1,11 +1,11 @@
-"""Checkpoints: their names, what is stored, and when the next is due. Pure; callers pass the time."""
+"""Checkpoints: their names and descriptions, and when the next one is due. Pure; time is passed in."""
 
 from typing import NamedTuple
 
 from pserver.model import Model, Rules
 
 SHUTDOWN_VERSION = (1 << 53) - 1
-"""The version under which a server writes its checkpoint at shutdown."""
+"""The version in the name of a checkpoint that a server writes at shutdown."""
 
 
 class CheckpointName(NamedTuple):
@@ -19,12 +19,12 @@ class CheckpointName(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Name of the folder with its files."""
+        """Name of the folder with the files."""
         return f"{self.generation:06d}-{self.version:016d}"
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint whose files that this server needs are complete."""
+    """A checkpoint; all files that this server needs are complete."""
 
     name: CheckpointName
     records: int
@@ -32,14 +32,14 @@ class StoredCheckpoint(NamedTuple):
 
 
 class CheckpointSchedule:
-    """The schedule of checkpoints: due after a number of versions or seconds since the last one."""
+    """Decides when a checkpoint is due: some versions or seconds after the last one."""
 
     def __init__(self, version: int, now_s: float) -> None:
-        """Starts as if a checkpoint had just been committed.
+        """Creates the schedule, as if a checkpoint had just been committed.
 
         Args:
-            version: The version now.
-            now_s: The time now.
+            version: The current version.
+            now_s: The current time.
         """
         self.version, self.at_s = version, now_s
 

@@ -1,4 +1,4 @@
-"""Which rows a table stores: new ids are admitted after some pushes, and old rows are evicted."""
+"""Which rows a table stores: new ids are admitted after some pushes, and old rows are evicted. Pure."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ _PLACES = 1 << 18
 _BYTES_A_PLACE = 16
 LRU, LFU = "lru", "lfu"
 VERSION, UPDATES = 0, 1
-"""Columns of marks: the version of a row's newest update, and its number of updates."""
+"""Columns of marks: version of a row's newest update, and number of its updates."""
 _MIN_ROWS = 4096
 _ROWS_AN_EVICTION = 8
 
@@ -28,8 +28,8 @@ class Candidates:
         """Starts without candidates.
 
         Args:
-            admit_after: The push of an id, counted from 1, at which it gets a row.
-            memory: The account of its memory.
+            admit_after: An id gets a row at this push that holds it, counted from 1.
+            memory: Accounts for the memory of the candidates.
 
         Raises:
             FullError: The memory limit is reached.
@@ -41,21 +41,21 @@ class Candidates:
         self.nbytes = _PLACES * _BYTES_A_PLACE
 
     def admits(self, ids: Ids) -> NDArray[np.bool_]:
-        """Returns whether each id would get a row in a push that holds it now."""
+        """Returns whether each id gets a row in a push that holds it now."""
         return self._counts(ids) + 1 >= self._admit_after
 
     def see(self, ids: Ids) -> None:
-        """Counts a push for distinct ids that were not admitted."""
+        """Counts a push of distinct ids that were not admitted."""
         counts, places = self._counts(ids), _places(ids)
         self._ids[places], self._pushes[places] = ids, counts + 1
 
     def entries(self) -> Ids:
-        """All candidates, for a checkpoint: rows of id and number of pushes."""
+        """Returns all candidates for a checkpoint: rows of (id, number of pushes)."""
         occupied = np.flatnonzero(self._pushes)
         return np.stack([self._ids[occupied], self._pushes[occupied]], axis=1)
 
     def restore(self, entries: Ids) -> None:
-        """Adds candidates of a checkpoint."""
+        """Adds the candidates of a checkpoint."""
         places = _places(entries[:, 0])
         self._ids[places], self._pushes[places] = entries[:, 0], entries[:, 1]
 
@@ -80,12 +80,12 @@ class EvictionWindow:
         self._next = 0
 
     def unused_since(self, version: int, size: int, rows: int) -> Ids:
-        """Rows of the next window whose newest update is older than a version.
+        """Returns rows of the next window whose newest update is older than a version.
 
         Args:
             version: The version.
             size: Number of rows of the table.
-            rows: Number of rows in the push, which the window exceeds.
+            rows: Number of rows in the push; the window is larger.
         """
         window = self._window(size, _MIN_ROWS + 2 * rows)
         return window[self._marks.read(window)[:, VERSION] < version]
@@ -94,8 +94,9 @@ class EvictionWindow:
         """Returns the rows of the next window that were updated longest ago, or least often.
 
         Args:
-            kind: `LRU` or `LFU`; the updates of all others in the window then count half.
-            count: Number of rows to choose; fewer if there are not as many.
+            kind: `LRU` or `LFU`. With `LFU`, the update counts of the window are halved, so that
+                old updates count less.
+            count: Number of rows to choose; the result may have fewer.
             size: Number of rows of the table.
             excluded: Rows that must not be chosen.
         """
