@@ -97,6 +97,7 @@ class Rendezvous:
             raise RefusedError(
                 409, f"{member_id[0]} was restarted: another process has this name", "incarnation"
             )
+        # the program and rounds of the caller count even if it may not enter
         self._check_code(call)
         self._record_rounds(call)
         member = self._live.get(member_id[0])
@@ -110,6 +111,7 @@ class Rendezvous:
         elif not (member.has_news(call) or self._probe.awaits(member)):
             member.record_call(call, self._probe.number, now_s)
             return  # most calls of a large job say only that the member is alive
+        # progress of the member may change whether the round continues, and when the next is due
         was_usable = self.round.is_usable(member)
         member.record_call(call, self._probe.number, now_s)
         if member.probe == self._probe.number:
@@ -302,6 +304,7 @@ class Rendezvous:
         is_member = (call.trainer, call.incarnation) in {slot.member_id for slot in slots}
         if not is_member or (self.round.number and not self.inherited):
             return
+        # members of the round are alive until they miss a call, unless a newer process has called
         callers, self._live = self._live, {}
         for slot in slots:
             caller = callers.get(slot.trainer)
@@ -309,6 +312,7 @@ class Rendezvous:
                 self._past.replaced[slot.member_id] = None  # a newer process has called already
             elif not self._past.has_ended(slot.member_id):
                 self._live[slot.trainer] = caller or Member(slot, now_s)
+        # other callers stay, after the members of the round: the oldest are first
         newcomers = {name: caller for name, caller in callers.items() if name not in self._live}
         self._live |= newcomers
         self._deadline_s = now_s
@@ -394,10 +398,12 @@ class Rendezvous:
         """Returns when the next round is to be proclaimed; None if something must happen before."""
         if not self._window.is_open or not self._live:
             return None
+        # a round that forms is not replaced, unless it is impossible; nor before a probe has ended
         impossible = self._is_void
         forming = bool(self.round.number) and not self.round.formed
         if self._probe.in_progress or (forming and not impossible):
             return None
+        # without newcomers, and with members that cannot train on, nothing is gained by waiting
         is_idle = bool(self.round.number) and self.round.is_idle(self._live)
         window_s = WINDOW_S
         if (impossible or is_idle) and self.round.includes(self._live):

@@ -158,6 +158,7 @@ def _check_fence(dataset: Dataset, command: Rewind) -> None:
 
 def _check(dataset: Dataset, command: Rewind) -> None:
     """Refuses a position that does not belong to the data set."""
+    # tasks of which the model has more than the position
     for task, records in command.remaining.items():
         place = _place(dataset, task)
         if place is None:
@@ -166,6 +167,7 @@ def _check(dataset: Dataset, command: Rewind) -> None:
             raise _wrong("remaining", f"{task!r:.60} has fewer records than {records}")
     if command.position is None:
         return
+    # the position itself: of the same tasks, with its open epochs in order
     target = command.position
     if target["shape"] != _digest(dataset):
         raise _wrong("position.shape", f"it is of other data, or other tasks, than {dataset.name}")

@@ -118,9 +118,11 @@ def _assembled(
     files: Sequence[Frame],
     memory: Memory,
 ) -> Shard:
+    # dense elements: only the pieces of this server, from all files
     dense, slots = _gathered(pieces, files)
     shard = Shard(model, pieces, dense, memory, Views(memory), servers=place.of)
     shard.vector.restore(slots, max(int(file.meta["updates"]) for file in files))
+    # rows: the ids of this server, from all files; counters are kept by one server each
     version = max(counts_of(file) for file in files).version
     for name, table in shard.tables.items():
         table.reserve(sum(part.rows(place) for part in _parts(name, files)))
@@ -132,6 +134,7 @@ def _assembled(
             )
             if place.index == (part.server if part.server < place.of else 0):
                 table.counts.add(part.counts)
+    # progress: the farthest of all files, so that no trainer repeats a push that is contained
     shard.counts = max(counts_of(file) for file in files)
     shard.data.load(files[0].meta.get("data"))  # only server 0's position is used
     newest: dict[str, int] = {}

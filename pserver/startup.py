@@ -1,10 +1,9 @@
-"""Startup of a parameter server: its memory limit, and what it resumes from its folder."""
+"""The start of a parameter server: its memory limit, and the checkpoint from which it resumes."""
 
 import logging
 import os
 from pathlib import Path
 
-from pserver.checkpoint import CheckpointName
 from pserver.model import MAX_DENSE_NUMBERS
 from pserver.server import ParameterServer, ServerIdentity
 from pserver.store import CheckpointStore
@@ -13,12 +12,12 @@ from runtime.logs import keys
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files of cgroup v2 and v1."""
 ARRAY_FRACTION = 0.7
-"""Share of the memory for arrays; the rest is for the interpreter and for bodies in flight."""
+"""Share of memory for arrays; the rest is for the interpreter and bodies in flight."""
 log = logging.getLogger(__name__)
 
 
 def array_bytes() -> int:
-    """Bytes that arrays may use."""
+    """Returns the limit of arrays in bytes: a share of the memory of the container, or of the machine."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(ARRAY_FRACTION * min([machine, *_cgroup_limits()]))
 
@@ -28,7 +27,7 @@ def _cgroup_limits() -> list[int]:
     for name in _LIMITS:
         try:
             limits.append(int(Path(name).read_text(encoding="ascii")))
-        except (OSError, ValueError):  # not this version, or "max"
+        except (OSError, ValueError):  # another version of cgroups, or "max"
             continue
     return [limit for limit in limits if limit > 0]
 
@@ -41,16 +40,16 @@ def create_server(
     *,
     max_dense_numbers: int = MAX_DENSE_NUMBERS,
 ) -> ParameterServer:
-    """Returns a server: resumed from its shutdown checkpoint if there is one, empty otherwise.
+    """Creates a server, resumed from its shutdown checkpoint if there is one, otherwise empty.
 
-    The shutdown checkpoint contains everything that was ever answered, so no rollback is needed. It
-    is used once. An empty server knows its other checkpoints.
+    The shutdown checkpoint contains everything that was answered, so no rollback is needed. It is used
+    once. An empty server knows its other checkpoints.
 
     Args:
-        store: The server's files.
-        identity: Which server it is.
+        store: The files of the server.
+        identity: Which server this is.
         max_bytes: Memory limit for arrays.
-        now_s: The time now.
+        now_s: The current time.
         max_dense_numbers: Largest number of dense parameters of a model.
 
     Raises:
@@ -71,8 +70,6 @@ def create_server(
         server.checkpoints = tuple(store.checkpoints())
         log.info("resumed from the shutdown checkpoint", extra=keys(generation=server.generation))
     elif server.checkpoints:
-        newest: CheckpointName = server.checkpoints[-1].name
-        log.info(
-            "found checkpoints", extra=keys(newest=newest.folder, number=len(server.checkpoints))
-        )
+        newest = server.checkpoints[-1].name.folder
+        log.info("found checkpoints", extra=keys(newest=newest, number=len(server.checkpoints)))
     return server
