@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from policy.reasons import Observation, Reason
 
 NODES_HELD = "nodes are held until"
-"""In the sentence of a job for which the plan holds nodes: a condition is written anew for it."""
+"""Part of the sentence of a job for which the plan holds nodes; its condition is updated for it."""
 
 
 @dataclass(frozen=True, slots=True)
