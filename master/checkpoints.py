@@ -75,7 +75,7 @@ class Checkpoints:
         return "" if self._saving is None else str(self._saving["ticket"])
 
     def revoke_any(self) -> None:
-        """Revokes the ticket, whichever trainer has it."""
+        """Revokes the ticket, no matter which trainer has it."""
         self._saving = None
 
     def dump(self) -> Json:

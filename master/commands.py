@@ -76,7 +76,7 @@ class Join:
     """A trainer begins, or connects to a new master."""
 
     trained: Mapping[str, int] = field(default_factory=dict, kw_only=True)
-    """Task -> records of it that the previous process of the name had trained."""
+    """Task -> number of its records that the previous process of the trainer had trained."""
     trainer: str
     incarnation: str
     done: tuple[Acknowledgement, ...] = ()

@@ -193,7 +193,7 @@ class Epoch:
         return added, done
 
     def _reopen(self, index: int, trained: int) -> None:
-        """Makes a task free that was not leased since a rewind."""
+        """Makes a task free at a rewind, after which it has no leases."""
         self.outstanding[index] = OutstandingTask(0, trained=trained)
         insort(self.returned, index, key=self.order.position_of)
 

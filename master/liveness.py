@@ -82,7 +82,7 @@ class Liveness:
         return _MAX_MISSED * max(self.heartbeat_s, self.pace_s)
 
     def lease_s(self, kinds: Iterable[str]) -> float:
-        """How long a trainer may hold tasks of these kinds without any progress."""
+        """Returns how long a trainer may hold tasks of these kinds without progress, in seconds."""
         times = (self.task_times.get(kind) for kind in kinds)
         return max((FIRST_STUCK_S if t is None else t.limit_s for t in times), default=0.0)
 

@@ -20,7 +20,7 @@ PROBE_S = 0.7
 ANSWER_GAP_S = 0.3
 """... or this long after another answer: answers of a large job are read one after the other."""
 _UNANSWERED_S = 5.0
-"""A probe without any answer lasts this long: the master or its network stands still then."""
+"""A probe without any answer lasts this long, because the master or its network may be at fault."""
 DISCONNECTED_S = 0.2
 """A member whose poll was cut off must call again within this time; a killed process does not ..."""
 ENDED_S = 0.05
@@ -32,8 +32,8 @@ _BETWEEN_PROBES_S = 2.0
 _MAX_ANSWERS_PER_S = 200.0
 """Limit of answers to such probes, of all members together."""
 MAX_PATIENCE = 4.0
-"""Limit of the factor, so that a machine that stands still repeatedly cannot hold the others up for
-ever longer times."""
+"""Limit of the factor, so that a machine that freezes repeatedly cannot hold the others up longer and
+longer."""
 _SLACK_S = 2.0
 _POLLS_PER_S = 100.0
 _WAIT_REPORTS_PER_S = 60.0
@@ -84,7 +84,7 @@ class Member:
     has_ended: bool = False
     """Whether its second connection was closed, too."""
     formed_sent: int = 0
-    """The newest round of which it was told that it has formed."""
+    """The newest formed round that an answer reported to it."""
 
     def record_call(self, call: RendezvousPoll, probe: int, now_s: float) -> None:
         """Updates the member by a call; calls may arrive out of order, so rounds never decrease.

@@ -64,7 +64,7 @@ class Rewinds:
         queue: TaskQueue,
         rollbacks: JobRollbacks,
     ) -> None:
-        """Takes the parts of the ledger that a rewind changes.
+        """Creates the rewinds of a ledger.
 
         Args:
             registry: The data sets.
@@ -158,7 +158,7 @@ def _check_fence(dataset: Dataset, command: Rewind) -> None:
 
 def _check(dataset: Dataset, command: Rewind) -> None:
     """Refuses a position that does not belong to the data set."""
-    # tasks of which the model has more than the position
+    # tasks that the model contains beyond the position
     for task, records in command.remaining.items():
         place = _place(dataset, task)
         if place is None:

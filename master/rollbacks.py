@@ -1,7 +1,7 @@
 """Work that was lost in rollbacks of the model's state: totals and the newest events. Pure.
 
 Parameter servers that restore a checkpoint lose batches of many trainers. Each live trainer knows
-exactly which of its own batches are lost, and reports them as its share. The share of a trainer that
+exactly which of its batches are lost, and reports them as its share. The share of a trainer that
 has left is unknown, but trainers that were answered later saw a version of the model that contained
 its batches. So the cost of an event is the larger of two numbers: the sum of all shares, and the
 number of versions that the servers lost, without pushes in flight, which are sent again.

@@ -125,7 +125,7 @@ def position(ledger: Ledger, name: str, tasks: list[str]) -> Json:
     Args:
         ledger: The ledger.
         name: The data set.
-        tasks: Tasks of it; the answer names the ones that are done or dropped.
+        tasks: Tasks of the data set; the answer names the ones that are done or dropped.
 
     Raises:
         RefusedError: The data set does not exist.

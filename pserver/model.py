@@ -11,9 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pserver import optimizers
-from runtime.call_checks import RefusedError
-
-Json = dict[str, Any]
+from runtime.call_checks import Json, RefusedError
 
 MAX_PARAMETERS = 20_000
 MAX_TABLES = 256
@@ -101,7 +99,7 @@ class Model(Part):
         return self
 
     def size(self, name: str) -> int:
-        """Number of elements of a dense parameter."""
+        """Returns the number of elements of a dense parameter."""
         return prod(self.parameters[name])
 
 

@@ -179,7 +179,7 @@ class Optimizer(BaseModel):
         raise NotImplementedError
 
     def width(self, dim: int) -> int:
-        """Number of slot elements of a row with `dim` columns."""
+        """Returns the number of slot elements of a row with `dim` columns."""
         return dim * self.slots + self.counted
 
 

@@ -92,7 +92,7 @@ def assemble(
     files: Sequence[Frame],
     memory: Memory,
 ) -> Shard:
-    """One server's shard, assembled from files that together contain all of it.
+    """Assembles one server's shard from files that together contain all of it.
 
     Args:
         model: The trainers' model, which fits the files.

@@ -245,7 +245,7 @@ class CheckpointStore:
             raise ShardError(f"its header is not a shard's: {error!r:.100}") from error
 
     def _prune(self, newest: CheckpointName, keep: int) -> None:
-        """Removes old files: this server's, and its part of those of other numbers of servers."""
+        """Removes the files of old checkpoints, including some of other numbers of servers."""
         names = [name for name, _ in self._folders()]
         own = [
             name
@@ -256,7 +256,7 @@ class CheckpointStore:
         for name in names:
             if name >= newest or name in stay:
                 continue
-            # files of another number of servers are divided among the servers of today
+            # today's servers divide the files of other numbers of servers among them
             indices = [number for number in range(name.of) if number % self._of == self._index]
             for index in [self._index] if name.of == self._of else indices:
                 self._remove(self.root / name.folder, index, name.of)

@@ -26,7 +26,7 @@ Ids = NDArray[np.int64]
 _MANTISSA_BITS = 24
 _SPAN = np.float32(1 << _MANTISSA_BITS)
 _EVICTED_AT_ONCE = 4096
-"""Limit of evicted rows in one push, besides twice the rows of the push."""
+"""Limit of evicted rows in one push, in addition to twice the rows of the push."""
 
 
 class TableView(NamedTuple):
@@ -309,7 +309,7 @@ class EmbeddingTable:
         return PreparedRows(rows, positions, waiting, refused)
 
     def _room(self) -> int:
-        """Number of rows that need no more memory."""
+        """Returns the number of rows that fit without more memory."""
         capacity = min(pages.capacity for pages in self._pages())
         return min(capacity, self._index.room) - self.size
 
