@@ -1,6 +1,6 @@
 """`python -m bench.exposed_server NAME FOLDER`: a real server on a cluster in memory.
 
-FOLDER has server.pem and ca.crt, and gets the file address. Who calls: `bench.stranger_targets`.
+FOLDER has server.pem and ca.crt, and gets the file address. Used by `bench.stranger_targets`.
 """
 
 import sys

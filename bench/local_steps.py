@@ -1,4 +1,4 @@
-"""Semi-synchronous training beside synchronous training: accuracy and bytes, while trainers are killed."""
+"""Semi-synchronous and synchronous training compared: accuracy and bytes, while trainers are killed."""
 
 import os
 import tempfile

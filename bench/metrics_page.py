@@ -46,7 +46,7 @@ Trainers serve no metrics: those of the master and the parameter servers describ
 
 
 def component_metrics() -> dict[str, Metrics]:
-    """The metrics of each component by its name, as its application registers them.
+    """Returns the metrics of each component by its name, as its application registers them.
 
     Nothing is started, and no address is contacted.
     """
@@ -63,7 +63,7 @@ def component_metrics() -> dict[str, Metrics]:
 
 
 def page(components: Mapping[str, Metrics]) -> str:
-    """The text of the page: a table for each component, its rows by name."""
+    """Returns the text of the page: a table for each component, its rows by name."""
     tables = [_table(name, components[name].descriptions) for name in sorted(components)]
     return "\n".join([_INTRODUCTION, *tables])
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def service(settings: PageSettings, cluster: LiveCluster, every_s: float) -> WebService:
-    """The page's service on a cluster that changes."""
+    """Returns the page's service on a cluster that changes."""
     page = assemble(settings, cluster, cluster.with_token)
     stopping = threading.Event()
 

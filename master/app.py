@@ -1,4 +1,4 @@
-"""HTTP in front of the service: routes, and the check of bodies; makes no decisions."""
+"""The HTTP layer of the master: routes and checks of bodies. It makes no decisions."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,8 +10,7 @@ from master.errors import UnavailableError
 from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
 from master.metrics import MasterMetrics
 from master.service import MasterService
-from master.types import Json
-from runtime.call_checks import Body, RefusedError, whole_number
+from runtime.call_checks import Body, Json, RefusedError, whole_number
 from runtime.job_server import (
     Handler,
     application,
@@ -23,7 +22,7 @@ from runtime.job_server import (
 
 
 def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Application:
-    """The application; its caller starts the service."""
+    """Creates the application; the caller starts the service."""
     handlers = _Handlers(service, metrics)
     return application(
         [
@@ -63,14 +62,15 @@ def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Appl
 
 
 class _Handlers:
-    """The handlers that do more than check a body and pass it on."""
+    """Handlers that do more than check a body and pass it to the service."""
 
     def __init__(self, service: MasterService, metrics: MasterMetrics) -> None:
         self._service = service
         self._metrics = metrics
 
     async def describe(self, request: web.Request) -> web.Response:
-        name = _name(request.match_info["name"])
+        name = request.match_info["name"]
+        protocol.check(protocol.PathName, orjson.dumps({"name": name}))
         body = await _read(request, protocol.DatasetDescription)
         return json_answer(await self._service.describe(name, body.shape()))
 
@@ -124,7 +124,7 @@ class _Handlers:
 
 
 def _call(kind: type[Body], execute: Callable[[Body], Awaitable[Json]]) -> Handler:
-    """A handler that checks a body, and answers what `execute` returns."""
+    """Creates a handler that checks a body and answers with the result of `execute`."""
 
     async def handle(request: web.Request) -> web.Response:
         body = await _read(request, kind)
@@ -134,12 +134,6 @@ def _call(kind: type[Body], execute: Callable[[Body], Awaitable[Json]]) -> Handl
 
 
 async def _read(request: web.Request, kind: type[Body]) -> Body:
-    """The body of a request, checked as one of the caller's version."""
+    """Reads the body of a request and checks it by the protocol version of the caller."""
     version = request.headers.get(protocol.VERSION_HEADER, "")
     return protocol.check(kind, await read_body(request), version)
-
-
-def _name(text: str) -> str:
-    """A name in a path, checked."""
-    protocol.check(protocol.PathName, orjson.dumps({"name": text}))
-    return text

@@ -5,8 +5,7 @@ from functools import cache
 from pydantic.json_schema import models_json_schema
 
 from master import key_protocol, protocol, rewind_protocol
-from master.types import Json
-from runtime.call_checks import MAX_DIGITS
+from runtime.call_checks import MAX_DIGITS, Json
 
 _ABOUT = (
     f"Data of one job. A caller whose header {protocol.VERSION_HEADER} is a newer version may send "

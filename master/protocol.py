@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from master.bounds import MAX_EVALUATIONS, MOST
-from master.types import Json
-from runtime.call_checks import Body, check_body
+from runtime.call_checks import Body, Json, check_body
 
 VERSION = 3
 """Grows when calls get fields that an older master would not know. A caller of a newer version, by

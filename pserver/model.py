@@ -1,7 +1,7 @@
-"""The model that a job trains: shapes, tables, optimizer and rules; and how two models differ.
+"""The model that a job trains: shapes, tables, optimizer and rules. Pure.
 
-The first trainer's model is used. A trainer with another model is refused; the error names the
-first difference.
+The first trainer's model is used. A trainer with another model is refused; the error names the first
+difference.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pserver import optimizers
-from runtime.call_checks import RefusedError
-
-Json = dict[str, Any]
+from runtime.call_checks import Json, RefusedError
 
 MAX_PARAMETERS = 20_000
 MAX_TABLES = 256
 MAX_DENSE_NUMBERS = 100_000_000
-"""By default: a trainer then receives 400 MB with each pull."""
+"""Default limit of dense parameters; a trainer receives 400 MB with each pull then."""
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Size = Annotated[int, Field(ge=0, le=1 << 40)]
 Text = Annotated[str, Field(max_length=2000)]
@@ -41,11 +39,11 @@ class Table(Part):
     admit_after: Annotated[int, Field(ge=1, le=1 << 20)] = 1
     """A new id gets a row at this push that holds it, counted from 1."""
     evict_after: Annotated[int, Field(ge=1, le=1 << 53)] | None = None
-    """A row without updates for so many versions is evicted."""
+    """A row without updates for this many versions is evicted."""
     max_rows: Annotated[int, Field(ge=1, le=1 << 53)] | None = None
-    """Rows of the table at all servers; beyond it others are evicted, or new ones refused."""
+    """Limit of rows at all servers; above it rows are evicted, or new ones are refused."""
     evict: Literal["lru", "lfu"] | None = None
-    """Which rows make room: those not updated for longest, or those updated least often."""
+    """Which rows are evicted at the limit: least recently or least frequently updated ones."""
 
     @property
     def evicts(self) -> bool:
@@ -53,7 +51,7 @@ class Table(Part):
         return self.evict is not None or self.evict_after is not None
 
     def fits(self, other: "Table") -> bool:
-        """Whether rows of one mean the same in the other."""
+        """Returns whether rows of one table can be used in the other."""
         return (self.dim, self.init, self.seed) == (other.dim, other.init, other.seed)
 
 
@@ -61,7 +59,7 @@ class Rules(Part):
     """The servers' rules for stale pushes and for checkpoints."""
 
     max_staleness: Annotated[int, Field(ge=0, le=1 << 40)] | None = None
-    """A push that is staler by more versions is refused; null accepts all."""
+    """A push that is stale by more versions is refused; null accepts all pushes."""
     modulate: bool = False
     """Whether the learning rate is divided by the push's staleness."""
     checkpoint_steps: Annotated[int, Field(ge=0, le=1 << 40)] = 0
@@ -70,12 +68,25 @@ class Rules(Part):
     """Seconds from one checkpoint to the next; 0 for no limit in time."""
     checkpoint_keep: Annotated[int, Field(ge=1, le=1000)] = 3
 
+    def rate_factor(self, staleness: int) -> float | None:
+        """Returns the factor of the learning rate for a push, above 0 and at most 1.
+
+        Args:
+            staleness: Number of versions since the push's parameters were pulled.
+
+        Returns:
+            None if the push is refused: its worker pulls and computes again.
+        """
+        if self.max_staleness is not None and staleness > self.max_staleness:
+            return None
+        return 1.0 / max(1, staleness) if self.modulate else 1.0
+
 
 class Model(Part):
     """A model as a trainer declares it."""
 
     code: Annotated[dict[Name, Text], Field(max_length=16)] = Field(default_factory=dict)
-    """Fingerprints of the program."""
+    """Fingerprints of the program, by name."""
     parameters: Annotated[dict[Name, list[Size]], Field(max_length=MAX_PARAMETERS)]
     tables: Annotated[dict[Name, Table], Field(max_length=MAX_TABLES)]
     optimizer: dict[str, Any]
@@ -88,7 +99,7 @@ class Model(Part):
         return self
 
     def size(self, name: str) -> int:
-        """Number of elements of a dense parameter."""
+        """Returns the number of elements of a dense parameter."""
         return prod(self.parameters[name])
 
 
@@ -106,11 +117,11 @@ class Piece(Part):
 
 
 Pieces = Annotated[list[Piece], Field(max_length=2 * MAX_PARAMETERS)]
-"""The pieces that one server holds, in the order of its vector."""
+"""The pieces of one server, in the order of its vector."""
 
 
 def check_pieces(model: Model, pieces: list[Piece]) -> int:
-    """Number of elements in all pieces together.
+    """Checks the pieces of a server, and returns their number of elements.
 
     Raises:
         RefusedError: A piece names an unknown parameter, or lies outside of its parameter.
@@ -129,7 +140,7 @@ def check_pieces(model: Model, pieces: list[Piece]) -> int:
 
 
 def check_dense_size(model: Model, most: int) -> None:
-    """Whether a model's dense parameters are few enough to be pulled with each batch.
+    """Checks that a model's dense parameters are few enough to be pulled with each batch.
 
     Raises:
         RefusedError: 422; names the size, the limit, and what to do.
@@ -144,15 +155,18 @@ def check_dense_size(model: Model, most: int) -> None:
 
 
 def check_same(ours: Model, theirs: Model) -> None:
-    """Whether a trainer trains what the servers hold.
+    """Checks that a trainer has the same model as the servers.
 
     Raises:
         RefusedError: 409; names the first difference, and both values.
     """
     _same_code(ours.code, theirs.code)
     check_fits(ours, theirs, "the servers")
+    # options that are left out equal their defaults
     _check_same_fields(
-        "optimizer", _with_defaults(ours.optimizer), _with_defaults(theirs.optimizer)
+        "optimizer",
+        optimizers.make(ours.optimizer).model_dump(),
+        optimizers.make(theirs.optimizer).model_dump(),
     )
     for name, table in ours.tables.items():
         _check_same_fields(f"tables.{name}", table.model_dump(), theirs.tables[name].model_dump())
@@ -160,7 +174,7 @@ def check_same(ours: Model, theirs: Model) -> None:
 
 
 def check_fits(ours: Model, theirs: Model, holder: str) -> None:
-    """Checks that parameters of one model fit another one: names, shapes, tables, optimizer kind.
+    """Checks that parameters of one model fit another model: names, shapes, tables, kind of optimizer.
 
     Args:
         ours: The model of the servers, or of a checkpoint.
@@ -210,14 +224,9 @@ def _check_same_fields(section: str, ours: Json, theirs: Json) -> None:
             raise RefusedError(
                 409,
                 f"{section}.{name} is {ours.get(name)!r:.60} at the servers and "
-                f"{theirs.get(name)!r:.60} in this trainer: all trainers must ask for the same",
+                f"{theirs.get(name)!r:.60} in this trainer: all trainers must use the same value",
                 f"{section}.{name}",
             )
-
-
-def _with_defaults(spec: Json) -> Json:
-    """The optimizer's options with defaults filled in."""
-    return optimizers.make(spec).model_dump()
 
 
 def _shape_text(shape: list[int] | None) -> str:

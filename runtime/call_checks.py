@@ -1,7 +1,7 @@
 """Checks of calls over HTTP, and their refusal, for the pure parts of a job's servers. Pure."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -11,6 +11,8 @@ _MAX_FIELD_CHARS = 200
 """A longer name of a field is shown cut."""
 
 Body = TypeVar("Body", bound=BaseModel)
+Json = dict[str, Any]
+"""A JSON object."""
 
 
 class RefusedError(Exception):

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from master import protocol
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 _WHO: Json = {"trainer": "a", "incarnation": "a-1"}
 _SEAT: Json = {**_WHO, "address": "a:1"}

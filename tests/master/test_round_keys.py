@@ -14,9 +14,8 @@ from edl.master.connection import Connection
 from edl.master.round_store import RoundStore
 
 from master import round_keys
-from master.change_window import WINDOW_S
 from master.membership import Slot
-from master.round import Round
+from master.round import WINDOW_S, Round
 from master.round_keys import RoundKeys
 from runtime.call_checks import RefusedError
 from tests.master.serving import TOKEN, Served

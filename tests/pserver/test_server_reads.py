@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pserver.checkpoint_schedule import MAX_PINS
 from pserver.protocol import Lookup, Page, Pull, Push
+from pserver.serving import MAX_PINS
 from runtime.call_checks import RefusedError
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import (
