@@ -1,4 +1,4 @@
-"""Explains the state of a job or a pod, and what to do, from objects and records. Pure."""
+"""Explains the state of a job or a pod, and what to do about it, from objects and records. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,12 @@ FINISHED = ("Complete", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The answer to `why`."""
+    """The answer of `edl why`."""
 
     about: str
-    """`job ml/digits`."""
+    """The subject, such as `job ml/digits`."""
     state: str
-    """In a few words: `3 of 2 to 8 trainers`."""
+    """The state in a few words, such as `3 of 2 to 8 trainers`."""
     code: str
     text: str
     since_s: float = 0.0
@@ -32,11 +32,11 @@ class Story:
     is_past: bool = False
     """Whether the story tells the last event instead of the current state."""
     as_of_s: float = 0.0
-    """When the figures were taken; 0 for now."""
+    """Time of the figures; 0 for now."""
     helps: str = ""
     figures: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[Record, ...] = ()
-    """What has happened, the oldest first."""
+    """Past records, oldest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the story as JSON, for `-o json` and `-o yaml`."""
@@ -54,7 +54,7 @@ class Story:
 
 
 def meaning(code: str) -> str:
-    """Returns what a code means; "" for one that this version does not know."""
+    """Returns the meaning of a code, or "" if this version does not know it."""
     explanation = _BY_CODE.get(code)
     return explanation.meaning.replace("`", "") if explanation else ""
 
@@ -71,8 +71,8 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
 
     Args:
         key: namespace/name.
-        job: The job; None where it is gone.
-        records: Of its namespace, in order of time.
+        job: The job, or None if it is gone.
+        records: The records of its namespace, in order of time.
     """
     own = [record for record in records if record.job == key]
     history = tuple(record for record in own if record.at_s == record.since_s)
@@ -138,8 +138,8 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
 
     Args:
         key: namespace/name.
-        obj: The core/v1 Pod; None where it is gone.
-        records: Of its namespace, in order of time.
+        obj: The core/v1 Pod, or None if it is gone.
+        records: The records of its namespace, in order of time.
     """
     own = tuple(record for record in records if record.about == f"pod {key}")
     about = f"pod {key}"
@@ -192,7 +192,7 @@ def _unscheduled(
 
 
 def refusals_of_extender(message: str) -> list[str]:
-    """Returns the extender's codes in kube-scheduler's message about a pod that it cannot place."""
+    """Returns the extender's codes in kube-scheduler's message about a pod that it could not place."""
     words = set(re.findall(r"\w+", message))
     return [str(code) for code in NODES if str(code) in words]
 
