@@ -97,7 +97,7 @@ class JobTracker:
         self._clean.pop(job.uid, None)
 
     def forget_counted(self) -> None:
-        """Drops deleted pods that another process has counted. Called while this process is not the leader."""
+        """Drops deleted pods that the leader has counted. Called while this process does not lead."""
         self._forget_orphans()
         for job in tuple(self._cluster.jobs.values()):
             if _id(job) in self._deleted_pods:

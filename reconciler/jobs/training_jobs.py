@@ -84,9 +84,9 @@ class TrainingJobController:
         self._role_counts.on_change = self.changes.bump
         self._epoch_s = epoch_s
         self._done: dict[str, tuple[bytes, bytes, JobRoles | None]] = {}
-        """uid -> texts of the TrainingJob and its Job, and its roles, at the last pass with nothing left to write."""
+        """uid -> texts of the TrainingJob and its Job, and its roles, when nothing was left to write."""
         self._failed: dict[str, tuple[int, str]] = {}
-        """uid -> generation and Job uid of the last failed attempt; an attempt with other values needs no pause."""
+        """uid -> generation and Job uid of the last failed attempt; new values need no pause."""
         self._failing: set[str] = set()
         """uids whose last attempt failed for a reason other than a refusal, which the status shows."""
         self.failures = 0
@@ -270,7 +270,7 @@ class TrainingJobController:
     def _try_job(
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
     ) -> tuple[dict[str, Any] | None, Acceptance]:
-        """Calls `_ensure_job`, and refuses a TrainingJob with an invalid template, which its schema allows."""
+        """Calls `_ensure_job`, and refuses invalid templates, which the schema of TrainingJobs allows."""
         try:
             return self._ensure_job(training_job, fields, job)
         except (AttributeError, LookupError, TypeError, ValueError) as error:

@@ -68,7 +68,7 @@ class PollSchedule:
     def begin(
         self, targets: Mapping[str, PollTarget], now_s: float, free: int, over: Container[str]
     ) -> list[Poll]:
-        """Starts the polls that are due, those that have waited longest first, within the limits per namespace.
+        """Starts the polls that are due, longest overdue first, within the limits per namespace.
 
         Args:
             targets: Job uid -> its master. Polls of other jobs are dropped.

@@ -1,4 +1,4 @@
-"""Records what the loop observes: ends of jobs and trainers, bursts of services, and the reclaim objective."""
+"""Records observations of the loop: ends of jobs and trainers, bursts, and the reclaim objective."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,6 +1,6 @@
-"""Writes the decision log to the API server on its own thread, while this process leads (docs/decisions/0059).
+"""Writes the decision log to the API server on its own thread (docs/decisions/0059).
 
-If the API server is slow or refuses writes, a namespace's records are delayed, and finally dropped and
+It writes only while this process leads. If the API server is slow or refuses writes, a namespace's records are delayed, and finally dropped and
 counted. The control loop never waits.
 """
 
