@@ -1,7 +1,7 @@
 """The cluster in memory: nodes, pods and elastic jobs, and the policy ConfigMap.
 
-Extender and reconciler use it. Its three or four watches share one lock and one counter, so that whoever
-holds the lock never sees a partly applied list. The watches are separate streams: a pod may appear before
+Extender and reconciler use it. Its three or four watches share one lock and one counter, so that a
+thread that holds the lock never sees a partly applied list. The watches are separate streams: a pod may appear before
 its node.
 """
 

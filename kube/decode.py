@@ -76,6 +76,8 @@ def pod(obj: Object) -> Pod:
     status = obj.get("status") or {}
     labels = meta.get("labels") or {}
     annotations = meta.get("annotations") or {}
+    # Status details are decoded only for the pods whose decisions read them. The records of all other pods
+    # then stay equal, so that new details count as no change. Texts that many pods share are interned.
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
     ready, disrupted, refusal = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED

@@ -110,7 +110,7 @@ def _counted(spec: Mapping[str, Any], status: Mapping[str, Any], *, infeasible: 
 def _granted(holder: Mapping[str, Any], status: Mapping[str, Any] | None) -> list[Any] | None:
     """Returns the requests that a container, or the pod as a whole, has been allocated and has.
 
-    None if the status does not tell, or agrees with the spec, so that most pods share their spec's entry.
+    None if the status lacks them or agrees with the spec, so that most pods share their spec's entry.
     """
     actuated = (status or {}).get("resources")
     if status is None or actuated is None:

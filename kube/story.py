@@ -79,12 +79,14 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
     decisions = [record for record in own if record.kind == "job"]
     newest = decisions[-1] if decisions else None
     about = f"job {key}"
+    # A deleted job: its last decision is all that is left.
     if job is None:
         text = newest.text if newest else ""
         code = newest.code if newest else "JobDeleted"
         at_s = newest.at_s if newest else 0.0
         text = text or meaning(code)
         return Story(about, "deleted", code, text, at_s, is_past=True, history=history)
+    # An ended job: its condition says why it ended.
     end = next(
         (c for c in job.status.conditions if c.type in FINISHED and c.status == "True"), None
     )
@@ -102,6 +104,7 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
             helps=helps,
             history=history,
         )
+    # A job in progress: the newest decision says why it has no more trainers.
     state = f"{job.status.active} trainers of {job.min_trainers} to {job.max_trainers}"
     if job.error:
         return Story(about, state, "Invalid", job.error, helps=way_out("Invalid"), history=history)
@@ -146,6 +149,8 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
     last = own[-1] if own else None
     status = obj.get("status", {}) if obj is not None else {}
     phase = str(status.get("phase", "")) or "gone"
+    # For a pod without a node, kube-scheduler's message is newer than any record. Otherwise EDL's last
+    # record explains the most, then the reason of a disruption, then the pod's own status.
     unplaced = _condition(status, "PodScheduled")
     if phase == "Pending" and unplaced.get("status") == "False":
         return _unscheduled(about, unplaced, status, own)

@@ -99,7 +99,9 @@ class Quarantine:
 
     def apply(self, now_s: float) -> None:
         """Updates the cluster state so that exactly the objects in quarantine are inert."""
-        jobs = {job.uid: job for job in self._cluster.jobs.values()} if self._is_needed else {}
+        if not (self._faults or self._cases):
+            return
+        jobs = {job.uid: job for job in self._cluster.jobs.values()}
         # New errors since the last tick.
         while self._faults:
             fault = self._faults.popleft()
@@ -120,10 +122,6 @@ class Quarantine:
             elif current is not case.inert or current is case.original:
                 case.original = current
                 case.inert = self._put(inert(current, case.text))
-
-    @property
-    def _is_needed(self) -> bool:
-        return bool(self._faults or self._cases)
 
     def _begin(self, culprit: Job | Pod, error: Exception, now_s: float) -> None:
         until_s = self._pauses.begin(culprit.uid, now_s)

@@ -130,6 +130,8 @@ class SimulatedScheduler:
         }
         if not costs:
             return ""
+        # Without the extender, affinity decides for trainers, and LeastAllocated for all others. With it,
+        # the extender's scores decide for training pods.
         if not self._extender and pod.planned in costs:
             return pod.planned
         if not (pod.is_training and self._extender):

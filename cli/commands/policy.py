@@ -55,7 +55,7 @@ def show(frame: Frame) -> None:
 def diff(frame: Frame, file: Path) -> None:
     """Compare the policy in FILE with the cluster's.
 
-    `plan --policy FILE` says what comes of it.
+    To see its effect, use `plan --policy FILE`.
     """
     new = flat(_fields(snapshots.read_policy(file)))
     old = flat(_fields(snapshots.policy_in_force(frame)))

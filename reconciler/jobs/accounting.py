@@ -66,6 +66,7 @@ def count_endings(
     """
     by_id = {pod.trainer_id: pod for pod in pods if pod.trainer_id >= 0}
     highest = max(by_id, default=-1)
+    # The accounting was edited or lost: reopen the ids of existing pods, so that none is used twice.
     if highest >= accounting.next_id:
         unknown = {i for i in by_id if i >= accounting.next_id}
         accounting = replace(accounting, next_id=highest + 1, open=accounting.open | unknown)
@@ -73,6 +74,8 @@ def count_endings(
     blame = Blame([*by_id.values(), *deleted_by_id.values()])
     endings = Counter[str]()
     closed: set[int] = set()
+    # Close the open ids whose pods have ended or are gone. `blame` excuses failures that are more likely
+    # a node's fault, and counts trainers that met a bad node together as one failure.
     for trainer_id in sorted(accounting.open):
         pod = by_id.get(trainer_id) or deleted_by_id.get(trainer_id)
         if pod is not None:

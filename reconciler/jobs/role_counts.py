@@ -53,17 +53,18 @@ class RoleCounts:
         """Counts again. Called on the loop's thread."""
         job_uids = self.job_uids
         of_job = {
-            job.uid: _roles(cluster, job, job_plan)
+            job.uid: JobRoles(
+                trainers=job_plan.target,
+                servers=_servers(cluster, job),
+                master=_master(cluster, job),
+                plan=job_plan,
+            )
             for job_plan in (plan.jobs if job_uids else ())
             if (job := cluster.jobs.get(job_plan.key)) is not None and job.uid in job_uids
         }
         if of_job != self.of_job:
             self.of_job = of_job
             self.on_change()
-
-
-def _roles(cluster: ClusterState, job: Job, job_plan: JobPlan) -> JobRoles:
-    return JobRoles(job_plan.target, _servers(cluster, job), _master(cluster, job), job_plan)
 
 
 def _servers(cluster: ClusterState, job: Job) -> RoleCount | None:

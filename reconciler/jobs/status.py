@@ -60,6 +60,7 @@ def status(
     live = [pod for pod in pods if not pod.terminal]
     staying = [pod for pod in live if not pod.deleting]
     old = job.status
+    # Totals never decrease, even if the accounting was lost, because the API server would refuse that.
     new = replace(
         old,
         active=len(staying),
@@ -75,6 +76,7 @@ def status(
         return new
     if not job.suspended:
         new = _started(new, now_s)
+    # A suspended job can still end, so its end is checked before it is marked as suspended.
     failures = _Failures(sum(pod.restarts for pod in live), accounting.fatal, accounting.excused)
     end = _end_condition(job, new, now_s, master_report, failures)
     if end is not None:

@@ -176,16 +176,15 @@ class TrainingJobController:
         self._forget(training_jobs)
         self._pass += 1
         count = 0
-        for training_job in in_turns(sorted(training_jobs, key=self._last_pass)):
+        # If a pass cannot handle all, the next one starts with those that have waited the longest.
+        ordered = sorted(training_jobs, key=lambda each: self._passes.get(each.uid, 0))
+        for training_job in in_turns(ordered):
             if count >= _MAX_A_PASS or self._stopping.is_set():
                 return False
             if self._bring_up_to_date(training_job, job_of.get(training_job.key)):
                 self._passes[training_job.uid] = self._pass
                 count += 1
         return True
-
-    def _last_pass(self, training_job: TrainingJob) -> int:
-        return self._passes.get(training_job.uid, 0)
 
     def _forget(self, training_jobs: tuple[TrainingJob, ...]) -> None:
         uids = {training_job.uid for training_job in training_jobs}

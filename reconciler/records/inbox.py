@@ -95,7 +95,7 @@ class RecordInbox:
             self._queue.append(item)
 
     def restart(self) -> None:
-        """Clears the inbox, so that each job's next decision is queued: another process has led meanwhile."""
+        """Clears the inbox, so that each job's next decision is queued, after another process has led."""
         with self._lock:
             self._queue.clear()
             self._last.clear()

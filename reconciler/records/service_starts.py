@@ -92,6 +92,7 @@ class ServiceStarts:
             elif pod.phase is Phase.PENDING:
                 self._take_in(pod, now_s)
             elif pod.phase is Phase.RUNNING:
+                # Changes between two ticks are merged: the pod may have become pending and running in one.
                 last = change.last
                 if uid not in self._waits and last is not None and last.phase is Phase.PENDING:
                     self._take_in(last, now_s)

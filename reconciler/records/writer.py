@@ -59,7 +59,7 @@ class RecordWriter:
             api: Sends the requests.
             inbox: The records to write.
             leads: Returns whether this process is the leader.
-            policy: Returns the policy in effect; nothing is written where it disables EDL.
+            policy: Returns the policy in effect; nothing is written for namespaces in which it disables EDL.
             epoch_s: Returns the seconds since the epoch.
             keep_s: How long records are kept.
         """

@@ -132,6 +132,7 @@ class TrainerController:
         jobs = self._cluster.jobs
         endpoints = self._context.endpoints
         due = [create for create in creates if endpoints(jobs[create.job]) is not None]
+        # Ids are reserved for all creations of a job in one write, guaranteed trainers first.
         due.sort(key=lambda create: create.tier is Tier.SURPLUS)
         ids, unwritten = self._take_ids(due, growing)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
@@ -142,6 +143,8 @@ class TrainerController:
             for i, (create, numbers) in enumerate(zip(due, ids, strict=True))
             if create.job in unwritten and len(numbers) < create.count
         }
+        # Count what was created. The ids of refused pods are kept for the next attempt, except for an id
+        # whose name another pod has taken.
         answers = self._create_all(due, ids, grace_s, pools)
         for (i, number), answer in zip(reserved, answers, strict=True):
             job = self._cluster.jobs[due[i].job]
@@ -423,6 +426,8 @@ def record_creations(
         error = next((result.error for result in of_job if result.error), "")
         starts = trainers == created or not _had_minimum(job)
         if error or created:
+            # If the minimum of a job's start is refused in part, its pods so far are useless: the plan
+            # removes them, and the back-off grows with their number.
             in_vain = 0
             if incomplete and starts and trainers < job.min_trainers:
                 in_vain = trainers + len(cluster.servers_of(job))

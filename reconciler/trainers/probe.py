@@ -176,19 +176,21 @@ class TrainerProbe:
             now_s: Seconds since the epoch.
             grace_s: Upper limit for the termination grace period, from the policy.
         """
-        jobs = [job for job in self._cluster.jobs.values() if _is_probed(job)]
+        jobs = [
+            job
+            for job in self._cluster.jobs.values()
+            if job.managed and not (job.stopped or job.error)
+        ]
         due: list[Job] = []
         for job in jobs:
             with self._quarantine.contain(job):
                 due += [job] if self._is_due(job, now_s) else []
-        self._ask(self._in_order(due)[:_PER_TICK], now_s, grace_s)
+        # Namespaces take turns, and jobs without trainers come first, because they wait for the answer.
+        ordered = sorted(in_turns(due), key=lambda job: bool(self._cluster.trainers(job)))
+        self._ask(ordered[:_PER_TICK], now_s, grace_s)
         for job in jobs:
             with self._quarantine.contain(job):
                 self._apply(job, self._findings[job.uid], now_s)
-
-    def _in_order(self, due: list[Job]) -> list[Job]:
-        """Returns the jobs with those that wait for trainers first, and namespaces taking turns."""
-        return sorted(in_turns(due), key=lambda job: bool(self._cluster.trainers(job)))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         finding = self._findings.get(job.uid)
@@ -254,10 +256,6 @@ class TrainerProbe:
         if not held:
             now = self._cluster.jobs[job.key]
             finding.applied = _Applied(now, self._cluster.live_trainers(now), lack)
-
-
-def _is_probed(job: Job) -> bool:
-    return job.managed and not (job.stopped or job.error)
 
 
 def _template_spec(job: Job) -> Mapping[str, Any]:

@@ -62,6 +62,7 @@ class UncommittedAnnotator:
             return
         if due:
             self._due_s = now_s + EVERY_S
+        # Between regular writes, only the former and the new leader of a job are written.
         changes = [
             (pod, steps)
             for job in jobs
