@@ -255,6 +255,7 @@ def _subscription(access: Access) -> Subscription:
     job, fits = (request.args.get(name, "") for name in ("job", "fits"))
     if Section.JOB in words and "/" not in job:
         raise BadRequest("job: write namespace/name")
+    # Sections that the caller may not see are left out; it is an error only if none remains.
     allowed = {section: _may_have(access, section, job) for section in Section}
     sections = tuple(section for section in Section if section in words and allowed[section])
     if not sections:

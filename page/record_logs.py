@@ -161,6 +161,8 @@ class RecordLogs:
                 for segment in by_name.values()
                 if segment.first_s < query.before_s
             ]
+        # Segments are read from the newest on, until the page is full and no older segment can contain a
+        # record for it. One record beyond the limit shows that there is another page.
         segments.sort(key=lambda segment: segment.last_s, reverse=True)
         entries: dict[tuple[float, str, str, str], LoggedRecord] = {}
         for segment in segments[:_MAX_READ]:

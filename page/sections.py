@@ -14,7 +14,7 @@ import orjson
 from page import rows
 from page.access import Access
 from page.cluster_view import ClusterView
-from page.record_query import LoggedRecord, RecordQuery, merged
+from page.record_query import RecordQuery, merged
 from page.table import Delta, Row, RowTable
 from policy.records import CLUSTER
 
@@ -173,11 +173,9 @@ def _records(view: ClusterView, subscription: Subscription, since: int | None) -
         if not logged:
             return
     first = {"reset": True} if since is None else {}
-    yield orjson.dumps({**first, "at": view.epoch_s(), "records": _plain(logged)})
-
-
-def _plain(logged: list[LoggedRecord]) -> list[dict[str, object]]:
-    return [rows.record(entry) for entry in logged]
+    yield orjson.dumps(
+        {**first, "at": view.epoch_s(), "records": [rows.record(entry) for entry in logged]}
+    )
 
 
 def _reclaims(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
