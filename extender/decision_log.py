@@ -123,8 +123,10 @@ def _updates(last: _Entry, decision: Decision) -> bool:
 
 def _newest(subject: str, entries: deque[_Entry]) -> _Entry:
     """Returns the newest decision about the subject itself, or else about one of its parts."""
-    own = (entry for entry in reversed(entries) if entry.decision.about.endswith(f" {subject}"))
-    return next(own, entries[-1])
+    matching = (
+        entry for entry in reversed(entries) if entry.decision.about.endswith(f" {subject}")
+    )
+    return next(matching, entries[-1])
 
 
 def add_decisions_route(app: Flask, log: DecisionLog) -> None:

@@ -213,14 +213,14 @@ class Elector:
             self._stopping.wait(self._retry_s * jitter)
 
     def _act(self, action: LeaseAction) -> None:
-        begun_s = self._clock_s()
+        started_s = self._clock_s()
         if action is LeaseAction.WAIT:
             self._lease_is_current = False  # nothing to write, but the next attempt must read again
             self._leads_until_s = None
             return
         self._write(self._desired(action))
         # Counted from before the write was sent, because others may have observed it since then.
-        self._leads_until_s = begun_s + self._renew_s
+        self._leads_until_s = started_s + self._renew_s
 
     def _desired(self, action: LeaseAction) -> Lease:
         """Returns the lease to write."""

@@ -196,12 +196,12 @@ class Reflector(Generic[T]):
     def _run(self) -> None:
         backoff = Backoff(max_s=_MAX_PAUSE_S, jitter=self._random.random)
         while not self._stopping.is_set():
-            begun_s, events_before = self._clock_s(), self._counts["events"]
+            started_s, events_before = self._clock_s(), self._counts["events"]
             failed = self.follow_once()
             # A busy API server ends watches whose small buffer is full, in the middle of a burst. A
             # watch that delivered events is therefore resumed at once.
             healthy = (
-                self._clock_s() - begun_s >= HEALTHY_S or self._counts["events"] > events_before
+                self._clock_s() - started_s >= HEALTHY_S or self._counts["events"] > events_before
             )
             if healthy:
                 backoff.reset()

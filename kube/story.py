@@ -74,9 +74,9 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
         job: The job, or None if it is gone.
         records: The records of its namespace, in order of time.
     """
-    own = [record for record in records if record.job == key]
-    history = tuple(record for record in own if record.at_s == record.since_s)
-    decisions = [record for record in own if record.kind == "job"]
+    job_records = [record for record in records if record.job == key]
+    history = tuple(record for record in job_records if record.at_s == record.since_s)
+    decisions = [record for record in job_records if record.kind == "job"]
     newest = decisions[-1] if decisions else None
     about = f"job {key}"
     # A deleted job: its last decision is all that is left.
@@ -144,16 +144,16 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
         obj: The core/v1 Pod, or None if it is gone.
         records: The records of its namespace, in order of time.
     """
-    own = tuple(record for record in records if record.about == f"pod {key}")
+    history = tuple(record for record in records if record.about == f"pod {key}")
     about = f"pod {key}"
-    last = own[-1] if own else None
+    last = history[-1] if history else None
     status = obj.get("status", {}) if obj is not None else {}
     phase = str(status.get("phase", "")) or "gone"
     # For a pod without a node, kube-scheduler's message is newer than any record. Otherwise EDL's last
     # record explains the most, then the reason of a disruption, then the pod's own status.
     unplaced = _condition(status, "PodScheduled")
     if phase == "Pending" and unplaced.get("status") == "False":
-        return _unscheduled(about, unplaced, status, own)
+        return _unscheduled(about, unplaced, status, history)
     if last is not None:
         state = "deleted" if obj is None else phase
         text = last.text or meaning(last.code)
@@ -166,7 +166,7 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
             is_past=True,
             helps=way_out(last.code),
             figures=last.figures,
-            history=own,
+            history=history,
         )
     disrupted = _condition(status, "DisruptionTarget")
     if disrupted.get("status") == "True":
@@ -178,7 +178,7 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
 
 
 def _unscheduled(
-    about: str, condition: Mapping[str, Any], status: Mapping[str, Any], own: tuple[Record, ...]
+    about: str, condition: Mapping[str, Any], status: Mapping[str, Any], history: tuple[Record, ...]
 ) -> Story:
     nominated = status.get("nominatedNodeName")
     helps = (
@@ -193,7 +193,7 @@ def _unscheduled(
         meanings = "; ".join(f"{refusal}: {meaning(refusal)}" for refusal in refusals)
         text = f"{text} ({meanings.replace('.;', ';').rstrip('.')})"
         helps = " ".join([*(f"{refusal}: {way_out(refusal)}" for refusal in refusals), helps])
-    return Story(about, "waiting for a node", code, text, helps=helps, history=own)
+    return Story(about, "waiting for a node", code, text, helps=helps, history=history)
 
 
 def refusals_of_extender(message: str) -> list[str]:

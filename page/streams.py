@@ -104,7 +104,7 @@ class Streams:
     async def _parts(
         self, subscription: Subscription, position: int | None
     ) -> AsyncGenerator[bytes]:
-        begun_s = sent_s = self._clock_s()
+        started_s = sent_s = self._clock_s()
         while not self._is_closing():
             version = self._view.version
             if version != position:
@@ -116,7 +116,7 @@ class Streams:
                     sent_s = self._clock_s()
                     yield b"\n".join(lines) + ident.encode()
             now_s = self._clock_s()
-            if now_s - begun_s >= self._bounds.length_s:
+            if now_s - started_s >= self._bounds.length_s:
                 return
             if now_s - sent_s >= _KEEP_ALIVE_S:
                 sent_s = now_s

@@ -214,8 +214,8 @@ class Reconciler:
 
         # 4. Write accounting and status of the jobs, including the trainers that were just created.
         written = self.components.job_tracker.write(now_s, self._pool, done_plan)
-        behind = self.components.probe.is_waiting or self.components.masters.is_behind
-        self._idle = written and not (new_plan.deferred or behind)
+        has_deferred = self.components.probe.is_waiting or self.components.masters.has_deferred_jobs
+        self._idle = written and not (new_plan.deferred or has_deferred)
 
         # 5. Record decisions and events about what was done, not about what was planned.
         self.role_counts.update(cluster, done_plan)

@@ -95,8 +95,8 @@ class StartedJobs:
             running = (p for p in trainers.pods if p.phase is Phase.RUNNING and p.node in reachable)
             minimum = max(1, job.min_trainers)
             count = sum(1 for _ in islice(running, minimum))  # more would not change the result
-            before = self._started.get(job.uid, count > 0)
-            started[job.uid] = before or trainers.running >= minimum
+            had_minimum = self._started.get(job.uid, count > 0)
+            started[job.uid] = had_minimum or trainers.running >= minimum
             if started[job.uid] and count < job.min_trainers:
                 below[plan.reason] += 1
         self.unmanaged_total += len(unmanaged - self._unmanaged)

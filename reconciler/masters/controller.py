@@ -105,9 +105,9 @@ class MasterController:
         return self._reports.get(job.uid)
 
     @property
-    def is_behind(self) -> bool:
+    def has_deferred_jobs(self) -> bool:
         """Whether the objects of some jobs were deferred to the next tick, which should be soon."""
-        return self._job_objects.is_behind
+        return self._job_objects.has_deferred_jobs
 
     def reconcile(self, now_s: float, pool: Executor) -> list[Event]:
         """Runs one tick: creates missing objects and reads reports; returns events about both."""
@@ -155,7 +155,7 @@ class MasterController:
         if host_pod is not None:
             started_s = self._cluster.first_seen.started_s(host_pod, now_s)
             host_pod = replace(host_pod, started_s=started_s)
-            silent_s = _begun_silence_s(host_pod, report, reported, now_s)
+            silent_s = _unreported_silence_s(host_pod, report, reported, now_s)
             events += [self._silence(job, host_pod, silent_s)] if silent_s else []
         return events
 
@@ -179,7 +179,7 @@ def _early_exit_events(job: Job, report: MasterReport, reported: _Reported) -> l
     return [Event(job, "TrainersEndedEarly", text, warning=True)]
 
 
-def _begun_silence_s(
+def _unreported_silence_s(
     host_pod: Pod, report: MasterReport | None, reported: _Reported, now_s: float
 ) -> float:
     """Returns how long a master has not answered although its pod runs, or 0 if there is nothing to report.

@@ -109,7 +109,7 @@ class JobObjects:
             _FIRST_RENEWAL_PAUSE_S, _MAX_RENEWAL_PAUSE_S, calm_s=_MAX_RENEWAL_PAUSE_S
         )
         """By job uid: until when no new token is created for the job."""
-        self.is_behind = False
+        self.has_deferred_jobs = False
         """Whether some jobs were deferred to the next tick, which should be soon."""
 
     def endpoints(self, job: Job) -> JobEndpoints | None:
@@ -140,7 +140,7 @@ class JobObjects:
             if (now_s >= self._due_s.get(job.uid, 0.0) or self._is_renewed(job, now_s))
             and not self._backoffs.is_waiting(job.uid, now_s)
         )
-        due, self.is_behind = all_due[:_PER_TICK], len(all_due) > _PER_TICK
+        due, self.has_deferred_jobs = all_due[:_PER_TICK], len(all_due) > _PER_TICK
         for job in due:
             if self._is_renewed(job, now_s):
                 self._renewals.begin(job.uid, now_s)

@@ -136,5 +136,4 @@ class ObjectiveCounter:
             for start_s, kept, missed in record.figures.get("buckets", ())
             if float(start_s) < first_s
         ]
-        own = list(self._buckets)
-        self._buckets = deque([*earlier, *own], maxlen=_MAX_BUCKETS)
+        self._buckets = deque([*earlier, *self._buckets], maxlen=_MAX_BUCKETS)
