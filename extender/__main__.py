@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _certificates(arguments.out, tuple(arguments.host), arguments.ca)
         settings = ExtenderSettings.from_parsed(arguments)
         settings.start_logging()
-        connection = config.load(settings.kubeconfig)  # here, where an error is one line
+        connection = config.load(
+            settings.kubeconfig
+        )  # inside `try`: an error is reported as one line
         settings = _with_certificates(settings, connection)
         serve.run(settings, partial(build, settings, connection))
     except (OSError, ConfigError, serve.ServeError, certificates.CaError) as error:
@@ -68,14 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_certificates(settings: ExtenderSettings, connection: Configuration) -> ExtenderSettings:
-    """The settings with the files of --tls-secret, once they are there."""
+    """Returns the settings with the files of --tls-secret, after waiting until they exist."""
     if not settings.tls_secret:
         return settings
     signals.exit_on_signals()
     client = Client(connection, user_agent="edl-extender")
     files = TlsFiles(client, settings)
     files.wait()
-    client.close()  # the worker must not share connections with its parent
+    client.close()  # a worker process must not share connections with its parent
     return settings.model_copy(update={"tls_cert": files.server, "client_ca": files.client_ca})
 
 

@@ -1,6 +1,6 @@
-"""What the annotations of an elastic Job say, as fields of a `policy.cluster.snapshot.Job`. Pure.
+"""Reads the annotations of an elastic Job into fields of `policy.cluster.snapshot.Job`. Pure.
 
-Who calls: `kube.decode`. A stored Job that is invalid has its error, and counts as nothing else.
+Called by `kube.decode`. An invalid Job that is already stored gets an `error` and defaults otherwise.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from policy.names import ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY
 
 @dataclass(frozen=True, slots=True)
 class ElasticSpec:
-    """The fields of `policy.cluster.snapshot.Job` of the same names; `low` and `high` are its bounds."""
+    """The fields of `policy.cluster.snapshot.Job` with the same names; `low` and `high` are its bounds."""
 
     low: int = 0
     high: int = 0
@@ -40,7 +40,7 @@ class ElasticSpec:
 def read(
     annotations: Mapping[str, str], spec: Mapping[str, Any], template: Mapping[str, Any]
 ) -> ElasticSpec:
-    """Reads the annotations and the spec of a Job; an invalid one has `error`."""
+    """Reads the annotations and the spec of a Job; the result of an invalid one has `error`."""
     try:
         template_limits.check(template)
         job_spec.check_spec(spec)
@@ -67,13 +67,13 @@ def read(
 
 
 def _amounts(annotations: Mapping[str, str]) -> dict[str, str]:
-    """CPU and memory of EDL's master, for the pod that hosts it; `_master_requests` checks them."""
+    """Returns CPU and memory for EDL's master on the pod that hosts it; `_master_requests` checks them."""
     names = (ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY)
     return {name: annotations[name] for name in names if name in annotations}
 
 
 def _master_requests(annotations: Mapping[str, str], template: bytes) -> Resources:
-    """Requests of the master's container; empty for those of EDL's where none are given."""
+    """Returns the requests of the master's container; for EDL's master without any, an empty mapping."""
     if not template:
         given = job_options.master_requests(annotations)
         return {**sidecar.REQUESTS, **given} if given else {}
@@ -83,7 +83,7 @@ def _master_requests(annotations: Mapping[str, str], template: bytes) -> Resourc
 
 
 def _with_template(spec: ServerSpec | None) -> ServerSpec | None:
-    """The servers with what their template says."""
+    """Returns the servers with the values of their own template, if they have one."""
     if spec is None or not spec.template_json:
         return spec
     requests, limits = _shape(spec.template_json)
@@ -94,6 +94,6 @@ def _with_template(spec: ServerSpec | None) -> ServerSpec | None:
 
 @lru_cache(maxsize=1024)
 def _shape(template: bytes) -> tuple[Resources, Resources]:
-    """Requests and limits of a pod of a template."""
+    """Returns requests and limits of a pod created from a template."""
     pod_spec = orjson.loads(template)["spec"]
     return podspec.requests(pod_spec), podspec.limits(pod_spec)

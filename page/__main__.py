@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     settings.start_logging()
     try:
-        connection = config.load(settings.kubeconfig)  # here, where an error is one line
+        connection = config.load(
+            settings.kubeconfig
+        )  # inside `try`: an error is reported as one line
         serve.run(settings, partial(build, settings, connection))
     except (OSError, ConfigError, serve.ServeError) as error:
         print(f"page: {error}", file=sys.stderr)
@@ -39,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_local(listen: str) -> bool:
-    """Whether an address is of this host alone."""
+    """Returns whether an address is a loopback address."""
     host, _ = address(listen)
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -11,13 +11,15 @@ from runtime import serve
 
 
 def main() -> None:
-    """Serves until a signal stops it; exits with 1 and one line of error where it cannot start."""
+    """Runs the reconciler until a signal stops it; exits with 1 and one line if it cannot start."""
     settings = ReconcilerSettings.from_command_line(
         "Watches services and elastic jobs, plans, creates and evicts trainers."
     )
     settings.start_logging()
     try:
-        connection = config.load(settings.kubeconfig)  # here, where an error is one line
+        connection = config.load(
+            settings.kubeconfig
+        )  # inside `try`: an error is reported as one line
         serve.run(settings, partial(build, settings, connection))
     except (ConfigError, serve.ServeError) as error:
         sys.stderr.write(f"reconciler: {error}\n")

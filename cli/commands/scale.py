@@ -1,4 +1,4 @@
-"""`scale`: the minimum and the maximum of a job's trainers."""
+"""`scale`: sets the minimum and the maximum of a job's trainers."""
 
 import click
 
@@ -22,7 +22,7 @@ from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
     """Set the minimum and the maximum of a job's trainers.
 
-    The job may run meanwhile. A bound that is not named stays.
+    The job keeps running. A bound that is not given stays as it is.
     """
     if low is None and high is None:
         raise CliError("set --min, --max or both", ExitCode.USAGE)

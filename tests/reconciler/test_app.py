@@ -20,8 +20,7 @@ from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from reconciler import __main__ as command
 from reconciler import app
 from reconciler.settings import ReconcilerSettings
-from reconciler.wall_clock import WallClock
-from reconciler.watchdog import DEAD_S, PATIENCE_S, LoopHealth, Watchdog
+from reconciler.watchdog import DEAD_S, PATIENCE_S, LoopHealth, WallClock, Watchdog
 from runtime import logs, serve
 from runtime.serve import WebService
 from tests.reconciler import objects
