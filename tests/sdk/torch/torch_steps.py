@@ -11,6 +11,7 @@ from edl.errors import CheckpointError, DataError, RoundOver
 from edl.master.protocol import Lease
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
+from edl.torch.batches import LoaderBatches
 from edl.torch.buckets import GradientBuckets
 from edl.torch.local_steps import LocalReplica
 from edl.torch.random_numbers import seed_torch
@@ -18,7 +19,6 @@ from edl.torch.state.host_copies import HostCopies
 from edl.torch.state.norm_statistics import NormStatistics
 from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep, StepCalls
-from edl.torch.torch_round import LoaderBatches
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.crew import FEATURES, network

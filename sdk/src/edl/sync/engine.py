@@ -1,4 +1,4 @@
-"""`edl.sync.train`: one trainer's part in synchronous training over rings of connections."""
+"""`edl.sync.train` trains one replica of a model synchronously with those of other trainers."""
 
 from __future__ import annotations
 
@@ -100,8 +100,7 @@ def _run(
     schedule: DataSchedule,
     member: Session | None,
 ) -> SyncResult:
-    """Trains as `train` does."""
-    # there is one consumer: order is kept, and no epoch's end is waited for
+    # the leader is the only consumer: epochs may overlap without mixing their records
     description = schedule.describe(dataset, options.batch_size, overlap=True)
     spec = RunSpec(dataset=dataset, description=description, options=options)
     own_session = session() if member is None else member
@@ -117,7 +116,7 @@ class Engine(MemberLoop):
 
     def __init__(self, replica: Replica, spec: RunSpec, session: Session) -> None:
         super().__init__(replica, spec, session)
-        # its pages are in memory before others wait for the first sum of this member
+        # `full` touches all pages now, and not while others wait for the first sum of this member
         self.member.buffer = np.full(replica.size + step_flags.SIZE, 0, np.float32)
 
     def run(self) -> SyncResult:

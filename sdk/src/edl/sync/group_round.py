@@ -20,13 +20,14 @@ from edl.master.protocol import Round
 from edl.sync import plan_message
 from edl.sync.data_position import RENEWED_AT
 from edl.sync.group_member import GroupMember, KeptStep
-from edl.sync.growth import Growth, Streams
+from edl.sync.growth import Growth
 from edl.sync.link import Link
 from edl.sync.options import SyncStep
 from edl.sync.plans import Assignment, Plan, assigned_indices, micro_size, split
 from edl.sync.replica import Micro
 from edl.sync.round_start import RoundStart, encode_json
 from edl.sync.step_flags import StepFlags
+from edl.sync.step_policy import StepPolicy
 from edl.sync.step_reader import UnreadableTask
 
 log = logging.getLogger("edl")
@@ -57,16 +58,20 @@ class PlanReader(Protocol):
 class GroupRound(ABC):
     """One member's part in one round, however its members compute and sum gradients."""
 
-    min_plans = 4
-    """Plans are requested when this many are left: their records are read meanwhile."""
     keeps_gradient = True
     """Whether the member's buffer has the gradient of the newest step, for members that lack it."""
 
     def __init__(
-        self, member: GroupMember, ring: Link, round_: Round, streams: Streams | None
+        self,
+        member: GroupMember,
+        ring: Link,
+        round_: Round,
+        *,
+        growth: Growth,
+        policy: StepPolicy,
     ) -> None:
         self._member, self._ring, self._round = member, ring, round_
-        self._growth = self._new_growth(streams)
+        self._growth, self._policy = growth, policy
         self._progress, self._replica = member.progress, member.replica
         self._options = member.options
         self._plans: deque[tuple[Plan, int]] = deque()
@@ -78,11 +83,6 @@ class GroupRound(ABC):
         self._micro_size = micro_size(self._options.batch_size, self._options.micro_batches)
         self._exchange_s = 0.0
         self._ended_s = clock.monotonic_s()
-
-    def _new_growth(self, streams: Streams | None) -> Growth:
-        """Returns this member's part in the growth of the round."""
-        member = self._member
-        return Growth(member.replica, self._ring, self._round, streams, member.rendezvous.waiting)
 
     @abstractmethod
     def _new_reader(self) -> PlanReader:
@@ -155,7 +155,7 @@ class GroupRound(ABC):
             self._reader.request(plan, self._assigned(plan))
         if message.data is not None and self._member.leader is None:
             self._progress.data.load(message.data)
-        self._min_plans = self.min_plans if message.plans else 0
+        self._min_plans = self._policy.min_plans if message.plans else 0
         if self._plans:
             return True
         staying = _CHANGES if self._wants_new_round else _STAYS
@@ -192,7 +192,7 @@ class GroupRound(ABC):
         wait_s = _WAIT_S if self._wants_new_round else _IDLE_S
         if self._plans or self._progress.pending:
             wait_s = 0.0  # the next epoch may wait for the acknowledgement of that step
-        size = self._step_records()
+        size = self._policy.records(self._growth.workers)
         if leader.replaced:
             raise RoundOver("another member leads by now")
         data = self._progress.data.dump() if self._member.renew_position(at=RENEWED_AT) else None
@@ -209,11 +209,6 @@ class GroupRound(ABC):
                 raise RoundOver("another member leads by now") from error
             raise
         return plan_message.encode(plans, self._progress.newly_settled(), over=False, data=data)
-
-    def _step_records(self) -> int:
-        """Returns how many records a step has, of all members."""
-        constant = self._options.constant_batch
-        return self._options.batch_size if constant else self._micro_size * self._growth.workers
 
     def _assigned(self, plan: Plan) -> Assignment:
         """Returns the micro-batches that this member computes."""
@@ -242,7 +237,7 @@ class GroupRound(ABC):
             self._skip_or_fail(self._gradient_problem())
         else:
             if self._growth.applies:
-                self._apply(self._scale(self._plans[0][1]))
+                self._apply(self._policy.scale(self._plans[0][1]))
             self._complete_step(flags, skipped=False)
 
     def _exchange(self, flags: StepFlags) -> None:
@@ -255,10 +250,6 @@ class GroupRound(ABC):
         """Returns the identity of a micro-batch of the next step."""
         return micro_of(self._options.seed, self._progress.step, index)
 
-    def _scale(self, workers: int) -> float:
-        """What the learning rate of a step that so many members compute is multiplied by."""
-        return 1.0 if self._options.constant_batch else workers / self._options.micro_batches
-
     def _complete_step(self, flags: StepFlags, *, skipped: bool) -> None:
         """Records that this member has made the step, and that all have made the one before."""
         (plan, workers), progress = self._plans.popleft(), self._progress
@@ -266,7 +257,7 @@ class GroupRound(ABC):
         before = progress.lineage
         progress.advance(flags.metrics, round_number=self._round.number, skipped=skipped)
         if self.keeps_gradient and not skipped and self._round.world_size > 1:
-            self._member.kept_step = KeptStep(progress.lineage, before, self._scale(workers))
+            self._member.kept_step = KeptStep(progress.lineage, before, self._policy.scale(workers))
         now_s = clock.monotonic_s()
         seconds, self._ended_s = now_s - self._ended_s, now_s
         interval = self._options.checkpoint_steps

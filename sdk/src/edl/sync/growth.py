@@ -1,14 +1,17 @@
-"""Growth of a round while it trains: who lacks the state computes nothing until it has all of it.
+"""Growth of a round while it trains: a member without the state computes nothing until it has all parts.
 
 Such a member takes part in each sum with zeros and applies each step, so every part of the state
-that it has received stays the newest. The parts come from several of the others. Decision 0048.
+that it has received stays up to date. Several other members send the parts. Decision 0048.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +22,7 @@ from edl.collective.transport import OnWait
 from edl.errors import CheckpointError, one_line
 from edl.master.protocol import Round
 from edl.sync.link import Link
-from edl.sync.parts import as_parted
+from edl.sync.parts import PartedReplica, as_parted
 from edl.sync.replica import GroupModel, State
 from edl.sync.state_stream import SourceShare, StateReceiver, StateSender
 from edl.sync.step_flags import SOURCES, StepFlags
@@ -40,8 +43,21 @@ class Streams(NamedTuple):
     """Connects the members of these ranks, this one among them, in the ring of a channel (from 1)."""
 
 
+@dataclass(frozen=True)
+class GrowthReport:
+    """What a process still has to do before it has the state."""
+
+    lacking: bool
+    """Whether it lacks parts of the state."""
+    saving: bool
+    """Whether it still copies the state that it had before."""
+
+
+Connecting = Callable[[Collection[int]], AbstractContextManager[object]]
+
+
 class Growth:
-    """One process's part in the growth of one round; does nothing where no member lacks the state."""
+    """One process's part in the growth of one round; does nothing if all members have the state."""
 
     def __init__(
         self,
@@ -50,18 +66,22 @@ class Growth:
         round_: Round,
         streams: Streams | None,
         on_wait: OnWait | None = None,
+        *,
+        connecting: Connecting = contextlib.nullcontext,
     ) -> None:
         """Makes no call.
 
         Args:
-            replica: This process's, or its part of one.
-            ring: Of the round.
+            replica: The replica of this process, or its part of one.
+            ring: The connections of the round.
             round_: The round.
-            streams: How the parts travel; None: newcomers get the state at once.
+            streams: Connects the rings that carry the parts; None sends newcomers the state at once.
             on_wait: As in `edl.collective.Ring.connect`.
+            connecting: Returns a context in which the rings are connected, given the receivers'
+                ranks. By it, the first process of a pod has the others connect theirs.
         """
         self._replica, self._ring, self._round = replica, ring, round_
-        self._streams, self._on_wait = streams, on_wait
+        self._streams, self._on_wait, self._connecting = streams, on_wait, connecting
         self.workers = round_.world_size
         """The members of lower ranks compute; the same number in all members."""
         self._receivers: frozenset[int] = frozenset()
@@ -78,6 +98,8 @@ class Growth:
         self._error: Exception | None = None
         self._may_begin = False
         """Whether all receivers have saved what they had."""
+        self._member_report: GrowthReport | None = None
+        """The newest report of all processes of this member; None if it is one process."""
         self._began_s = 0.0
 
     # -- the start of a round ----------------------------------------------------------------
@@ -105,10 +127,14 @@ class Growth:
         if not self._receivers or replica is None or self._streams is None:
             return
         self._is_under_way, self._began_s = True, clock.monotonic_s()
+        with self._connecting(self._receivers):
+            self._connect(replica, self._streams)
+
+    def _connect(self, replica: PartedReplica, streams: Streams) -> None:
         sources, receivers = range(self.workers)[-SOURCES:], sorted(self._receivers)
         for channel, source in enumerate(sources, 1):
             if self._round.rank in (source, *receivers):
-                self._rings.append(self._streams.connect((source, *receivers), channel))
+                self._rings.append(streams.connect((source, *receivers), channel))
                 self._rings[-1].on_wait = None  # its threads may wait, the program does not
         places = range(1, 1 + len(receivers))
         if self._round.rank in self._receivers:
@@ -121,20 +147,35 @@ class Growth:
 
     # -- each step ---------------------------------------------------------------------------
 
+    def report(self) -> GrowthReport:
+        """Returns the report of this process."""
+        return GrowthReport(
+            lacking=not all(inflow.is_complete for inflow in self._inflows),
+            saving=self._saving is not None and self._saving.is_alive(),
+        )
+
+    def adopt(self, reports: Iterable[GrowthReport]) -> None:
+        """Makes this process report for its whole member: as long as one process lacks parts, all do.
+
+        Args:
+            reports: The reports of all processes of this member.
+        """
+        own = list(reports)
+        self._member_report = GrowthReport(
+            lacking=any(report.lacking for report in own),
+            saving=any(report.saving for report in own),
+        )
+
     @property
     def is_complete(self) -> bool:
         """Whether this member has the state."""
-        return all(inflow.is_complete for inflow in self._inflows)
+        is_pod_complete = self._member_report is None or not self._member_report.lacking
+        return is_pod_complete and not self.report().lacking
 
     @property
     def applies(self) -> bool:
-        """Whether this member applies steps: not before the first message has arrived."""
+        """Whether this member applies steps: only once the first message has arrived."""
         return not self._inflows or self._inflows[0].has_begun
-
-    @property
-    def is_saving(self) -> bool:
-        """Whether this member still copies what it has, before the first message."""
-        return self._saving is not None and self._saving.is_alive()
 
     @property
     def holds_round(self) -> bool:
@@ -153,9 +194,9 @@ class Growth:
                 "this trainer cannot keep its own state while it gets that of the others: "
                 f"{one_line(self._error)}: it needs memory for both"
             ) from self._error
-        if self._inflows:
-            flags.lacking = float(not self.is_complete and not flags.leaving)
-            flags.saving = float(self.is_saving)
+        report = self.report() if self._member_report is None else self._member_report
+        flags.lacking = float(report.lacking and not flags.leaving)
+        flags.saving = float(report.saving)
         if self._sender is not None and self._may_begin:
             flags.parts[self._sender.share.number] = float(self._sender.offer())
 

@@ -16,11 +16,12 @@ from edl.overriding import override
 from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
 from edl.sync.group_round import GroupRound
-from edl.sync.growth import Streams
+from edl.sync.growth import Growth, Streams
 from edl.sync.plans import Plan
 from edl.sync.replica import Replica
 from edl.sync.round_start import encode_json
 from edl.sync.step_flags import StepFlags, is_finite
+from edl.sync.step_policy import StepPolicy
 from edl.sync.step_reader import StepReader, StepRecords, UnreadableTask
 
 
@@ -28,7 +29,8 @@ class RoundRunner(GroupRound):
     """A round over a ring of connections, of replicas that the engine calls."""
 
     def __init__(self, member: GroupMember, ring: Ring, round_: Round, streams: Streams) -> None:
-        super().__init__(member, ring, round_, streams)
+        growth = Growth(member.replica, ring, round_, streams, member.rendezvous.waiting)
+        super().__init__(member, ring, round_, growth=growth, policy=StepPolicy(member.options))
         self._sums = ring
         self._model = cast("Replica", member.replica)  # `edl.sync.train` takes no other
 

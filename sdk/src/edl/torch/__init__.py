@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MasterStore", "MemberStep", "Training"]
 
-_MODULES = {"MasterStore": "store", "MemberStep": "step", "Training": "training"}
+_MODULES = {"MasterStore": "groups.store", "MemberStep": "step", "Training": "training"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,13 +8,14 @@ the members' changes as if it were a gradient. Decision 0067.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from edl.errors import DataError
 from edl.overriding import override
+from edl.sync.growth import Growth
 from edl.sync.options import SyncOptions
 from edl.sync.plans import Assignment, Plan
 from edl.sync.replica import State
@@ -22,7 +23,7 @@ from edl.sync.step_flags import StepFlags
 from edl.torch.state.arrays import OUTER
 from edl.torch.state.replica import ModelSetup, TorchReplica, as_json
 from edl.torch.step import MemberStep, StepCalls
-from edl.torch.torch_round import RoundParts, TorchRound
+from edl.torch.step_policy import GradientSteps
 
 _RATE, _MOMENTUM = 0.7, 0.9
 """Of the outer optimizer; those of the paper on DiLoCo."""
@@ -30,26 +31,17 @@ _OWN = "own"
 """The settings of the members' own optimizer, in a state."""
 
 
-@dataclass(frozen=True)
-class LocalSteps:
-    """How members train apart from each other; built with keywords."""
+def local_options(options: SyncOptions, count: int, outer: Any | None) -> SyncOptions:
+    """Returns the options of a run of outer steps.
 
-    count: int
-    """Steps that each member makes between two exchanges."""
-    outer: Any | None
-    """The program's outer optimizer; None is SGD with Nesterov's momentum."""
-
-    def options(self, options: SyncOptions) -> SyncOptions:
-        """Returns the options of a run of outer steps.
-
-        Args:
-            options: Those of the run; `batch_size` is of one member's own step.
-        """
-        outer = self.outer
-        name = "Nesterov" if outer is None else f"{type(outer).__name__} {_numbers(outer)}"
-        steps = f"{name} after {self.count} steps of {options.batch_size}"
-        code = {**options.code, "outer": steps}
-        return replace(options, micro_batches=1, constant_batch=False, code=code)
+    Args:
+        options: The options of the run, with the records of one member's step as `batch_size`.
+        count: Steps that each member makes between two exchanges.
+        outer: The program's outer optimizer; None is SGD with Nesterov's momentum.
+    """
+    name = "Nesterov" if outer is None else f"{type(outer).__name__} {_numbers(outer)}"
+    code = {**options.code, "outer": f"{name} after {count} steps of {options.batch_size}"}
+    return replace(options, micro_batches=1, constant_batch=False, code=code)
 
 
 def _numbers(outer: Any) -> str:
@@ -158,65 +150,54 @@ class LocalReplica(TorchReplica):
         self._anchor = {}
 
 
-class LocalStep(MemberStep):
-    """This member's part of an outer step: each backward is followed by a step of its own."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        assignment: Assignment,
-        calls: StepCalls,
-        replica: LocalReplica,
-    ) -> None:
-        super().__init__(plan, assignment, calls)
-        self._replica = replica
-
-    @override
-    def _add_gradient(self, loss: Any, weight: float) -> None:
-        del weight  # of the outer step: this one is the member's own
-        if self.flags.nan:  # this outer step is left out, or the job fails
-            return
-        loss.backward()
-        if not self._replica.local_step():
-            self.flags.nan = 1.0
-            self.problem = "the loss is finite, but its gradient is NaN or infinite"
-
-
-class LocalRound(TorchRound):
-    """A round whose steps are outer steps."""
+class LocalSteps(GradientSteps):
+    """The policy of outer steps: a member's optimizer makes a step after each backward."""
 
     min_plans = 1
-    has_long_steps = True
-    _model: LocalReplica
+    are_long = True
 
-    def __init__(self, parts: RoundParts, *, local_steps: int) -> None:
-        """Makes no call.
+    def __init__(self, options: SyncOptions, replica: LocalReplica, count: int) -> None:
+        """Creates the policy.
 
         Args:
-            parts: As in `TorchRound`; the replica is a `LocalReplica`.
-            local_steps: Steps that each member makes between two exchanges.
+            options: The run's, as `local_options` returned them.
+            replica: The model of this member.
+            count: Steps that each member makes between two exchanges.
         """
-        self._local_steps = local_steps
-        super().__init__(parts)
+        super().__init__(options)
+        self._replica, self._count = replica, count
 
     @override
-    def _step_records(self) -> int:
-        return self._local_steps * self._options.batch_size * self._growth.workers
+    def records(self, workers: int) -> int:
+        return self._count * self._options.batch_size * workers
 
     @override
-    def _scale(self, workers: int) -> float:
+    def scale(self, workers: int) -> float:
         del workers
         return 1.0
 
     @override
-    def _new_step(self, plan: Plan, assignment: Assignment) -> LocalStep:
-        calls = StepCalls(
-            next_batch=self._batches.next, micro=self._micro, is_over=lambda: self._sums.is_over
+    def new_step(
+        self, plan: Plan, assignment: Assignment, calls: StepCalls, *, step: int, growth: Growth
+    ) -> MemberStep:
+        # gradients are not summed: the program may change them, and no sum begins in a backward
+        local_calls = StepCalls(
+            next_batch=calls.next_batch,
+            micro=calls.micro,
+            is_over=calls.is_over,
+            backward=self._make_local_step,
         )
-        return LocalStep(plan, assignment, calls, self._model)
+        return super().new_step(plan, assignment, local_calls, step=step, growth=growth)
 
     @override
-    def _sum_gradients(self, flags: StepFlags) -> None:
+    def contribute(self, flags: StepFlags, share: float) -> None:
         if not (flags.nan or flags.unreadable):
-            self._model.write_change(self._share)
-        super()._sum_gradients(flags)
+            self._replica.write_change(share)
+
+    def _make_local_step(self, loss: Any, weight: float, flags: StepFlags) -> str:
+        del weight  # of the outer step: this step is of one member
+        if flags.nan:  # this outer step is left out, or the job fails
+            return ""
+        loss.backward()
+        is_finite = self._replica.local_step()
+        return "" if is_finite else "the loss is finite, but its gradient is NaN or infinite"

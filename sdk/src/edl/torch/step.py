@@ -12,14 +12,21 @@ from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.sync.step_flags import StepFlags
 from edl.sync.step_reader import UnreadableTask
+from edl.torch.batches import UnreadableError
 from edl.torch.program_checks import check_loss
 from edl.torch.random_numbers import seed_torch
-from edl.torch.records import UnreadableError
+
+
+def add_gradient(loss: Any, weight: float, flags: StepFlags) -> str:
+    """Adds a micro-batch's gradient to the step's; returns the problem with it, or ""."""
+    del flags
+    (loss * weight).backward()
+    return ""
 
 
 @dataclass(frozen=True)
 class StepCalls:
-    """What a step calls; built with keywords."""
+    """The functions that a step calls; built with keywords."""
 
     next_batch: Callable[[], Any]
     """Returns the next of this member's micro-batches, as the `DataLoader` made it."""
@@ -31,6 +38,9 @@ class StepCalls:
     """Whether a member is lost, so that the step comes a second time: the rest of it is left out."""
     versions: Callable[[], object] = lambda: None
     """Returns a value that differs once the program has changed a gradient."""
+    backward: Callable[[Any, float, StepFlags], str] = add_gradient
+    """Trains on a loss, with the micro-batch's share of the step's records and the member's flags.
+    Returns what is wrong with the gradient, or ""."""
 
 
 class MemberStep:
@@ -108,9 +118,14 @@ class MemberStep:
             self.flags.nan, self.problem = 1.0, f"loss is {value} in micro-batch {index}"
         self._trained += 1
         try:
-            self._add_gradient(loss, weight)
+            if self._trained == len(self._assignment):
+                self._calls.before_last()
+            problem = self._calls.backward(loss, weight, self.flags)
         except RoundOver:
             self.is_cut_short = True
+        else:
+            if problem:
+                self.flags.nan, self.problem = 1.0, problem
         self._last_versions = self._calls.versions()
 
     def end(self) -> UnreadableTask | None:
@@ -147,11 +162,6 @@ class MemberStep:
         self._current = index, _size(spans)
         self.micro = self._calls.micro(index)
         seed_torch(self.micro.seed)
-
-    def _add_gradient(self, loss: Any, weight: float) -> None:
-        if self._trained == len(self._assignment):
-            self._calls.before_last()
-        (loss * weight).backward()
 
     def _check_unchanged(self) -> None:
         if self._trained and self._calls.versions() != self._last_versions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ from edl.errors import DataError
 from edl.master.session import Session, session
 from edl.sources.base import Dataset
 from edl.sync.options import OnStep, RunSpec, SyncOptions, SyncResult
+from edl.torch.batches import LoaderBatches
 from edl.torch.engine import TorchEngine
-from edl.torch.local_steps import LocalReplica, LocalRound, LocalSteps
-from edl.torch.pods.engine import check_options, pod_process
+from edl.torch.local_steps import LocalReplica, LocalSteps, local_options
 from edl.torch.pods.follower import Follower
+from edl.torch.pods.leading import pod_process
 from edl.torch.pods.shards import check_alone, mesh_of
 from edl.torch.sampler import IndexSource, LeasedSampler
 from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
-from edl.torch.torch_round import LoaderBatches
 from edl.torch.workers import end_with_parent
 
 _MICRO_BATCHES = 8
@@ -122,9 +121,8 @@ class Training:
         setup = ModelSetup(
             model=model, optimizer=optimizer, scheduler=scheduler, before_step=before_step
         )
-        local = LocalSteps(count=local_steps, outer=outer) if local_steps else None
         spec = RunSpec(dataset=dataset, description=description, options=options)
-        self._engine = _new_engine(setup, spec, member, local)
+        self._engine = _new_engine(setup, spec, member, local_steps=local_steps, outer=outer)
 
     @property
     def result(self) -> SyncResult:
@@ -170,7 +168,12 @@ class Training:
 
 
 def _new_engine(
-    setup: ModelSetup, spec: RunSpec, member: Session | None, local: LocalSteps | None
+    setup: ModelSetup,
+    spec: RunSpec,
+    member: Session | None,
+    *,
+    local_steps: int,
+    outer: Any | None,
 ) -> TorchEngine | Follower:
     """Returns this process's part in the job.
 
@@ -179,19 +182,28 @@ def _new_engine(
     """
     mesh = mesh_of(setup.model)
     if mesh is not None:
-        check_options(spec.options, local_steps=local is not None)
+        _check_sharded(spec.options, local_steps=local_steps)
         return pod_process(mesh, setup, spec, member)
-    if local is None:
-        engine = TorchEngine(TorchReplica(setup), spec, member)
+    if local_steps:
+        options = local_options(spec.options, local_steps, outer)
+        replica = LocalReplica(setup, outer=outer)
+        policy = LocalSteps(options, replica, local_steps)
+        engine = TorchEngine(replica, replace(spec, options=options), member, policy=policy)
     else:
-        engine = TorchEngine(
-            LocalReplica(setup, outer=local.outer),
-            replace(spec, options=local.options(spec.options)),
-            member,
-            new_round=partial(LocalRound, local_steps=local.count),
-        )
+        engine = TorchEngine(TorchReplica(setup), spec, member)
     check_alone((session() if member is None else member).settings.trainer, os.environ)
     return engine
+
+
+def _check_sharded(options: SyncOptions, *, local_steps: int) -> None:
+    """Refuses options that a sharded model cannot be trained with.
+
+    Raises:
+        DataError: One of them is given.
+    """
+    if local_steps or not options.constant_batch:
+        name = "local_steps" if local_steps else "constant_batch=False"
+        raise DataError(f"{name} is given, and the model is sharded by fully_shard: leave it out")
 
 
 def _check_local(

@@ -23,8 +23,8 @@ from edl.model.user_code import UserCode
 from edl.overriding import override
 from edl.sources.base import Dataset
 from edl.sync.options import RunSpec, SyncOptions, SyncResult
+from edl.torch.batches import RecordBatches
 from edl.torch.engine import TorchEngine
-from edl.torch.records import RecordBatches
 from edl.torch.requirement import require_torch
 from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep

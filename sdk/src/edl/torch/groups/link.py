@@ -14,9 +14,9 @@ import torch
 from edl.collective import bundle
 from edl.errors import RoundOver, one_line
 from edl.overriding import override
-from edl.sync.growth import Streams
 from edl.sync.link import Link
 from edl.torch.groups.waiting import Waiting
+from edl.torch.pods.commands import Announcer, Broadcast, HandOver, SingleProcess
 
 T = TypeVar("T")
 
@@ -30,7 +30,14 @@ _BLOCK_BYTES = 4_096
 class GroupLink(Link):
     """A `edl.sync.link.Link`; used by one thread. Members call the same in the same order."""
 
-    def __init__(self, group: Any, rank: int, world_size: int, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        group: Any,
+        rank: int,
+        world_size: int,
+        waiting: Waiting,
+        announcer: Announcer | None = None,
+    ) -> None:
         """Makes no call.
 
         Args:
@@ -38,14 +45,14 @@ class GroupLink(Link):
             rank: This member's.
             world_size: Number of members.
             waiting: Ends with the round.
+            announcer: Has the other processes of a pod send or receive their parts of a state, too.
         """
+        self._announcer = SingleProcess() if announcer is None else announcer
         self._group, self.rank, self.world_size = group, rank, world_size
         self._waiting = waiting
         self._is_over = False
         self.exchanged_bytes = 0
         """Of the tensors that this member has summed, sent or received."""
-        self.streams: Streams | None = None
-        """How newcomers get a large state while the others train; None: all wait for them."""
         self.works: list[Any] = []
         """Begun, and perhaps under way when the round ends: their tensors must live as long."""
 
@@ -101,7 +108,10 @@ class GroupLink(Link):
         def move(tensor: Any) -> None:
             self._run(lambda group: group.broadcast(tensor, source), tensor)
 
-        return self._move(own, meta, move, sends=is_source)
+        meta, received = self._move(own, meta, move, sends=is_source)
+        if received:
+            self._announcer.repeat(Broadcast(source))
+        return meta, received
 
     @override
     def receive(self, source: int) -> tuple[bytes, list[Any]]:
@@ -121,7 +131,10 @@ class GroupLink(Link):
             def take(tensor: Any) -> None:
                 self._run_apart(lambda group: group.recv([tensor], source, 0), tensor)
 
-            return self._move([], b"", take, sends=False)
+            meta, received = self._move([], b"", take, sends=False)
+            if received:
+                self._announcer.repeat(HandOver(sorted(receivers)))
+            return meta, received
         target = (self.rank + 1) % self.world_size
         while target in receivers:
 
@@ -130,6 +143,8 @@ class GroupLink(Link):
 
             self._move(list(arrays or ()), meta, give, sends=True)
             target = (target + 1) % self.world_size
+        if arrays:
+            self._announcer.repeat(HandOver(sorted(receivers)))
         return b"", []
 
     @property

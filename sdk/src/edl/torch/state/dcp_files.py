@@ -27,6 +27,7 @@ from edl.master import protocol
 from edl.overriding import override
 from edl.sync.replica import GroupModel, State
 from edl.sync.saving import Share, StateFiles
+from edl.torch.pods.commands import Read
 from edl.torch.pods.pod import Pod
 from edl.torch.pods.shards import as_shard, local
 from edl.torch.state.arrays import MODEL, OPTIMIZER, OUTER, as_state
@@ -152,7 +153,7 @@ class PodFiles(DcpFiles):
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
         """Has each process of the pod read its own part."""
         if self._pod.is_first:
-            self._pod.send(do="read", path=str(checkpoint.path), extra=extra)
+            self._pod.announce(Read(str(checkpoint.path), extra))
         return super().read(checkpoint, extra)
 
     @override

@@ -17,6 +17,7 @@ from edl.sync import step_flags
 from edl.sync.parts import ArrayGroup, PartedReplica
 from edl.sync.replica import GroupModel, State
 from edl.torch.buckets import GradientBuckets
+from edl.torch.pods.commands import Announcer, Apply, Clear, Load, SingleProcess
 from edl.torch.pods.shards import local
 from edl.torch.program_checks import OptimizerGuard, check_types
 from edl.torch.state.arrays import MODEL, OPTIMIZER, as_own, as_state, unflatten
@@ -41,8 +42,14 @@ class ModelSetup:
 class TorchReplica(GroupModel, PartedReplica):
     """A `GroupModel` of a torch module, an optimizer, and perhaps a schedule of the rate."""
 
-    def __init__(self, setup: ModelSetup) -> None:
-        """Makes gradients views of buckets, behind which the flags of a step are summed."""
+    def __init__(self, setup: ModelSetup, announcer: Announcer | None = None) -> None:
+        """Makes gradients views of buckets, behind which the flags of a step are summed.
+
+        Args:
+            setup: The model and its optimizer.
+            announcer: Tells the other processes of a pod to change their parts of the model, too.
+        """
+        self._announcer = SingleProcess() if announcer is None else announcer
         model, optimizer = setup.model, setup.optimizer
         check_types(model, optimizer)
         self.model, self._optimizer, self._scheduler = model, optimizer, setup.scheduler
@@ -93,6 +100,7 @@ class TorchReplica(GroupModel, PartedReplica):
 
     @override
     def step(self, scale: float) -> None:
+        self._announcer.announce(Apply(scale))
         self._guard.allow()
         self._advance(scale)
         self.statistics.forget()
@@ -126,7 +134,8 @@ class TorchReplica(GroupModel, PartedReplica):
         self._undo_step()
 
     def _undo_step(self) -> None:
-        """Undoes what the step under way has changed beside the gradient."""
+        """Undoes the changes of the current step, except for the gradient."""
+        self._announcer.announce(Clear())
         self._guard.allow()
         self.statistics.restore()
 
@@ -170,6 +179,7 @@ class TorchReplica(GroupModel, PartedReplica):
 
     @override
     def load(self, state: State) -> None:
+        self._announcer.announce(Load())
         tree = unflatten(state)
         own = {name: local(tensor) for name, tensor in self.model.state_dict().items()}
         for name in sorted(own.keys() | tree[MODEL].keys()):
