@@ -41,6 +41,43 @@ print(f"counted {float(rounds.state['count']):.0f} of {rounds.step}")
 """
 """It counts its steps in its state, until there is a file "go"."""
 
+RECORDS = """
+import runpy, sys, time
+import numpy as np
+import edl, edl.jax
+
+example = runpy.run_path(sys.argv[1])
+data = edl.from_function("numbers", int, 6000)
+batches = example["Batches"](data, 1)
+with edl.jax.JaxRounds({"times": np.zeros(6000, np.int32)}) as rounds:
+    for round in rounds:
+        print(f"rank {round.rank} of {round.world_size}")
+        if rounds.has_counted:
+            print("the interrupted step counts")
+            batches.advance()
+        try:
+            while True:
+                time.sleep(0.005)
+                batch = batches.current if isinstance(batches.current, list) else []
+                left = batches.current is not example["OVER"]
+                print("batch", *batch)
+                times = np.bincount(np.array(batch, int), minlength=6000).astype(np.int32)
+                total = rounds.sum({"changed": rounds.changed, "left": left, "times": times})
+                rounds.state = {"times": rounds.state["times"] + np.asarray(total["times"])}
+                rounds.step += 1
+                batches.advance()
+                if not int(total["left"]):
+                    rounds.finish()
+                if not int(total["left"]) or int(total["changed"]):
+                    break
+        except edl.RoundOver:
+            rounds.broken()
+times = rounds.state["times"]
+print("lost", *np.flatnonzero(times == 0))
+print("repeated", *np.flatnonzero(times > 1))
+"""
+"""Its state counts how often each record was trained; the batches are those of the example."""
+
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.timeout(600),  # jax is imported by each process, on cores that others share
@@ -100,6 +137,34 @@ def test_an_agent_starts_a_lost_process_again(job: Job) -> None:
     assert counts[0] == counts[1], counts
     ((count, steps),) = counts[0]
     assert count == steps
+
+
+def test_survivors_lose_and_repeat_no_batch(job: Job) -> None:
+    """Only batches of killed trainers may be trained twice; a trainer that leaves repeats none."""
+    script = job.folder / "records.py"
+    script.write_text(RECORDS, "utf-8")
+    first, leaving, *killed = [job.start(f"trainer-{i}", script, str(DIGITS)) for i in range(4)]
+    first.says(" of 4\n")
+    leaving.process.send_signal(signal.SIGTERM)
+    first.says(" of 3\n")
+    for count, trainer in enumerate(killed):
+        trainer.process.kill()
+        first.says(f" of {2 - count}\n")
+    assert first.ends() == 0, first.text
+    assert job.done("numbers") == 6000
+    (lost,) = _numbers(first.text, "lost")
+    (repeated,) = _numbers(first.text, "repeated")
+    of_killed = {
+        number for trainer in killed for row in _numbers(trainer.text, "batch") for number in row
+    }
+    assert lost == set()
+    assert repeated <= of_killed
+
+
+def _numbers(text: str, word: str) -> list[set[int]]:
+    """The numbers of each line that begins with a word."""
+    lines = [line.split() for line in text.splitlines()]
+    return [set(map(int, line[1:])) for line in lines if line[:1] == [word]]
 
 
 def _command(pid: int) -> str:
