@@ -30,17 +30,17 @@ from edl.sync.step_flags import SOURCES, StepFlags
 log = logging.getLogger("edl")
 
 _HOLD_S = 20.0
-"""How long a later round with more newcomers waits for this one's; the master drops members that
-have not come to it after 60 s."""
+"""How long a later round waits for the newcomers of this one. The master drops members that do not join
+a later round within 60 s."""
 
 
 class Streams(NamedTuple):
-    """A maker of the rings that carry the parts."""
+    """Connects the rings that carry the parts of a state."""
 
     interrupt: Interrupt
     """Ends their calls."""
     connect: Callable[[Sequence[int], int], Ring]
-    """Connects the members of these ranks, this one among them, in the ring of a channel (from 1)."""
+    """Connects members in the ring of a channel, given their ranks and the channel's number (from 1)."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,17 @@ class Growth:
         self._receivers: frozenset[int] = frozenset()
         self._is_under_way = False
         self._rings: list[Ring] = []
-        """That of a source; of a receiver those of all sources."""
+        """The ring of a source; a receiver has the rings of all sources."""
         self._sender: StateSender | None = None
         self._inflows: list[StateReceiver] = []
-        """One from each source; the first brings what is in no part."""
+        """One for each source; the first one also receives the state outside the parts."""
         self._undo: Callable[[], None] | None = None
-        """Returns a member that lacks the state to what it was before the round."""
+        """Restores the progress that a member without the state had before the round."""
         self._saved_state: State | None = None
         self._saving: threading.Thread | None = None
         self._error: Exception | None = None
         self._may_begin = False
-        """Whether all receivers have saved what they had."""
+        """Whether all receivers have copied the state that they had."""
         self._member_report: GrowthReport | None = None
         """The newest report of all processes of this member; None if it is one process."""
         self._began_s = 0.0
@@ -105,11 +105,11 @@ class Growth:
     # -- the start of a round ----------------------------------------------------------------
 
     def plan(self, receivers: Collection[int], undo: Callable[[], None]) -> None:
-        """Sets who gets the state during the round: the last ranks, before they load anything.
+        """Sets the members that get the state during the round; called before they load anything.
 
         Args:
-            receivers: Their ranks.
-            undo: Called where this member lacks the state at the end of the round.
+            receivers: Their ranks, the last ones of the round.
+            undo: Called if this member lacks the state at the end of the round.
         """
         self._receivers = frozenset(receivers)
         self.workers = self._round.world_size - len(receivers)
@@ -117,7 +117,7 @@ class Growth:
             self._undo = undo
 
     def cancel(self) -> None:
-        """Sets that all members got a state in another way."""
+        """Cancels the plan, because all members got a state in another way."""
         self._receivers, self._undo = frozenset(), None
         self.workers = self._round.world_size
 
@@ -179,15 +179,15 @@ class Growth:
 
     @property
     def holds_round(self) -> bool:
-        """Whether a later round is to wait, so that this one's newcomers need not begin again."""
+        """Whether a later round waits, so that newcomers of this round do not have to start again."""
         return self._is_under_way and clock.monotonic_s() - self._began_s < _HOLD_S
 
     def write_flags(self, flags: StepFlags) -> None:
-        """Sets this member's flags before a sum; copies the next parts.
+        """Sets this member's flags before a sum; a source copies the next parts.
 
         Raises:
-            CheckpointError: This trainer has no memory for what it had.
-            RoundOver: A receiver is gone.
+            CheckpointError: This trainer has no memory for a copy of the state that it had.
+            RoundOver: A receiver is lost.
         """
         if self._error is not None:
             raise CheckpointError(
@@ -201,19 +201,19 @@ class Growth:
             flags.parts[self._sender.share.number] = float(self._sender.offer())
 
     def take_parts(self, flags: StepFlags) -> None:
-        """Writes the announced parts into the model, which is at the step that they are of.
+        """Writes the announced parts, which belong to the model's current step, into the model.
 
         Raises:
-            RoundOver: A source is gone.
+            RoundOver: A source is lost.
         """
         for inflow, count in zip(self._inflows, flags.parts):
             inflow.take(int(count), self._ring.check, self._on_wait)
 
     def read_flags(self, flags: StepFlags) -> None:
-        """As `take_parts`; ends the growth where all members have all parts.
+        """Takes the announced parts, and ends the growth once all members have all parts.
 
         Raises:
-            RoundOver: A source is gone.
+            RoundOver: A source is lost.
         """
         if not self._is_under_way:
             return
@@ -221,7 +221,7 @@ class Growth:
         self._may_begin = not flags.saving
         if not flags.lacking:
             seconds = clock.monotonic_s() - self._began_s
-            log.info("%d newcomers have the state after %.1f s", len(self._receivers), seconds)
+            log.info("%d newcomers got the state in %.1f s", len(self._receivers), seconds)
             self.workers = self._round.world_size
             self._close_rings()
             self._undo = self._saved_state = None
@@ -229,10 +229,10 @@ class Growth:
     # -- the end of a round ------------------------------------------------------------------
 
     def close(self, *, is_leaving: bool = False) -> None:
-        """Ends the threads; a member that lacks parts of the state returns to what it had.
+        """Ends the threads; a member that lacks parts of the state restores the state that it had.
 
         Args:
-            is_leaving: Whether its state is not needed any more.
+            is_leaving: Whether this member leaves and needs no state.
         """
         self._close_rings()
         undo, self._undo = self._undo, None
@@ -257,7 +257,7 @@ class Growth:
         self._sender = self._saving = None
 
     def _save(self) -> None:
-        """Copies the state that this member has, for the case that the others are lost."""
+        """Copies the state that this member has, in case the others are lost."""
         try:
             state = self._replica.state()
             arrays = {name: np.array(array) for name, array in state.arrays.items()}

@@ -17,27 +17,27 @@ from edl.torch.sampler import IndexReader, LeasedSampler
 
 
 class MemberReader(PlanReader, Protocol):
-    """A reader that gets a member's part of each planned step, and returns it when the step begins."""
+    """Reads a member's part of each planned step, and returns it when the step begins."""
 
     def take(self, plan: Plan) -> Assignment:
-        """Returns this member's micro-batches of a step that was requested, once."""
+        """Returns this member's micro-batches of a requested step; called once for each step."""
         ...
 
 
 class MemberBatches(Protocol):
-    """A source of this member's micro-batches, one after the other."""
+    """Provides this member's micro-batches, one after the other."""
 
     def new_reader(self, records: LeasedRecords) -> MemberReader:
-        """Returns a new reader; batches that were read ahead are dropped."""
+        """Returns a new reader, and drops batches that were read ahead."""
         ...
 
     def next(self) -> Any:
-        """Returns the next micro-batch; raises whatever its source raises."""
+        """Returns the next micro-batch; raises any error of its source."""
         ...
 
 
 class LoaderBatches(MemberBatches):
-    """Batches from a `DataLoader`, which is iterated again where it has run out of planned ones."""
+    """Batches of a `DataLoader`, which is iterated again when it has used up the planned batches."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
         self._loader, self._sampler = loader, sampler
@@ -62,7 +62,7 @@ class LoaderBatches(MemberBatches):
         )
 
     def _new_iterator(self) -> Iterator[Any]:
-        """Returns a new iterator; the seed that it draws for its workers is not one of a micro-batch's numbers."""
+        """Returns a new iterator; the seed that it draws for its workers does not change the random state."""
         state = torch.get_rng_state()
         iterator: Iterator[Any] = iter(self._loader)
         torch.set_rng_state(state)
@@ -70,7 +70,7 @@ class LoaderBatches(MemberBatches):
 
 
 class UnreadableError(Exception):
-    """A task cannot be read; the step is left out, and the task fails."""
+    """A task cannot be read: the step is skipped, and the task fails."""
 
     def __init__(self, task: UnreadableTask) -> None:
         super().__init__(task.reason)

@@ -1,4 +1,4 @@
-"""Takes part in rounds over process groups of torch, step after step, whatever reads the records."""
+"""Takes part in rounds over process groups of torch, step after step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TorchEngine(MemberLoop):
         """Makes no call yet.
 
         Args:
-            replica: This trainer's copy of the model.
+            replica: This trainer's copy of the model, or its part of one.
             spec: The run's data set and options, the same in all trainers.
             member: This trainer's session; the process's by default.
             policy: How members compute steps; by default they sum gradients in each step.
@@ -54,7 +54,7 @@ class TorchEngine(MemberLoop):
             announcer: Tells the other processes of this trainer what to do; by default there are none.
 
         Raises:
-            DataError: The address of this trainer is not of this machine.
+            DataError: The trainer's address is not an address of this machine.
         """
         own = session() if member is None else member
         self._groups = gloo_groups(own.settings.address)
@@ -62,7 +62,7 @@ class TorchEngine(MemberLoop):
         self._replica = replica
         self._policy = GradientSteps(spec.options) if policy is None else policy
         self.exchanged_bytes = 0
-        """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
+        """Bytes of tensors that this trainer has summed, sent or received, in rounds that have ended."""
         code = {"torch": _version(), "model": replica.signature()}
         files = DcpFiles() if files is None else files
         super().__init__(replica, spec, own, code=code, files=files)
@@ -74,7 +74,7 @@ class TorchEngine(MemberLoop):
             DataError: The program left out a micro-batch.
             TrainingError: A loss was not finite, and `on_nan` is "fail".
             Refused: This trainer's program or model differs from that of the others.
-            Unavailable: The master was away for too long.
+            Unavailable: The master did not answer for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
         yield from self._train(partial(self._take_part, batches))
@@ -171,5 +171,5 @@ class TorchEngine(MemberLoop):
 
 
 def _version() -> str:
-    """The version of torch, without its build: members with another one are refused."""
+    """Returns torch's version without its build; members with another version are refused."""
     return str(torch.__version__).split("+", maxsplit=1)[0]

@@ -1,9 +1,9 @@
-"""Semi-synchronous training: members make steps of their own, and exchange the result after a number of them.
+"""Semi-synchronous training: each member makes local steps, and members exchange changes after some of them.
 
 LocalSGD (Stich 2019, "Local SGD Converges Fast and Communicates Little") and DiLoCo (Douillard et al.
 2023, "Distributed Low-Communication Training of Language Models"): a step of the group is one outer
-step. Each member makes some steps of its own optimizer; then the outer optimizer is given the mean of
-the members' changes as if it were a gradient. Decision 0067.
+step. Each member makes some steps with its inner optimizer; then the outer optimizer gets the mean of
+the members' changes in place of a gradient. Decision 0067.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from edl.torch.step import MemberStep, StepCalls
 from edl.torch.step_policy import GradientSteps
 
 _RATE, _MOMENTUM = 0.7, 0.9
-"""Of the outer optimizer; those of the paper on DiLoCo."""
+"""Of the default outer optimizer, as in the paper on DiLoCo."""
 _OWN = "own"
-"""The settings of the members' own optimizer, in a state."""
+"""Key of the inner optimizer's settings in a state."""
 
 
 def local_options(options: SyncOptions, count: int, outer: Any | None) -> SyncOptions:
@@ -45,23 +45,23 @@ def local_options(options: SyncOptions, count: int, outer: Any | None) -> SyncOp
 
 
 def _numbers(outer: Any) -> str:
-    """Returns the settings of an optimizer that are numbers."""
+    """Returns the numeric settings of an optimizer as text."""
     numbers = {k: v for k, v in outer.defaults.items() if isinstance(v, (int, float))}
     return ", ".join(f"{name} {value:g}" for name, value in sorted(numbers.items()))[:200]
 
 
 class LocalReplica(TorchReplica):
-    """A model that members train apart from each other between two outer steps."""
+    """A model that each member trains separately between two outer steps."""
 
     def __init__(self, setup: ModelSetup, *, outer: Any | None) -> None:
-        """Takes a setup whose optimizer, scheduler and hook are those of members' own steps.
+        """Creates the replica.
 
         Args:
-            setup: As in `TorchReplica`.
-            outer: Of the model's parameters; None is SGD with Nesterov's momentum.
+            setup: The model, with the optimizer, scheduler and hook of local steps.
+            outer: The outer optimizer of the model's parameters; None is SGD with Nesterov's momentum.
 
         Raises:
-            DataError: The outer optimizer is not one of the model's parameters.
+            DataError: The outer optimizer has other parameters.
         """
         super().__init__(setup)
         trained = [parameter for parameter, _ in self.buckets.views()]
@@ -76,18 +76,18 @@ class LocalReplica(TorchReplica):
             )
         self._outer, self._shared = outer, {OUTER: outer}
         self._anchor: dict[Any, Any] = {}
-        """The parameters before the outer step that is under way; empty between two."""
+        """The parameters before the current outer step; empty between two steps."""
         self._schedule: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
 
     @override
     def values(self) -> dict[str, Any]:
-        """Returns the settings of the members' own optimizer, too, but not what it has gathered."""
+        """Returns also the inner optimizer's settings, but not its accumulators."""
         own = self._optimizer.state_dict()["param_groups"]
         return {**super().values(), **as_json({_OWN: own})}
 
     @override
     def load(self, state: State) -> None:
-        """Loads a state; what the members' own optimizer has gathered stays."""
+        """Loads a state; the accumulators of the inner optimizer stay."""
         super().load(state)
         if _OWN in state.extra:
             own = self._optimizer.state_dict()["state"]
@@ -95,7 +95,7 @@ class LocalReplica(TorchReplica):
 
     @override
     def begin_step(self) -> None:
-        """Keeps parameters and schedule as they are before an outer step."""
+        """Copies parameters and schedule before an outer step."""
         super().begin_step()
         self._anchor = {p: p.detach().clone() for p, _ in self.buckets.views()}
         if self._scheduler is not None:
@@ -106,7 +106,7 @@ class LocalReplica(TorchReplica):
             self._schedule = dict(self._scheduler.state_dict()), settings
 
     def local_step(self) -> bool:
-        """Makes a step of this member's own; returns False, without it, if the gradient is not finite."""
+        """Makes a local step; returns False, and makes none, if the gradient is not finite."""
         is_finite = self.buckets.is_finite()
         if is_finite:
             self._advance(1.0)
@@ -114,7 +114,7 @@ class LocalReplica(TorchReplica):
         return is_finite
 
     def write_change(self, weight: float) -> None:
-        """Makes the gradient what this member has changed, times its share of the step's records."""
+        """Writes this member's change, times its share of the step's records, into the gradient."""
         with torch.no_grad():
             for parameter, view in self.buckets.views():
                 torch.sub(self._anchor[parameter], parameter, out=view)
@@ -122,7 +122,7 @@ class LocalReplica(TorchReplica):
 
     @override
     def step(self, scale: float) -> None:
-        """Makes an outer step of the mean of all members' changes."""
+        """Makes an outer step with the mean of all members' changes."""
         del scale
         self._guard.allow()
         self._restore_parameters()
@@ -133,13 +133,13 @@ class LocalReplica(TorchReplica):
 
     @override
     def _undo_step(self) -> None:
-        """Drops what this member has trained since the last outer step."""
+        """Drops the changes since the last outer step."""
         self._restore_parameters()
         if self._scheduler is not None and self._schedule is not None:
             state, settings = self._schedule
             self._scheduler.load_state_dict(state)
             for group, before in zip(self._optimizer.param_groups, settings):
-                group.update(before)  # rates, and momenta of a schedule such as OneCycleLR
+                group.update(before)  # rates, and the momenta of a schedule such as OneCycleLR
             self._schedule = None
         super()._undo_step()
 
@@ -151,7 +151,7 @@ class LocalReplica(TorchReplica):
 
 
 class LocalSteps(GradientSteps):
-    """The policy of outer steps: a member's optimizer makes a step after each backward."""
+    """The policy of outer steps: the inner optimizer makes a step after each backward."""
 
     min_plans = 1
     are_long = True
@@ -160,7 +160,7 @@ class LocalSteps(GradientSteps):
         """Creates the policy.
 
         Args:
-            options: The run's, as `local_options` returned them.
+            options: The run's options, as `local_options` returned them.
             replica: The model of this member.
             count: Steps that each member makes between two exchanges.
         """
@@ -195,8 +195,8 @@ class LocalSteps(GradientSteps):
             self._replica.write_change(share)
 
     def _make_local_step(self, loss: Any, weight: float, flags: StepFlags) -> str:
-        del weight  # of the outer step: this step is of one member
-        if flags.nan:  # this outer step is left out, or the job fails
+        del weight  # the weight in the outer step; a local step has only this micro-batch
+        if flags.nan:  # this outer step is skipped, or the job fails
             return ""
         loss.backward()
         is_finite = self._replica.local_step()

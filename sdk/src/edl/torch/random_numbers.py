@@ -6,10 +6,10 @@ import torch
 
 
 def seed_torch(seed: int) -> None:
-    """Does what `torch.manual_seed` does, which takes 0.3 ms where CUDA is there but not in use.
+    """Seeds like `torch.manual_seed`, which takes 0.3 ms if CUDA is available but not initialized.
 
-    It then keeps its caller's stack as text, for the case that CUDA is used later; where that happens, the
-    next micro-batch is seeded there as well.
+    `torch.manual_seed` then formats its caller's stack for a later initialization. Here, the next micro-batch
+    after the initialization seeds CUDA.
     """
     device = torch.accelerator.current_accelerator()
     if device is None or (device.type == "cuda" and not torch.cuda.is_initialized()):

@@ -38,27 +38,27 @@ class Training:
                 step.backward(cross_entropy(model(images), labels))
     ```
 
-    The model is not wrapped. One that FSDP2 (`fully_shard`) has sharded over the processes of a pod is one
-    replica, and the pod one member. When `steps` asks for the next step, gradients are summed, and the
-    optimizer has made its step. All members hold the same model after each step.
+    The model is not wrapped. A model that FSDP2 (`fully_shard`) has sharded over the processes of a pod is
+    one replica, and the pod is one member. After each step, `steps` sums the gradients and calls the
+    optimizer. All members hold the same model after each step.
 
     Args:
         model: A `torch.nn.Module`, on the device on which it is trained.
-        optimizer: Of its parameters; `steps` calls it.
+        optimizer: The optimizer of its parameters; `steps` calls it.
         records: Number of records of the data set, such as `len(train_set)`.
         batch_size: Records of a step, of all members together.
-        name: Of the data set, at the master.
-        micro_batches: Parts of a step, 8 by default; the most trainers that can share it. A
+        name: Name of the data set, at the master.
+        micro_batches: Number of parts of a step, 8 by default; the most trainers that can share it. A
             `DataLoader` makes batches of batch_size / micro_batches records.
-        epochs: How often each record is trained on; by default as the job says (EDL_EPOCHS), or once.
+        epochs: How often each record is trained on; by default the job's setting (EDL_EPOCHS), or once.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
             rate is multiplied by members / micro_batches.
-        local_steps: If not 0, members make so many steps apart, each on `batch_size` records of its own,
-            between two outer steps of all: LocalSGD and DiLoCo.
-        outer: With `local_steps`: optimizer of the model's parameters that is given the mean of the
-            members' changes; by default SGD with learning rate 0.7 and Nesterov's momentum 0.9.
+        local_steps: If not 0, each member makes this number of local steps, on `batch_size` records each,
+            between two outer steps of all members: LocalSGD and DiLoCo.
+        outer: With `local_steps`, the optimizer that gets the mean of the members' changes; by default SGD
+            with learning rate 0.7 and Nesterov's momentum 0.9.
         scheduler: A `torch.optim.lr_scheduler`; `steps` calls it after each step.
         before_step: Called before the optimizer, for example to clip the gradient.
         code: Entries that must be the same in all trainers, by name.
@@ -131,21 +131,21 @@ class Training:
 
     @property
     def exchanged_bytes(self) -> int:
-        """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
+        """Bytes of tensors that this trainer has summed, sent or received, in rounds that have ended."""
         return self._engine.exchanged_bytes
 
     def steps(self, loader: Any) -> Iterator[MemberStep]:
         """Yields one step after the other, until all data is trained.
 
         Args:
-            loader: A `DataLoader` with `batch_sampler=training.sampler`. With workers,
-                `persistent_workers=True` spares their restart when members change.
+            loader: A `DataLoader` with `batch_sampler=training.sampler`. Workers with
+                `persistent_workers=True` are not restarted when members change.
 
         Raises:
             DataError: The loader has another sampler, or the program left out a micro-batch.
             TrainingError: A loss was not finite, and `on_nan` is "fail".
             Refused: This trainer's program or model differs from that of the others.
-            Unavailable: The master was away for too long.
+            Unavailable: The master did not answer for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
         if getattr(loader, "batch_sampler", None) is not self.sampler:
@@ -157,7 +157,7 @@ class Training:
         yield from self._engine.run(LoaderBatches(loader, self.sampler))
 
     def close(self) -> None:
-        """Ends this trainer's part; reports to the master what only this trainer can report."""
+        """Ends this trainer's part, and reports its remaining results to the master."""
         self._engine.close()
 
     def __enter__(self) -> Training:  # noqa: PYI034 - Self needs Python 3.11
@@ -178,7 +178,7 @@ def _new_engine(
     """Returns this process's part in the job.
 
     Raises:
-        DataError: A model that is sharded cannot be trained so, or other processes are this trainer.
+        DataError: A sharded model cannot be trained with these options, or several processes are this trainer.
     """
     mesh = mesh_of(setup.model)
     if mesh is not None:
@@ -212,7 +212,7 @@ def _check_local(
     """Refuses arguments that contradict `local_steps`.
 
     Raises:
-        DataError: One does.
+        DataError: One of them does.
     """
     if isinstance(local_steps, bool) or not isinstance(local_steps, int) or local_steps < 0:
         raise DataError(
