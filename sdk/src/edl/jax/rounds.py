@@ -24,7 +24,7 @@ from edl.master.session import Session, session
 log = logging.getLogger("edl")
 
 _REMEMBERED = 64
-"""Rounds of which members know the last step."""
+"""Number of rounds whose last steps members remember."""
 
 
 class JaxRounds:

@@ -18,7 +18,7 @@ RENEWED_AT = 512
 
 
 class DataPosition:
-    """The records that a model contains: all before a ledger's position, and those of the listed tasks."""
+    """The records that a model contains: all before a ledger's position, and parts of the listed tasks."""
 
     def __init__(self) -> None:
         """Creates the position of a model that was never trained."""

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from edl.errors import CheckpointError, MasterError, RoundOver, TrainingError
-from edl.master import protocol
 from edl.master.leases import LeaseTable
 from edl.sync.group_member import GroupMember
 from edl.sync.group_session import GROUP
@@ -73,7 +72,9 @@ def fall_back(member: GroupMember, names: Collection[str]) -> Fallback:
     dataset = status.get("datasets", {}).get(member.dataset.name)
     if dataset is None:
         raise RoundOver("the member with the newest model is not known")
-    trained = _is_trained(status, dataset)
+    max_steps = status.get("max_steps")
+    has_all_steps = max_steps is not None and status["steps"] >= max_steps
+    trained = bool(dataset["complete"]) or has_all_steps
     if status["state"] == "done" or (trained and status["trainers"].keys() - {*names, GROUP}):
         member.mark_late()
         raise RoundOver("others have trained all data")
@@ -110,9 +111,3 @@ def report_rollback(member: GroupMember, fallback: Fallback) -> None:
         control.report_rollback(f"term-{fallback.term}", fallback.reason, steps=steps, records=lost)
     except MasterError as error:
         log.warning("the lost records could not be reported to the master: %s", error)
-
-
-def _is_trained(status: protocol.Json, dataset: protocol.Json) -> bool:
-    """Returns whether all records are trained, or the job has made all its steps."""
-    max_steps = status.get("max_steps")
-    return bool(dataset["complete"]) or (max_steps is not None and status["steps"] >= max_steps)

@@ -117,8 +117,8 @@ class GroupMember:
             reason: Reason of the event, in one line.
 
         Returns:
-            False if the master knows a newer state. This member may then have lost leases of which
-            it has trained no record.
+            False if the master knows a newer state. This member may then have lost leases, but only
+            leases whose records it has not trained.
 
         Raises:
             RoundOver: The round is over: this member was frozen, or the master does not answer.

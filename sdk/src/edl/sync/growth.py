@@ -76,7 +76,7 @@ class Growth:
             ring: The connections of the round.
             round_: The round.
             streams: Connects the rings that carry the parts; None sends newcomers the state at once.
-            on_wait: As in `edl.collective.Ring.connect`.
+            on_wait: Called as by `edl.collective.Ring.connect`.
             connecting: Returns a context in which the rings are connected, given the receivers'
                 ranks. By it, the first process of a pod has the others connect theirs.
         """
@@ -191,7 +191,7 @@ class Growth:
         """
         if self._error is not None:
             raise CheckpointError(
-                "this trainer cannot keep its own state while it gets that of the others: "
+                "this trainer cannot keep its state while it receives the state of the others: "
                 f"{one_line(self._error)}: it needs memory for both"
             ) from self._error
         report = self.report() if self._member_report is None else self._member_report

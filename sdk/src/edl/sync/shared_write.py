@@ -104,7 +104,7 @@ class SharedWrite:
     def gather(self, own: protocol.Json, left_out: Sequence[str] = ()) -> list[protocol.Json]:
         """Waits for all members' parts; returns their results in order of rank.
 
-        Deletes the keys, and those of skipped checkpoints: a round can hold some thousands of keys, and
+        Deletes the keys of this and of skipped checkpoints: a round can hold some thousands of keys, and
         may have as many checkpoints.
 
         Args:

@@ -85,7 +85,7 @@ class StepFlags:
             out[index] = self.metrics[name]
 
     def read(self, summed: np.ndarray, names: list[str]) -> None:
-        """Reads summed numbers; `names` are those of the metrics if this member computed nothing."""
+        """Reads summed numbers; `names` names the metrics if this member computed nothing."""
         flags = [float(flag) for flag in summed[:_FLAGS]]
         self.switch, self.leaving, self.nan, self.unreadable = flags[:4]
         self.lacking, self.saving, *self.parts = flags[4:]
@@ -111,6 +111,6 @@ def sum_by_name(members: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 @lru_cache(maxsize=4)
 def _hashes(names: tuple[str, ...]) -> np.ndarray:
-    """Returns small whole numbers; those of different names are all equal once in 2^30."""
+    """Returns small whole numbers; two lists of names have the same ones once in 2^30."""
     digest = hashlib.sha256(json.dumps(names).encode()).digest()
     return np.array([byte >> (8 - _HASH_BITS) for byte in digest[:_HASHES]], np.float32)

@@ -63,7 +63,8 @@ class TorchEngine(MemberLoop):
         self._policy = GradientSteps(spec.options) if policy is None else policy
         self.exchanged_bytes = 0
         """Bytes of tensors that this trainer has summed, sent or received, in rounds that have ended."""
-        code = {"torch": _version(), "model": replica.signature()}
+        version = str(torch.__version__).split("+", maxsplit=1)[0]  # without its build
+        code = {"torch": version, "model": replica.signature()}
         files = DcpFiles() if files is None else files
         super().__init__(replica, spec, own, code=code, files=files)
 
@@ -73,7 +74,7 @@ class TorchEngine(MemberLoop):
         Raises:
             DataError: The program left out a micro-batch.
             TrainingError: A loss was not finite, and `on_nan` is "fail".
-            Refused: This trainer's program or model differs from that of the others.
+            Refused: This trainer's program or model differs from the others'.
             Unavailable: The master did not answer for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
@@ -168,8 +169,3 @@ class TorchEngine(MemberLoop):
     ) -> AbstractContextManager[object]:
         """A context in which all processes of this trainer connect the rings for a growing round."""
         return self._announcer.exchange(Grow(sorted(receivers)), round_.number)
-
-
-def _version() -> str:
-    """Returns torch's version without its build; members with another version are refused."""
-    return str(torch.__version__).split("+", maxsplit=1)[0]

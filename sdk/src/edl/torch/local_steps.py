@@ -27,6 +27,7 @@ from edl.torch.step_policy import GradientSteps
 
 _RATE, _MOMENTUM = 0.7, 0.9
 """Of the default outer optimizer, as in the paper on DiLoCo."""
+_MAX_SETTINGS = 200
 _OWN = "own"
 """Key of the inner optimizer's settings in a state."""
 
@@ -39,15 +40,13 @@ def local_options(options: SyncOptions, count: int, outer: Any | None) -> SyncOp
         count: Steps that each member makes between two exchanges.
         outer: The program's outer optimizer; None is SGD with Nesterov's momentum.
     """
-    name = "Nesterov" if outer is None else f"{type(outer).__name__} {_numbers(outer)}"
+    name = "Nesterov"
+    if outer is not None:
+        numbers = {k: v for k, v in outer.defaults.items() if isinstance(v, (int, float))}
+        settings = ", ".join(f"{key} {value:g}" for key, value in sorted(numbers.items()))
+        name = f"{type(outer).__name__} {settings[:_MAX_SETTINGS]}"
     code = {**options.code, "outer": f"{name} after {count} steps of {options.batch_size}"}
     return replace(options, micro_batches=1, constant_batch=False, code=code)
-
-
-def _numbers(outer: Any) -> str:
-    """Returns the numeric settings of an optimizer as text."""
-    numbers = {k: v for k, v in outer.defaults.items() if isinstance(v, (int, float))}
-    return ", ".join(f"{name} {value:g}" for name, value in sorted(numbers.items()))[:200]
 
 
 class LocalReplica(TorchReplica):
@@ -71,7 +70,7 @@ class LocalReplica(TorchReplica):
             setup.model.parameters()
         ):
             raise DataError(
-                "the outer optimizer has parameters that are not of the model: make it of "
+                "the outer optimizer has parameters that are not in the model: create it with "
                 "model.parameters()"
             )
         self._outer, self._shared = outer, {OUTER: outer}

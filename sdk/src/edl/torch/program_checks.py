@@ -43,7 +43,9 @@ def check_loss(loss: Any) -> None:
     elif loss.numel() != 1:
         what = f"a tensor of shape {list(loss.shape)}"
     elif not loss.requires_grad:
-        what = "a tensor that does not depend on what is trained (detached, or computed in no_grad)"
+        what = (
+            "a tensor that does not depend on trained parameters (detached, or computed in no_grad)"
+        )
     else:
         return
     raise DataError(
@@ -86,6 +88,6 @@ class OptimizerGuard:
     def _check(self, *_: Any) -> None:
         if self._is_forbidden:
             raise DataError(
-                "the loop calls optimizer.step(), or that of a GradScaler: leave it out, as EDL calls it when "
+                "the loop calls optimizer.step() or GradScaler.step(): leave it out, as EDL calls it when "
                 "all members have computed their parts (before_step= is called before it)"
             )

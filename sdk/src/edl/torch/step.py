@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from edl.errors import DataError, RoundOver, is_transient, one_line
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
@@ -14,7 +16,6 @@ from edl.sync.step_flags import StepFlags
 from edl.sync.step_reader import UnreadableTask
 from edl.torch.batches import UnreadableError
 from edl.torch.program_checks import check_loss
-from edl.torch.random_numbers import seed_torch
 
 
 def add_gradient(loss: Any, weight: float, flags: StepFlags) -> str:
@@ -180,3 +181,16 @@ class MemberStep:
 
 def _size(spans: tuple[Span, ...]) -> int:
     return sum(span.count for span in spans)
+
+
+def seed_torch(seed: int) -> None:
+    """Seeds like `torch.manual_seed`, which takes 0.3 ms if CUDA is available but not initialized.
+
+    `torch.manual_seed` then formats its caller's stack for a later initialization. Here, the next micro-batch
+    after the initialization seeds CUDA.
+    """
+    device = torch.accelerator.current_accelerator()
+    if device is None or (device.type == "cuda" and not torch.cuda.is_initialized()):
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)

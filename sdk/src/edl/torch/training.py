@@ -144,7 +144,7 @@ class Training:
         Raises:
             DataError: The loader has another sampler, or the program left out a micro-batch.
             TrainingError: A loss was not finite, and `on_nan` is "fail".
-            Refused: This trainer's program or model differs from that of the others.
+            Refused: This trainer's program or model differs from the others'.
             Unavailable: The master did not answer for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
@@ -223,6 +223,6 @@ def _check_local(
         raise DataError("outer is given without local_steps: give both, or leave it out")
     if local_steps and (micro_batches is not None or not constant_batch):
         raise DataError(
-            "with local_steps each member has steps of its own: leave micro_batches and constant_batch "
+            "with local_steps each member makes separate steps: leave micro_batches and constant_batch "
             "out, and give as batch_size the records of one such step"
         )

@@ -1,4 +1,4 @@
-"""The collective calls of one round over a process group of torch; no thread blocks inside torch."""
+"""The collective calls of one round over a process group of torch; no call blocks inside torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 _LENGTH = struct.Struct("!Q")
 _SENT_BY_GLOO = ("cpu", "cuda")
-"""Devices of tensors that gloo sums; those on a GPU it copies to the host and back by itself."""
+"""Devices of tensors that gloo sums; it copies those on a GPU to the host and back."""
 _BLOCK_BYTES = 4_096
 """Payloads up to this length need one call."""
 
 
 class GroupLink(Link):
-    """A `edl.sync.link.Link`; used by one thread. Members call the same in the same order."""
+    """An `edl.sync.link.Link` over gloo; used by one thread. Members make the same calls in the same order."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class GroupLink(Link):
         """Makes no call.
 
         Args:
-            group: Has `allreduce`, `allgather`, `broadcast`, `send` and `recv` of torch; None for one member.
-            rank: This member's.
+            group: A process group of torch; None for one member.
+            rank: This member's rank.
             world_size: Number of members.
             waiting: Ends with the round.
             announcer: Has the other processes of a pod send or receive their parts of a state, too.
@@ -52,9 +52,9 @@ class GroupLink(Link):
         self._waiting = waiting
         self._is_over = False
         self.exchanged_bytes = 0
-        """Of the tensors that this member has summed, sent or received."""
+        """Bytes of tensors that this member has summed, sent or received."""
         self.works: list[Any] = []
-        """Begun, and perhaps under way when the round ends: their tensors must live as long."""
+        """Started operations, which may still run when the round ends; keeps their tensors alive."""
 
     def begin_sum(self, tensor: Any) -> Any:
         """Begins to sum a tensor over all members, in place; returns the work.
@@ -69,7 +69,7 @@ class GroupLink(Link):
         return _HostSum(work, host, tensor)
 
     def wait_for(self, works: Sequence[Any]) -> None:
-        """Waits until works are done.
+        """Waits until operations have ended.
 
         Raises:
             RoundOver: A member is lost.
@@ -115,7 +115,7 @@ class GroupLink(Link):
 
     @override
     def receive(self, source: int) -> tuple[bytes, list[Any]]:
-        """Receives another member's broadcast; raises what `broadcast` raises."""
+        """Receives another member's broadcast."""
         return self.broadcast(None, b"", source)
 
     @override
@@ -149,7 +149,7 @@ class GroupLink(Link):
 
     @property
     def has_pending(self) -> bool:
-        """Whether an operation is under way whose end nobody waits for."""
+        """Whether a started operation has not ended."""
         return not all(work.is_completed() for work in self.works)
 
     @property
@@ -165,7 +165,7 @@ class GroupLink(Link):
         self._waiting.check()
 
     def close(self) -> None:
-        """Ends it, and its connections with the group; later calls raise `RoundOver`."""
+        """Ends the link; later calls raise `RoundOver`."""
         self._is_over, self._group = True, None
 
     def _move(
@@ -200,7 +200,7 @@ class GroupLink(Link):
         self.works.clear()
 
     def _run_apart(self, begin: Callable[[Any], Any], tensors: Any) -> None:
-        """As `_run`, for works whose wait cannot be repeated: gloo's send and recv."""
+        """Runs an operation whose wait cannot be repeated: gloo's send and recv."""
         self._guard(lambda: self._waiting.call(lambda: self._begin(begin, tensors).wait()))
         self.works.clear()
 
@@ -224,7 +224,7 @@ class GroupLink(Link):
 
 
 class _HostSum:
-    """A sum that goes over the host, because gloo cannot send from the tensor's device."""
+    """A sum on the host, because gloo cannot send from the tensor's device."""
 
     def __init__(self, work: Any, host: Any, target: Any) -> None:
         self._work, self._host, self._target = work, host, target
@@ -235,18 +235,18 @@ class _HostSum:
         self._target.copy_(self._host)
 
     def is_completed(self) -> bool:
-        """Whether the sum has ended; it may not have been copied yet."""
+        """Returns whether the sum has ended; it may not be copied yet."""
         return bool(self._work.is_completed())
 
 
 class _KeptWork:
-    """A work and the tensors that it reads and writes."""
+    """An operation and the tensors that it reads and writes."""
 
     def __init__(self, work: Any, tensors: Any) -> None:
         self._work, self._tensors = work, tensors
 
     def is_completed(self) -> bool:
-        """Whether it has ended."""
+        """Returns whether the operation has ended."""
         return bool(self._work.is_completed())
 
 

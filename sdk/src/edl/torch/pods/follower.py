@@ -1,8 +1,8 @@
-"""The processes of a pod other than its first: each does with its shards what the first one says.
+"""The processes of a pod other than the first one, which execute its commands on their shards.
 
-It has a part of the state, a connection to the processes of its rank in the other pods, and a
-`DataLoader` of its own. What is decided (rounds, plans, books, the newest state) the first process
-decides for all of its pod, by the rules of `edl.sync`.
+Each has a part of the state, a connection to the processes of its rank in the other pods, and its
+`DataLoader`. The first process makes all decisions for the pod (rounds, plans, leases, the newest state),
+by the rules of `edl.sync`.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ from edl.torch.torch_round import read_flags, write_flags
 log = logging.getLogger("edl")
 
 _ADDS = 1 << 20
-"""Each process numbers its additions to keys from another number: the master knows one caller."""
+"""Distance between the numbers with which processes count additions to keys, as the master knows one caller."""
 
 
 class ShardKeys(RoundStore):
-    """The keys of a round that the processes of one rank in their pods share."""
+    """The keys of a round that processes of the same rank in all pods share."""
 
     def __init__(self, client: Client, number: int, rank: int) -> None:
         """Makes no call."""
@@ -97,7 +97,7 @@ class ShardKeys(RoundStore):
 
 
 class Follower:
-    """One process of a pod; has what `Training` uses of `TorchEngine`."""
+    """One process of a pod; has the methods of `TorchEngine` that `Training` calls."""
 
     def __init__(
         self,
@@ -110,10 +110,10 @@ class Follower:
         """Makes no call yet.
 
         Args:
-            replica: Its part of the model.
-            spec: As in `TorchEngine`.
-            member: The pod's; only its settings are used.
-            pod: Its processes.
+            replica: This process's part of the model.
+            spec: The run's data set and options, the same in all trainers.
+            member: The pod's session; only its settings are used.
+            pod: The processes of the pod.
         """
         self._replica, self._pod, self._options = replica, pod, spec.options
         self._dataset, self._description = spec.dataset, spec.description
@@ -125,15 +125,15 @@ class Follower:
         self._micro_size = micro_size(spec.options.batch_size, spec.options.micro_batches)
         self.result = SyncResult()
         self.exchanged_bytes = 0
-        """Of the tensors that this process has summed, sent or received, in rounds that have ended."""
+        """Bytes of tensors that this process has summed, sent or received, in rounds that have ended."""
         self._link: GroupLink | None = None
         self._growth: Growth | None = None
         self._rings: ShardRings | None = None
-        """Of a round in which pods get the state."""
+        """The rings of a round in which pods get the state."""
         self._client: Client | None = None
         self._identity, self._round = ("", ""), Round(0, 0, ())
         self._state: State | None = None
-        """What was received or read, until the first process says that it is to be loaded."""
+        """The state that was received or read, until the first process announces `Load`."""
         self._plans: dict[str, tuple[Plan, Assignment]] = {}
         self._reader: MemberReader | None = None
 
@@ -218,13 +218,13 @@ class Follower:
             self._client = None
 
     def _new_client(self) -> Client:
-        """A client with the identity of the pod, which is the member of the round."""
+        """Returns a client with the identity of the pod, which is the member of the round."""
         connection = Connection(self._settings.master, self._settings.token)
         return Client(connection, *self._identity)
 
     @contextlib.contextmanager
     def _agreeing(self) -> Iterator[None]:
-        """A context for an exchange with other pods: the first process learns whether it failed."""
+        """A context for an exchange with other pods; the first process learns whether it failed."""
         try:
             yield
         except RoundOver as error:
@@ -368,7 +368,7 @@ class Follower:
         else:
             self._replica.clear()
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _connected(self) -> GroupLink:
         if self._link is None:
@@ -386,6 +386,6 @@ class Follower:
         return self._reader
 
     def _pass_sigterm_on(self) -> None:
-        """The pod leaves as a whole, and its first process begins."""
+        """Passes SIGTERM on to the first process, as the pod leaves as a whole."""
         with contextlib.suppress(OSError):
             os.kill(self._pod.first_pid, signal.SIGTERM)

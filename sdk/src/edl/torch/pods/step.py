@@ -1,7 +1,7 @@
-"""A step of one process of a pod: all of them compute the same number of micro-batches.
+"""A step of one process of a pod; all processes compute the same number of micro-batches.
 
-FSDP2 gathers parameters and sums gradients over the pod in each micro-batch, so a process that has
-fewer than another computes one more that counts nothing.
+FSDP2 gathers parameters and sums gradients over the pod in each micro-batch. A process with fewer
+micro-batches than another computes an additional one, with the weight 0.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ProcessShare(NamedTuple):
     """The micro-batches of a pod's share that one of its processes computes."""
 
     read: Assignment
-    """With the records that it reads."""
+    """The micro-batches with the records that the process reads."""
     counted: Assignment
-    """The same with the records that count: none where another process counts them."""
+    """The micro-batches with the records that count; none if another process counts them."""
 
 
 def process_share(assignment: Assignment, rank: int, size: int) -> ProcessShare:
-    """Returns what one of `size` processes computes of its pod's micro-batches (pure)."""
+    """Returns one process's share of its pod's micro-batches, of `size` processes (pure)."""
     own = [assignment[index] for index in assigned_indices(len(assignment), rank, size)]
     missing = -(-len(assignment) // size) - len(own)
     padding = assignment[:1] * missing
@@ -94,7 +94,7 @@ class PodStep(MemberStep):
 
     @override
     def __iter__(self) -> Iterator[Any]:
-        """Yields this process's micro-batches; none where a process of the pod cannot read its records."""
+        """Yields this process's micro-batches; none if a process of the pod cannot read its records."""
         batches: list[Any] = []
         for index, spans in self._assignment:
             batches.append(self._read(index, spans))
