@@ -22,9 +22,12 @@ COUNTS = """
 import pathlib
 import edl, edl.jax
 
+def say(line):
+    print(line + "\\n", end="", flush=True)  # one write: log lines come between two
+
 with edl.jax.JaxRounds({"count": 0.0}) as rounds:
     for round in rounds:
-        print(f"rank {round.rank} of {round.world_size}")
+        say(f"rank {round.rank} of {round.world_size}")
         try:
             while True:
                 is_over = pathlib.Path("go").exists()
@@ -46,21 +49,24 @@ import runpy, sys, time
 import numpy as np
 import edl, edl.jax
 
+def say(line):
+    print(line + "\\n", end="", flush=True)  # one write: log lines come between two
+
 example = runpy.run_path(sys.argv[1])
 data = edl.from_function("numbers", int, 6000)
 batches = example["Batches"](data, 1)
 with edl.jax.JaxRounds({"times": np.zeros(6000, np.int32)}) as rounds:
     for round in rounds:
-        print(f"rank {round.rank} of {round.world_size}")
+        say(f"rank {round.rank} of {round.world_size}")
         if rounds.has_counted:
-            print("the interrupted step counts")
+            say("the interrupted step counts")
             batches.advance()
         try:
             while True:
                 time.sleep(0.005)
                 batch = batches.current if isinstance(batches.current, list) else []
                 left = batches.current is not example["OVER"]
-                print("batch", *batch)
+                say(" ".join(map(str, ["batch", *batch])))
                 times = np.bincount(np.array(batch, int), minlength=6000).astype(np.int32)
                 total = rounds.sum({"changed": rounds.changed, "left": left, "times": times})
                 rounds.state = {"times": rounds.state["times"] + np.asarray(total["times"])}
@@ -73,8 +79,8 @@ with edl.jax.JaxRounds({"times": np.zeros(6000, np.int32)}) as rounds:
         except edl.RoundOver:
             rounds.broken()
 times = rounds.state["times"]
-print("lost", *np.flatnonzero(times == 0))
-print("repeated", *np.flatnonzero(times > 1))
+say(" ".join(map(str, ["lost", *np.flatnonzero(times == 0)])))
+say(" ".join(map(str, ["repeated", *np.flatnonzero(times > 1)])))
 """
 """Its state counts how often each record was trained; the batches are those of the example."""
 
