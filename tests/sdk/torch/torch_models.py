@@ -177,7 +177,7 @@ def unusable_models_are_refused() -> None:
                     "parameters, 0", "nn.Linear(2, 2).parameters(), 0"
                 )
             },
-            "parameters that are not of the model",
+            "parameters that are not in the model",
         ),
     ):
         with pytest.raises(models.ModelError) as caught:

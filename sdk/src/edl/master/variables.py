@@ -24,7 +24,6 @@ TRAINERS = (
     "EDL_EXCHANGE_PORT",
     "EDL_GRACE_S",
     "EDL_INDEX",
-    "EDL_JAX_SERVICES",
     "EDL_JOB",
     "EDL_MASTER",
     "EDL_MASTER_HOST",
