@@ -28,7 +28,7 @@ class Backoff:
         """Number of consecutive tries that failed."""
 
     def next_s(self) -> float:
-        """Seconds to wait after one more failed try."""
+        """Returns the seconds to wait after one more failed try."""
         doublings = min(self.tries, _MAX_DOUBLINGS)
         self.tries += 1
         return min(self._max_s, self._first_s * 2.0**doublings) * self._jitter()

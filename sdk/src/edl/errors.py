@@ -100,7 +100,7 @@ class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the storage failed, and not the data: the same read may work later.
+    """Returns whether the storage failed, and not the data: the same read may work later.
 
     A file that is missing or forbidden is a mistake that time does not mend. Readers of images,
     archives and tables raise an OSError of their own for damaged data, without a code of the
@@ -118,7 +118,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _known_transient(error: BaseException) -> bool | None:
-    """Whether the storage failed, as far as this one error says it, without its causes."""
+    """Returns whether the storage failed, as far as this one error says it, without its causes."""
     if isinstance(error, RecordError):
         return error.transient
     if isinstance(error, _PERMANENT):
@@ -142,7 +142,7 @@ def one_line(error: BaseException) -> str:
 
 
 def printable(text: object) -> str:
-    """The text on one line, with control and formatting characters replaced by `?`.
+    """Returns the text on one line, with control and formatting characters replaced by `?`.
 
     Names in files and messages of other programs may hold sequences that change what a terminal shows.
     """

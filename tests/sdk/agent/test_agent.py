@@ -189,11 +189,11 @@ def test_processes_continue_from_their_snapshot(job: Job) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([], "no command: write it behind two dashes"),
-        (["--nproc", "0", "--", "true"], "--nproc is 0: write 1 to 1024"),
+        ([], "no command: add it after two dashes"),
+        (["--nproc", "0", "--", "true"], "--nproc is 0: it must be 1 to 1024"),
         (["--max-restarts", "-1", "--", "true"], "--max-restarts is -1"),
         (["--snapshot-memory", "-1", "--", "true"], "--snapshot-memory is -1.0"),
-        (["--", "no-such-program"], "'no-such-program' is not a program that can be run"),
+        (["--", "no-such-program"], "'no-such-program' is not an executable program"),
     ],
 )
 def test_mistakes_are_named(

@@ -26,8 +26,8 @@ Edl = Callable[..., "subprocess.CompletedProcess[str]"]
 RESULT = re.compile(
     r"^edl: model is trained: (\d+) steps, (\d+) records, loss ([\d.e-]+)"
     r"(?:; evaluation of step (\d+): loss ([\d.e-]+), accuracy ([\d.]+))?"
-    r"(?:; (\d+) steps? skipped, their loss was not finite)?"
-    r"; (\d+) members? at the end, after (\d+) changes? of members$",
+    r"(?:; (\d+) steps? skipped because the loss was not finite)?"
+    r"; (\d+) members? at the end, after (\d+) membership changes?$",
     re.MULTILINE,
 )
 
@@ -150,7 +150,7 @@ def test_who_comes_when_all_is_trained_says_no_result(lone: Lone, home: Path) ->
     assert _result(first.last)["steps"] == 15
     assert (late.code, late.out) == (
         0,
-        "model: others have trained it to its end before this trainer came\n",
+        "model: other trainers finished the training before this trainer joined\n",
     )
 
 

@@ -109,7 +109,7 @@ def test_the_flags_it_hands_on_are_flags_of_edl_train(
     monkeypatch.delenv("EDL_MASTER", raising=False)
 
     assert __main__.main(["train", str(model), *words]) == 2
-    assert "--data is '/data/train.npz', and there is no such" in capsys.readouterr().err
+    assert "--data is '/data/train.npz': no such file" in capsys.readouterr().err
 
 
 def test_parameter_servers_are_asked_for_by_annotations(
@@ -205,11 +205,11 @@ BAD = [
     (["--async", "--server-cpu", "x"], "--server-cpu is 'x'"),
     (["--async", "--server-memory", "x"], "--server-memory is 'x'"),
     (["--async", "--server-claim", "X"], "--server-claim is 'X'"),
-    (["--async", "--checkpoints", "/c"], "write them, into --server-claim NAME"),
+    (["--async", "--checkpoints", "/c"], "save checkpoints to --server-claim NAME"),
     (["--async", "--micro-batches", "4"], "--micro-batches is for --sync"),
-    (["--async", "--sync"], "--sync and --async exclude each other"),
-    (["--micro-batches", "4"], "--max is 8, but a step has 4 parts (--micro-batches)"),
-    (["--batch-size", "4"], "--max is 8, but a step has 4 records (--batch-size)"),
+    (["--async", "--sync"], "--sync and --async are mutually exclusive"),
+    (["--micro-batches", "4"], "--max is 8, but a step has only 4 micro-batches"),
+    (["--batch-size", "4"], "--max is 8, but a step has only 4 records (--batch-size)"),
     (["--micro-batches", "65"], "--micro-batches is 65, but --batch-size is 64"),
     (["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoints DIR"),
     (["--evaluate-every", "5"], "--evaluate-every needs --evaluate PATH"),
@@ -323,7 +323,7 @@ def test_apply_makes_the_config_map_the_jobs_own(
     assert files["metadata"]["ownerReferences"] == [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "digits", "uid": "u-1"}
     ]
-    assert "job digits is submitted, with 2 to 8 trainers" in capsys.readouterr().out
+    assert "job digits submitted with 2 to 8 trainers" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("calls")
@@ -335,8 +335,8 @@ def test_a_job_that_no_edl_has_taken_is_called_an_ordinary_one(
 
     assert _submit(model, "--apply") == 0
     out, err = capsys.readouterr()
-    assert "is submitted" not in out
-    assert "edl: job digits is created as an ordinary Job, because no EDL has taken it" in err
+    assert "submitted" not in out
+    assert "edl: job digits was created as an ordinary Job that EDL does not manage" in err
     assert err.count("\n") == 1
 
 

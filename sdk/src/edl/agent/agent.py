@@ -174,7 +174,7 @@ class Agent:
         return True
 
     def _is_job_done(self) -> bool:
-        """Whether the agent of rank 0 has reported the end."""
+        """Returns whether the agent of rank 0 has reported the end."""
         try:
             return self._session.control().status().get("state") == "done"
         except MasterError as error:

@@ -179,7 +179,7 @@ class SnapshotKeeper:
         return max(lacking, key=lambda part: part.snapshot, default=None)
 
     def _copy(self) -> None:
-        """The thread: copies each new part to the next agent."""
+        """Returns the thread: copies each new part to the next agent."""
         failed_at = 0
         while not self._closed.wait(_LOOK_S):
             with self._changed:

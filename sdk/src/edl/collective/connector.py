@@ -156,7 +156,7 @@ class Connector:
 
 
 def _is_answered(connection: socket.socket | None) -> bool:
-    """Whether the peer's system has accepted an attempt, though its event has not been handled yet."""
+    """Returns whether the peer's system has accepted an attempt, though its event has not been handled yet."""
     if connection is None:
         return False
     try:

@@ -101,7 +101,7 @@ def unpack_hello(raw: bytes) -> ClientHello:
 
 
 def initiate(position: RoundPosition, key: bytes, nonce: bytes) -> Script[Outcome]:
-    """The initiator's side.
+    """Returns the initiator's side.
 
     Raises:
         HandshakeError: The responder does not have the token.
@@ -120,7 +120,7 @@ def initiate(position: RoundPosition, key: bytes, nonce: bytes) -> Script[Outcom
 
 
 def receive_hello() -> Script[ClientHello | bool]:
-    """The responder's first part: receives the hello.
+    """Returns the responder's first part: receives the hello.
 
     Raises:
         HandshakeError: The bytes are not of this protocol.
@@ -131,7 +131,7 @@ def receive_hello() -> Script[ClientHello | bool]:
 def respond(
     hello: ClientHello, position: RoundPosition, key: bytes, nonce: bytes
 ) -> Script[ClientHello | bool]:
-    """The responder's second part: answers a hello.
+    """Returns the responder's second part: answers a hello.
 
     Returns:
         Whether the initiator is the expected neighbour; False if its round is over, which the

@@ -55,7 +55,7 @@ class Fields:
         return f"line {line}: {'.'.join(path)}" if line else ".".join(path)
 
     def sub(self, name: str) -> Fields:
-        """A mapping in this one; empty where there is none.
+        """Returns a mapping in this one; empty where there is none.
 
         Raises:
             SettingError: It is not a mapping.
@@ -66,7 +66,7 @@ class Fields:
         return Fields(value or {}, self._lines, (*self._path, name), self._notes)
 
     def subs(self, name: str) -> list[Fields]:
-        """The mappings of a list.
+        """Returns the mappings of a list.
 
         Raises:
             SettingError: It is not a list of mappings.
@@ -81,7 +81,7 @@ class Fields:
         ]
 
     def text(self, name: str, default: str = "") -> str:
-        """A text; numbers count as texts.
+        """Returns a text; numbers count as texts.
 
         Raises:
             SettingError: It is a mapping or a list.
@@ -94,7 +94,7 @@ class Fields:
         return str(value)
 
     def number(self, name: str, default: int | None = None, least: int = 0) -> int | None:
-        """A whole number; numbers in quotes count.
+        """Returns a whole number; numbers in quotes count.
 
         Raises:
             SettingError: It is not a whole number, or below `least`.
@@ -103,7 +103,7 @@ class Fields:
         return default if value is None else whole_number(self.at(name), value, least)
 
     def flag(self, name: str) -> bool:
-        """A truth value; false where there is none.
+        """Returns a truth value; false where there is none.
 
         Raises:
             SettingError: It is neither true nor false.
@@ -116,7 +116,7 @@ class Fields:
         return value
 
     def raw(self, name: str, kind: type = object) -> Any:
-        """A value as it is, None where there is none.
+        """Returns a value as it is, None where there is none.
 
         Raises:
             SettingError: It is of another kind.
@@ -157,7 +157,7 @@ class Fields:
 
 
 def whole_number(at: str, value: Any, least: int = 0) -> int:
-    """A whole number; one in quotes counts.
+    """Returns a whole number; one in quotes counts.
 
     Args:
         at: Where it is, for messages.
@@ -175,12 +175,12 @@ def whole_number(at: str, value: Any, least: int = 0) -> int:
 
 
 def first(*values: Any) -> Any:
-    """The first value that is not None."""
+    """Returns the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 
 def without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping without None, and without empty texts, lists and mappings."""
+    """Returns the mapping without None, and without empty texts, lists and mappings."""
     return {
         name: value
         for name, value in mapping.items()

@@ -34,7 +34,7 @@ _PERMANENT = range(1, 128)
 
 
 def pytorch_job(fields: Fields, notes: Notes) -> Draft:
-    """A PyTorchJob: master and workers become trainers, of the workers' template.
+    """Returns a PyTorchJob: master and workers become trainers, of the workers' template.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -107,7 +107,7 @@ def replica_specs(
 
 
 def _with_program_first(template: dict[str, Any], program: str) -> dict[str, Any]:
-    """The template with the program's container before its sidecars: EDL takes the first for it."""
+    """Returns the template with the program's container before its sidecars: EDL takes the first for it."""
     containers = template["spec"]["containers"]
     ordered = sorted(containers, key=lambda container: container.get("name") != program)
     return {**template, "spec": {**template["spec"], "containers": ordered}}
@@ -126,7 +126,7 @@ def _leave_out(other: Fields, worker: Fields, notes: Notes) -> None:
 
 
 def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """What a failed pod means, by the role's restartPolicy, as fields of the spec."""
+    """Returns what a failed pod means, by the role's restartPolicy, as fields of the spec."""
     policy = role.text("restartPolicy")
     if policy == "Never":
         notes.hints.append(f"{role.at('restartPolicy')}: backoffLimit is 0, which says the same")
@@ -143,7 +143,7 @@ def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str,
 
 
 def train_job(fields: Fields, notes: Notes) -> Draft:
-    """A TrainJob of Kubeflow Trainer: its nodes become trainers.
+    """Returns a TrainJob of Kubeflow Trainer: its nodes become trainers.
 
     Raises:
         SettingError: A field is invalid, or the image is in the runtime alone.
@@ -204,7 +204,7 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
 
 
 def hyperpod(fields: Fields, notes: Notes) -> Draft:
-    """A HyperPodPyTorchJob: the pods of its first replica spec become trainers.
+    """Returns a HyperPodPyTorchJob: the pods of its first replica spec become trainers.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -255,14 +255,14 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
 
 
 def _with_torch(draft: Draft, processes: int | None, at: str, notes: Notes) -> Draft:
-    """The job with what torchrun's trainers need."""
+    """Returns the job with what torchrun's trainers need."""
     if processes is None:
         processes = torchrun.automatic_processes(draft, at, notes)
     return replace(draft, has_store=True, environment=("torch",), processes=processes)
 
 
 def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
-    """The allowed numbers of trainers, as a list."""
+    """Returns the allowed numbers of trainers, as a list."""
     at = elastic.at("replicaDiscreteValues")
     values = elastic.raw("replicaDiscreteValues", list) or []
     step = elastic.number("replicaIncrementStep", None, 1)
@@ -296,7 +296,7 @@ def run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
 
 
 def scheduling_queue(scheduling: Fields) -> str:
-    """The queue of a policy for Volcano's gangs; the rest of it is noted.
+    """Returns the queue of a policy for Volcano's gangs; the rest of it is noted.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.

@@ -52,7 +52,7 @@ _BOOLEANS = {"faulttolerant": dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE,
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:
-    """A TrainingJob of `paddlepaddle.org/v1`.
+    """Returns a TrainingJob of `paddlepaddle.org/v1`.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -114,7 +114,7 @@ def convert(fields: Fields, notes: Notes) -> Draft:
 
 
 def from_command(text: str, notes: Notes) -> Draft:
-    """A command line `paddlecloud submit -jobname ... PACKAGE`.
+    """Returns a command line `paddlecloud submit -jobname ... PACKAGE`.
 
     Raises:
         SettingError: A flag is unknown or has an invalid value.
@@ -206,12 +206,12 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
 
 
 def _failures(least: int, *, fault_tolerant: bool) -> int:
-    """How many trainers may fail: as many as the job starts with, or none, as in the original."""
+    """Returns how many trainers may fail: as many as the job starts with, or none, as in the original."""
     return least if fault_tolerant else 0
 
 
 def _passes(spec: Fields, trainer: Fields) -> int | None:
-    """The number of passes; under `trainer`, where the original ignored it, it is meant likewise."""
+    """Returns the number of passes; under `trainer`, where the original ignored it, it is meant likewise."""
     own = trainer.number("passes", None, 1)
     return spec.number("passes", own, 1)
 
@@ -295,7 +295,7 @@ def _check_amount(at: str, name: str, text: str) -> None:
 def _container(
     image: str, values: Mapping[str, Any], resources: dict[str, Any], spec: Fields | None
 ) -> dict[str, Any]:
-    """The trainers' container with the variables that its program knows from the original."""
+    """Returns the trainers' container with the variables that its program knows from the original."""
     amounts = resources.get("requests") or resources.get("limits") or {}
     gpus = int(amounts.get(_GPU, resources.get("limits", {}).get(_GPU, 0)))
     count = values["ports"] + values["sparse_ports"]

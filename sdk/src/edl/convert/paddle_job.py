@@ -24,7 +24,7 @@ _CLEAN_UP = ("Always", "Never", "OnFailure", "OnCompletion")
 
 
 def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
-    """A PaddleJob of Kubeflow: master and workers become trainers, of the workers' template.
+    """Returns a PaddleJob of Kubeflow: master and workers become trainers, of the workers' template.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -58,7 +58,7 @@ def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
 
 
 def of_operator(fields: Fields, notes: Notes) -> Draft:
-    """A PaddleJob of PaddlePaddle's operator: its workers become trainers, its servers servers.
+    """Returns a PaddleJob of PaddlePaddle's operator: its workers become trainers, its servers servers.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -94,7 +94,7 @@ def of_operator(fields: Fields, notes: Notes) -> Draft:
 
 
 def _servers(role: Fields, *, is_on_host: bool) -> dict[str, Any]:
-    """The parameter servers, programs of the user's, with the port at which they listen."""
+    """Returns the parameter servers, programs of the user's, with the port at which they listen."""
     template = clean_template(role, "template")
     container, *others = template["spec"]["containers"]
     ports = container.get("ports") or [{"containerPort": _PORT}]
@@ -112,7 +112,7 @@ def _servers(role: Fields, *, is_on_host: bool) -> dict[str, Any]:
 
 
 def _is_on_host(spec: Fields) -> bool:
-    """Whether pods use the network of their node."""
+    """Returns whether pods use the network of their node."""
     network = spec.text("intranet", "PodIP")
     if network not in ("PodIP", "Service", "Host"):
         raise SettingError(

@@ -35,7 +35,7 @@ _MAX_SHOWN = 40
 
 
 def processes(fields: Fields, name: str) -> int | None:
-    """The number of processes of a pod; None where the machine decides it, by `auto`, `gpu` or `cpu`.
+    """Returns the number of processes of a pod; None where the machine decides it, by `auto`, `gpu` or `cpu`.
 
     Raises:
         SettingError: It is not a number, or above 128.
@@ -49,7 +49,7 @@ def processes(fields: Fields, name: str) -> int | None:
 
 
 def automatic_processes(draft: Draft, at: str, notes: Notes) -> int | None:
-    """What `auto` means, which is also what is meant where nothing is written: a process for each GPU.
+    """Returns what `auto` means, which is also what is meant where nothing is written: a process for each GPU.
 
     Args:
         draft: The job.
@@ -98,7 +98,7 @@ def _flags(command: str) -> list[tuple[str, str]]:
 
 
 def _is_right(name: str, value: str, draft: Draft) -> bool:
-    """Whether a flag of torchrun says the same as the variables."""
+    """Returns whether a flag of torchrun says the same as the variables."""
     if "PET_" in value:
         return True
     if name == "nnodes":

@@ -99,7 +99,7 @@ def metadata(fields: Fields) -> dict[str, Any]:
 
 
 def kueue_queue(fields: Fields) -> str:
-    """The queue of Kueue that a job names by its label; "" for none."""
+    """Returns the queue of Kueue that a job names by its label; "" for none."""
     labels = fields.sub("metadata").sub("labels")
     return labels.text(_QUEUE)
 
@@ -123,7 +123,7 @@ def _texts(own: Fields) -> dict[str, Any]:
 
 
 def build(draft: Draft) -> dict[str, Any]:
-    """The TrainingJob.
+    """Returns the TrainingJob.
 
     Raises:
         SettingError: Min exceeds max, or a container has no image.
@@ -156,7 +156,7 @@ def build(draft: Draft) -> dict[str, Any]:
 
 
 def _store(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod template of the store at which torchrun's agents meet: it runs in a trainer's pod, from its image.
+    """Returns the pod template of the store at which torchrun's agents meet: it runs in a trainer's pod, from its image.
 
     What a namespace demands of a container (Pod Security, limits for a quota), and how the image comes
     to a node, the trainers' container says.
@@ -192,7 +192,7 @@ def check_units(resources: Fields) -> None:
 
 
 def clean_template(fields: Fields, name: str) -> dict[str, Any]:
-    """A pod template of a job file, with what a TrainingJob sets itself taken out and noted.
+    """Returns a pod template of a job file, with what a TrainingJob sets itself taken out and noted.
 
     Args:
         fields: The mapping that has it.

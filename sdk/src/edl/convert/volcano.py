@@ -24,7 +24,7 @@ _PLUGIN = "left out: its variables and files (VC_..., /etc/volcano, ssh keys, TF
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:
-    """A Volcano Job: its largest task becomes the trainers.
+    """Returns a Volcano Job: its largest task becomes the trainers.
 
     With the plugin for PyTorch the task of the master is one of them.
 
@@ -87,7 +87,7 @@ def _tasks(spec: Fields) -> dict[str, Fields]:
 
 
 def _torch_master(plugins: Fields) -> str | None:
-    """The task of the master where the plugin for PyTorch is there, and None where it is not."""
+    """Returns the task of the master where the plugin for PyTorch is there, and None where it is not."""
     master = None
     for name in plugins:
         if name == _TORCH:
@@ -111,7 +111,7 @@ def _join_master(master: Fields, task: Fields, notes: Notes) -> None:
 def _least(
     spec: Fields, tasks: Mapping[str, Fields], counts: Mapping[str, int], role: AbstractSet[str]
 ) -> int:
-    """The minimum of trainers: that of their tasks, or the job's without the other tasks."""
+    """Returns the minimum of trainers: that of their tasks, or the job's without the other tasks."""
     whole = spec.number("minAvailable")
     own = {name: tasks[name].number("minAvailable") for name in role}
     others = sum(count for name, count in counts.items() if name not in role)
@@ -121,7 +121,7 @@ def _least(
 
 
 def _queue(spec: Fields) -> str:
-    """The queue; Volcano's `default` is what jobs without one get there."""
+    """Returns the queue; Volcano's `default` is what jobs without one get there."""
     queue = spec.text("queue")
     if queue == _DEFAULT_QUEUE:
         spec.note(
@@ -167,7 +167,7 @@ def _read_rest_of_task(task: Fields) -> None:
 
 
 def _with_volumes(template: dict[str, Any], spec: Fields) -> dict[str, Any]:
-    """The template with the job's volumes mounted in every container."""
+    """Returns the template with the job's volumes mounted in every container."""
     volumes, mounts = [], []
     for index, volume in enumerate(spec.subs("volumes")):
         path, claim = volume.text("mountPath"), volume.text("volumeClaimName")

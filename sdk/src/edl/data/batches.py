@@ -101,7 +101,7 @@ def describe(
     kind: str = "training",
     overlap: bool = False,
 ) -> protocol.Json:
-    """The description of a data set for the master; takes the arguments of `batches`.
+    """Returns the description of a data set for the master; takes the arguments of `batches`.
 
     Raises:
         DataError: An argument is out of its range.
@@ -252,7 +252,7 @@ class Batches(Loop):
         member.check()
 
     def _next(self) -> Batch | None:
-        """The next batch of which some lease is still valid; None at the end, or when idle."""
+        """Returns the next batch of which some lease is still valid; None at the end, or when idle."""
         while True:
             batch = self._queue.next(_POLL_S if self._idle_s is None else self._idle_s)
             if batch is not None:

@@ -53,7 +53,7 @@ class Checkpoint:
     """The name of the job that saved it."""
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays, if the state was saved as a mapping of arrays; needs numpy.
+        """Returns the arrays, if the state was saved as a mapping of arrays; needs numpy.
 
         Raises:
             CheckpointError: The state was saved by a function of the program.
@@ -139,7 +139,7 @@ def save_checkpoint(
 
 
 def latest_checkpoint(directory: PathLike) -> Checkpoint | None:
-    """The newest complete checkpoint; damaged ones are skipped and logged.
+    """Returns the newest complete checkpoint; damaged ones are skipped and logged.
 
     A trainer may delete all that were there at first while a slow reader looks at them: those that
     it has saved meanwhile are looked at then.
@@ -301,7 +301,7 @@ def _report(
 
 
 def _may_stay(trainer: CheckpointSession, checkpoint: Checkpoint, refusal: Refused) -> bool:
-    """Whether a checkpoint whose ticket is over may stay.
+    """Returns whether a checkpoint whose ticket is over may stay.
 
     The process was frozen for long, or another has replaced it. Where the master does not answer,
     the checkpoint stays: its version is lower than those of all later tickets.

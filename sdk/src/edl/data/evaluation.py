@@ -27,7 +27,7 @@ def ask_evaluation(dataset: Dataset, model_version: int, *, member: Session | No
 
 
 def evaluation(model_version: int, *, member: Session | None = None) -> protocol.Json:
-    """The state of an evaluation: metrics are means over the records evaluated so far.
+    """Returns the state of an evaluation: metrics are means over the records evaluated so far.
 
     Raises:
         Refused: The evaluation was not requested.

@@ -36,7 +36,7 @@ class LeaseSink(ABC):
 
     @abstractmethod
     def leases_wanted(self) -> int:
-        """How many tasks to lease now; needs the lock."""
+        """Returns how many tasks to lease now; needs the lock."""
 
     def add_leases(self, leases: tuple[Lease, ...]) -> None:
         """Adds leased tasks."""
@@ -76,5 +76,5 @@ class LeaseSink(ABC):
         self._leases_changed.notify_all()
 
     def _tasks_for(self, records: int) -> int:
-        """How many tasks to lease for so many missing records, 1 to `MAX_LEASES_WANTED`."""
+        """Returns how many tasks to lease for so many missing records, 1 to `MAX_LEASES_WANTED`."""
         return max(1, min(MAX_LEASES_WANTED, records // self._task_records))

@@ -73,7 +73,7 @@ class BatchBuilder:
         return (self._flush() if full else None), count, at + count >= lease.end
 
     def _fits(self, lease: Lease) -> bool:
-        """Whether the lease may go into the same batch; a batch never spans two epochs."""
+        """Returns whether the lease may go into the same batch; a batch never spans two epochs."""
         if not self._portions:
             return True
         first = self._portions[0].lease
@@ -99,7 +99,7 @@ class BatchBuilder:
         self.size = sum(portion.size for portion in self._portions)
 
     def _flush(self) -> Batch | None:
-        """The batch that was being built, without the records of leases that are over."""
+        """Returns the batch that was being built, without the records of leases that are over."""
         table = self._lease_table
         indices = [i for i, portion in enumerate(self._portions) if table.is_active(portion.lease)]
         blocks = [self._blocks[i] for i in indices]
@@ -176,7 +176,7 @@ class PrefetchQueue(LeaseSink):
     # -- for the program ---------------------------------------------------------------------
 
     def next(self, timeout_s: float) -> Batch | None:
-        """The next batch; None after the timeout, at the end, or when the queue closes.
+        """Returns the next batch; None after the timeout, at the end, or when the queue closes.
 
         Raises:
             EdlError: The error that ended the loop.

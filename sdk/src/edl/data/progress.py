@@ -73,7 +73,7 @@ class Progress:
 
 
 def line(name: str, epoch: int, counts: Counts, took_s: float) -> str:
-    """The progress as one line, such as `digits epoch 1: 640 records here (320/s), 512 acknowledged`."""
+    """Returns the progress as one line, such as `digits epoch 1: 640 records here (320/s), 512 acknowledged`."""
     speed = counts.trained / took_s if took_s > 0 else 0.0
     return (
         f"{name} epoch {epoch}: {counts.trained} records here ({speed:.0f}/s), "

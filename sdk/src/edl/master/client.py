@@ -156,7 +156,7 @@ class Client:
         self._connection.call("POST", "/v1/evaluations", body)
 
     def evaluation(self, model_version: int) -> protocol.Json:
-        """The state of an evaluation."""
+        """Returns the state of an evaluation."""
         return self._connection.call("GET", f"/v1/evaluations/{model_version}")
 
     def poll_rendezvous(
@@ -219,7 +219,7 @@ class Client:
         self._connection.call("POST", "/v1/setbacks", body)
 
     def position(self, dataset: str, tasks: Sequence[str] = ()) -> protocol.Json:
-        """The position in a data set, for a checkpoint; names those of `tasks` that are done."""
+        """Returns the position in a data set, for a checkpoint; names those of `tasks` that are done."""
         body = {**self._identity, "dataset": dataset, "tasks": list(tasks)}
         return self._connection.call("POST", "/v1/position", body, answer_s=_POSITION_S)
 
@@ -235,7 +235,7 @@ class Client:
         return self._connection.call("POST", "/v1/rewind", body)
 
     def status(self) -> dict[str, Any]:
-        """The status of the whole job."""
+        """Returns the status of the whole job."""
         return self._connection.call("GET", "/v1/status")
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class WorkCalls:
     def new_request(
         self, report: protocol.Report, scope: protocol.Json, want: int = 0, wait_s: float = 0.0
     ) -> WorkRequest:
-        """A request with the next number."""
+        """Returns a request with the next number."""
         self._number += 1
         return WorkRequest(self._number, report, want, wait_s, scope)
 
@@ -315,7 +315,7 @@ class WorkCalls:
 
 
 def _is_unknown_field(error: Refused) -> bool:
-    """Whether an older master refuses a field of a report; it has changed nothing."""
+    """Returns whether an older master refuses a field of a report; it has changed nothing."""
     list_name, _, field = (error.field or "").partition(".")
     later = field.rpartition(".")[2] in _LATER_FIELDS
     return error.status == _WRONG_FIELD and list_name in ("failed", "back") and later

@@ -82,7 +82,7 @@ class KeepAliveConnection:
                 connected.shutdown(socket.SHUT_RDWR)
 
     def _keeps_open(self, status: int) -> bool:
-        """Whether the connection stays open after an answer.
+        """Returns whether the connection stays open after an answer.
 
         After a refusal the program may end, and nothing must stay open then.
         """

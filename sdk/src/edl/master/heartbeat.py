@@ -32,7 +32,7 @@ class HeartbeatSession(Protocol):
         ...
 
     def client(self) -> Client:
-        """A client with a connection of its own."""
+        """Returns a client with a connection of its own."""
         ...
 
     def rejoin(self, joins_before: int) -> None:
@@ -97,7 +97,7 @@ class Heartbeat:
         self._apply_response(entries, response)
 
     def _handle_refusal(self, error: Refused, joins_before: int) -> None:
-        """A new master knows no trainer: without the held tasks it soon leases them to others."""
+        """Returns a new master knows no trainer: without the held tasks it soon leases them to others."""
         if is_unknown_trainer(error):
             try:
                 self._session.rejoin(joins_before)
@@ -133,10 +133,10 @@ def call_joined(session: HeartbeatSession, call: Callable[[], T]) -> T:
 
 
 def is_unknown_trainer(error: Refused) -> bool:
-    """Whether the master refused the call because it does not know this trainer (any more)."""
+    """Returns whether the master refused the call because it does not know this trainer (any more)."""
     return error.status == _UNKNOWN and error.field == "trainer"
 
 
 def is_replaced(error: Refused) -> bool:
-    """Whether the master refused the call because a newer process has this trainer's name."""
+    """Returns whether the master refused the call because a newer process has this trainer's name."""
     return error.status == _CONFLICT and error.field == "incarnation"

@@ -50,6 +50,6 @@ class HeldLease:
         return {**self.ref, "counted": counted, **self._results()}
 
     def _results(self) -> protocol.Json:
-        """What its records were trained with and showed."""
+        """Returns what its records were trained with and showed."""
         means = {name: self.sums[name] / self.weights[name] for name in self.sums}
         return {"steps": self.steps, **({"metrics": means} if means else {})}

@@ -58,7 +58,7 @@ class LeaseTable:
         return Counts(*(sum(column) for column in zip(*rows)))
 
     def counts_of(self, dataset: str) -> Counts:
-        """The counts of one data set; the object is updated by later steps."""
+        """Returns the counts of one data set; the object is updated by later steps."""
         counts = self._counts.get(dataset)
         return self._counts.setdefault(dataset, Counts()) if counts is None else counts
 
@@ -107,7 +107,7 @@ class LeaseTable:
         return remaining
 
     def is_active(self, lease: Lease) -> bool:
-        """Whether records of the lease are still to be trained."""
+        """Returns whether records of the lease are still to be trained."""
         with self._lock:
             return self._active(lease) is not None
 
@@ -232,7 +232,7 @@ class LeaseTable:
             return [entry for _, entry in self._not_yet_durable]
 
     def held_entries(self) -> list[protocol.Json]:
-        """The entries of all held tasks for a heartbeat."""
+        """Returns the entries of all held tasks for a heartbeat."""
         with self._lock:
             return [entry.ref for entry in self._entries.values()]
 
@@ -325,7 +325,7 @@ class LeaseTable:
                 self._remove(task)
 
     def dump(self) -> protocol.Json:
-        """The table as JSON, for another process; see `load`."""
+        """Returns the table as JSON, for another process; see `load`."""
         with self._lock:
             return {
                 "held": [dataclasses.asdict(entry) for entry in self._entries.values()],
@@ -358,7 +358,7 @@ class LeaseTable:
             return not self._entries
 
     def _active(self, lease: Lease) -> HeldLease | None:
-        """The lease's entry, unless it is lost, of another attempt, or has ended."""
+        """Returns the lease's entry, unless it is lost, of another attempt, or has ended."""
         entry = self._entries.get(lease.task)
         if entry is None or entry.lease.attempt != lease.attempt or lease.task in self._ended:
             return None
@@ -386,7 +386,7 @@ class LeaseTable:
 
 
 def _kept(lease: Lease, entry: protocol.Json) -> protocol.Json:
-    """What a master that takes over needs of an acknowledgement: metrics count in evaluations alone.
+    """Returns what a master that takes over needs of an acknowledgement: metrics count in evaluations alone.
 
     With those of thousands of tasks the call would be longer than it may be.
     """

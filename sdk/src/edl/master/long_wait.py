@@ -24,12 +24,12 @@ class LongWait:
         """The begin of the newest wait that needs no report any more."""
 
     def length_s(self, now_s: float) -> float:
-        """How long the program has waited; 0 where it does not."""
+        """Returns how long the program has waited; 0 where it does not."""
         since_s = self.since_s
         return 0.0 if since_s is None else max(0.0, now_s - since_s)
 
     def due_in_s(self, now_s: float) -> float | None:
-        """The time until a report is due, 0 at once; None where none is."""
+        """Returns the time until a report is due, 0 at once; None where none is."""
         since_s = self.since_s
         if since_s is None or since_s == self._known_since_s:
             return None

@@ -124,7 +124,7 @@ class Rendezvous:
         return round_
 
     def newer(self, than: int) -> bool:
-        """Whether there is a later round, or `next` would raise; cheap enough for every step."""
+        """Returns whether there is a later round, or `next` would raise; cheap enough for every step."""
         return self._newest_view.round > than or self._error is not None
 
     def on_void(self, callback: Callable[[], None]) -> None:
@@ -153,7 +153,7 @@ class Rendezvous:
         self._wait.since_s = since_s
 
     def stalled(self) -> bool:
-        """Whether this process may have been frozen since the last call; cheap enough for every step.
+        """Returns whether this process may have been frozen since the last call; cheap enough for every step.
 
         The other members may continue without a member that does not answer for this long.
         """
@@ -207,7 +207,7 @@ class Rendezvous:
         return self._closed or self._error is not None
 
     def client(self) -> Client:
-        """A client of this member with a connection of its own."""
+        """Returns a client of this member with a connection of its own."""
         settings = self._settings
         return Client(Connection(settings.master, settings.token), *self._identity)
 
@@ -242,7 +242,7 @@ class Rendezvous:
         return Round(newest.round, rank, newest.members)
 
     def _wait_limit_s(self) -> float:
-        """How long `next` may wait before it checks again; raises when patience is over."""
+        """Returns how long `next` may wait before it checks again; raises when patience is over."""
         if self._away is None:
             return self._settings.patience_s
         left_s = self._away_since_s + self._settings.patience_s - clock.monotonic_s()
@@ -253,13 +253,13 @@ class Rendezvous:
     # -- threads -----------------------------------------------------------------------------
 
     def _run_poller(self, client: Client) -> None:
-        """The poller thread: waits for changes at the master."""
+        """Returns the poller thread: waits for changes at the master."""
         backoff = Backoff(max_s=_MAX_BACKOFF_S)
         while not self._over:
             self._poll(client, backoff, self._poll_s)
 
     def _run_sender(self, client: Client) -> None:
-        """The sender thread: reports changes of this member at once."""
+        """Returns the sender thread: reports changes of this member at once."""
         backoff = Backoff(max_s=_MAX_BACKOFF_S)
         while self._wait_for_change():
             if self._leaving and not self._has_left:
@@ -308,7 +308,7 @@ class Rendezvous:
         self._apply_view(view)
 
     def _is_of_older_master(self, error: MasterError) -> bool:
-        """Whether a master that took over does not know short calls; the next one is complete."""
+        """Returns whether a master that took over does not know short calls; the next one is complete."""
         is_older = isinstance(error, Refused) and error.field == "known" and self._is_short
         self._is_short = self._is_short and not is_older
         return is_older
@@ -359,7 +359,7 @@ class Rendezvous:
             self._changed.notify_all()
 
     def _voids_current(self, view: RoundView) -> bool:
-        """Whether the program's round cannot continue, as of this answer."""
+        """Returns whether the program's round cannot continue, as of this answer."""
         current_view = self._current_view
         return current_view is not None and view.void >= current_view.round
 

@@ -71,7 +71,7 @@ class RoundStore:
         return {key: base64.b64decode(value) for key, value in values.items()}
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all of these keys are set."""
+        """Returns whether all of these keys are set."""
         present = self.get_present(keys, 0.0)
         return all(key in present for key in keys)
 

@@ -94,7 +94,7 @@ class Session:
         return self._has_left.is_set() or os.getpid() != self._pid
 
     def client(self) -> Client:
-        """A client of this incarnation with a connection of its own."""
+        """Returns a client of this incarnation with a connection of its own."""
         settings = self.settings
         connection = Connection(settings.master, settings.token)
         return Client(connection, settings.trainer, self._incarnation)
@@ -216,7 +216,7 @@ class Session:
         return call_joined(self, lambda: self._control.request_save(newest))
 
     def control(self) -> Client:
-        """The client for calls that are tried once; joins first."""
+        """Returns the client for calls that are tried once; joins first."""
         self.join()
         return self._control
 
@@ -225,7 +225,7 @@ class Session:
         self._control.report_saved(ticket, path=path, step=step, ok=ok)
 
     def progress(self) -> protocol.Json:
-        """The job's progress: data set -> its counts."""
+        """Returns the job's progress: data set -> its counts."""
         return dict(self._control.status().get("datasets", {}))
 
     def stepped(self) -> None:

@@ -44,7 +44,7 @@ TRAINERS = (
 
 
 def epochs() -> int:
-    """How often each record is trained on where the program does not say it: EDL_EPOCHS, or 1.
+    """Returns how often each record is trained on where the program does not say it: EDL_EPOCHS, or 1.
 
     Raises:
         SettingError: It is not a whole number, or too large.
@@ -53,7 +53,7 @@ def epochs() -> int:
 
 
 def whole(environ: Mapping[str, str], name: str, *, maximum: int) -> int:
-    """The whole number of a variable; 0 where it is missing or empty.
+    """Returns the whole number of a variable; 0 where it is missing or empty.
 
     Raises:
         SettingError: It is none, or above `maximum`.

@@ -41,7 +41,7 @@ class AdditiveMetric:
     """How many sums there are; 0 where only a batch tells."""
 
     def __call__(self, outputs: Any, labels: Any) -> float:
-        """The value over one batch alone."""
+        """Returns the value over one batch alone."""
         records = max(1, len(labels))
         return self.finish([part / records for part in self.sums(outputs, labels)])
 
@@ -113,12 +113,12 @@ def rmse() -> AdditiveMetric:
 
 
 def part_name(name: str, index: int) -> str:
-    """The name under which a sum of a metric is reported."""
+    """Returns the name under which a sum of a metric is reported."""
     return f"{name}[{index}]"
 
 
 def value_names(metrics: Mapping[str, Callable[[Any, Any], Any]]) -> list[str]:
-    """The names of the values that will be reported, as far as they are known without a batch."""
+    """Returns the names of the values that will be reported, as far as they are known without a batch."""
     names = []
     for name, metric in metrics.items():
         parts = metric.parts if isinstance(metric, AdditiveMetric) else 0
@@ -127,7 +127,7 @@ def value_names(metrics: Mapping[str, Callable[[Any, Any], Any]]) -> list[str]:
 
 
 def limit_problem(names: Collection[str]) -> str:
-    """What the master would refuse of the names of all reported values; "" if nothing."""
+    """Returns what the master would refuse of the names of all reported values; "" if nothing."""
     if len(names) > _MAX_VALUES:
         return (
             f"has {len(names)} values together, and the most is {_MAX_VALUES}: each auc(bins) has twice "

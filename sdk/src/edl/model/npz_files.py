@@ -81,7 +81,7 @@ class NpzSource(Source, RandomAccess):
 
     @override
     def batch(self, blocks: Sequence[Columns]) -> Columns:
-        """A copy, so that a program may change its batch and not the data."""
+        """Returns a copy, so that a program may change its batch and not the data."""
         return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 

@@ -140,7 +140,7 @@ class _ArraysUnpickler(pickle.Unpickler):
         self._bytes_left = size
 
     def _encode(self, text: str, encoding: str) -> bytes:
-        """The bytes that a pickle of protocol 2 writes as text, which is how it calls `_codecs.encode`."""
+        """Returns the bytes that a pickle of protocol 2 writes as text, which is how it calls `_codecs.encode`."""
         if encoding != "latin1":
             raise CheckpointError(f"holds bytes as {encoding!r:.40}, not as latin1")
         self._bytes_left -= len(text)

@@ -42,7 +42,7 @@ def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelErro
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, numpy, PaddlePaddle or torch means too little memory."""
+    """Returns whether an error of Python, numpy, PaddlePaddle or torch means too little memory."""
     if isinstance(error, MemoryError):
         return True
     named = isinstance(error, (RuntimeError, SystemError, OSError))
@@ -69,7 +69,7 @@ def user_traceback(path: Path, error: BaseException) -> str:
 
 
 def is_user_file(folder: Path, file: str) -> bool:
-    """Whether a file is in the user's folder and not in an installed package."""
+    """Returns whether a file is in the user's folder and not in an installed package."""
     file_path = Path(file).resolve()
     return folder in file_path.parents and "site-packages" not in file_path.parts
 

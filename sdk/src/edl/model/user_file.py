@@ -37,7 +37,7 @@ class Model:
         return self.path.stem
 
     def has(self, name: str) -> bool:
-        """Whether the file defines this function."""
+        """Returns whether the file defines this function."""
         return name in self.functions
 
 

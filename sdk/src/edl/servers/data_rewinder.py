@@ -46,7 +46,7 @@ class DataRewinder:
         self._member, self._dataset, self._description = member, dataset, description
 
     def newest_generation(self) -> int:
-        """The newest generation of servers for which the data was set back; 0 with an older master.
+        """Returns the newest generation of servers for which the data was set back; 0 with an older master.
 
         A generation that began before is not set back to again, so this is asked until there is an
         answer: servers that have lost their files do not know it.
@@ -63,7 +63,7 @@ class DataRewinder:
         return int(answer["generation"])
 
     def position(self, tasks: Sequence[str] = ()) -> Json | None:
-        """The ledger's position; None where the master is away, or an older one.
+        """Returns the ledger's position; None where the master is away, or an older one.
 
         Args:
             tasks: The answer names those of them that are settled.

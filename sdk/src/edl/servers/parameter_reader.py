@@ -126,7 +126,7 @@ class ParameterReader:
             self._rolled_back(before, states)
 
     def _rolled_back(self, ended: int, states: Sequence[Json]) -> None:
-        """The servers serve another generation than the one in which this trainer was."""
+        """Returns the servers serve another generation than the one in which this trainer was."""
 
     def refresh(self) -> None:
         """Enters, and pulls all that there is; raises as `enter` does."""

@@ -69,7 +69,7 @@ class ArraySource(Source, RandomAccess):
 
     @override
     def batch(self, blocks: Sequence[tuple[Any, ...]]) -> Any:
-        """A copy, so that a program may change its batch and not the data."""
+        """Returns a copy, so that a program may change its batch and not the data."""
         first = blocks[0]
         if len(blocks) == 1 and isinstance(first, _Copied):
             columns: tuple[Any, ...] = first
@@ -94,7 +94,7 @@ def _picks(array: Any) -> Callable[[Sequence[int]], Any]:
 
 
 def _package(array: Any) -> str:
-    """The name of the package that an array is of."""
+    """Returns the name of the package that an array is of."""
     return type(array).__module__.partition(".")[0]
 
 

@@ -58,7 +58,7 @@ class FileNumbers:
         self._ends = list(accumulate(sizes))
 
     def split(self, number: int) -> tuple[str, int]:
-        """The file that holds a record, and the record's number in it."""
+        """Returns the file that holds a record, and the record's number in it."""
         place = bisect_right(self._ends, number)
         return self._names[place], number - (self._ends[place - 1] if place else 0)
 
@@ -108,7 +108,7 @@ class RecordwiseSource(Source, RandomAccess):
         return records if self._collate is None else self._collate(records)
 
     def locate(self, number: int) -> tuple[str | None, int]:
-        """The file that holds a record, and its number there; sources with files override it."""
+        """Returns the file that holds a record, and its number there; sources with files override it."""
         return None, number
 
     def read_one(self, file: str | None, number: int) -> Any:
@@ -134,7 +134,7 @@ class RecordwiseSource(Source, RandomAccess):
 
 
 def picked_error(number: int, file: str, error: RecordError) -> RecordError:
-    """The error of a record of a file, with its number through all files."""
+    """Returns the error of a record of a file, with its number through all files."""
     reason = error.reason if file in error.reason else f"{file}: {error.reason}"
     picked = RecordError(number, f"record {error.record} of {reason}")
     picked.transient = error.transient

@@ -172,7 +172,7 @@ def _row_offsets(file: IO[bytes]) -> Iterator[int]:
 
 
 def _ends_in_quotes(line: bytes) -> bool:
-    """Whether a row goes on in the next line: a quoted cell is open at the line's end.
+    """Returns whether a row goes on in the next line: a quoted cell is open at the line's end.
 
     A quote within an unquoted cell, as in `12" pipe`, is a character like others; counted as one that
     opens, it would make one row of all lines up to the next.

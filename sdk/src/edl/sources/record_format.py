@@ -196,7 +196,7 @@ class Reader:
 
 
 def _bytes(record: object) -> bytes:
-    """The bytes of a buffer, such as an array, whose length counts elements and not bytes."""
+    """Returns the bytes of a buffer, such as an array, whose length counts elements and not bytes."""
     try:
         return memoryview(record).tobytes()  # type: ignore[arg-type]
     except TypeError as error:
@@ -205,7 +205,7 @@ def _bytes(record: object) -> bytes:
 
 
 def _little(offsets: array[int]) -> array[int]:
-    """The offsets in the byte order of the file."""
+    """Returns the offsets in the byte order of the file."""
     if sys.byteorder != "little":
         offsets = offsets[:]
         offsets.byteswap()
