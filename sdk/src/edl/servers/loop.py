@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from edl import clock
-from edl.data.batches import Batches
-from edl.data.schedule import DataSchedule
+from edl.data.batches import Batches, DataSchedule
 from edl.errors import DataError, MasterError
 from edl.master.session import Session, session
 from edl.servers.client import PserverClient, PushOutcome

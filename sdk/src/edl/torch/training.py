@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edl.data.schedule import DataSchedule
+from edl.data.batches import DataSchedule
 from edl.errors import DataError
 from edl.master.session import Session, session
 from edl.sources.base import Dataset
