@@ -3,7 +3,7 @@ import logging
 
 import pytest
 from edl.data.progress import BAR_EVERY_S, Progress, line
-from edl.master.counts import Counts
+from edl.master.leases import Counts
 
 
 class Terminal(io.StringIO):

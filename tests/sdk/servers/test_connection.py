@@ -188,7 +188,7 @@ def test_a_closed_link_says_so(make_connection: Callable[[Peer], PserverConnecti
     peer = Peer()
     link = make_connection(peer)
     link.close()
-    with pytest.raises(ServersUnavailable, match="closed by this program"):
+    with pytest.raises(ServersUnavailable, match="this program has closed the connection"):
         link.json("GET", "/")
 
 
@@ -253,5 +253,5 @@ def test_nothing_waits_once_the_program_is_to_end() -> None:
     fan.close()
     other = FanOut([dead_url], "secret", 60.0, lambda: False)
     other.close()
-    with pytest.raises(ServersUnavailable, match="closed by this program"):
+    with pytest.raises(ServersUnavailable, match="this program has closed the connection"):
         other.call_all(lambda link, _: link.json("GET", "/"))

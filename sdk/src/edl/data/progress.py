@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from edl import clock
-from edl.master.counts import Counts
+from edl.master.leases import Counts
 
 log = logging.getLogger("edl")
 
