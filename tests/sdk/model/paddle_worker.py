@@ -206,7 +206,7 @@ def options_of_tables_are_declared_by_name() -> None:
     assert worker.tables()["rows"].admit_after == 3
     assert worker.tables()["rows"].evict == "lru"
     for options, message in (
-        ({"words": {}}, "there is no table 'words'; tables are: rows"),
+        ({"words": {}}, "unknown table 'words'; tables are: rows"),
         ({"rows": {"ttl": 3}}, "'rows' has no option 'ttl'; there are admit_after"),
         ([], "it must return options by table"),
     ):

@@ -10,7 +10,7 @@ import numpy as np
 
 from edl.model.errors import ModelError
 from edl.model.rate_schedules import rate_factor, schedule_problem
-from edl.servers.gradient_norm import global_norm
+from edl.servers.worker import global_norm
 
 Arrays = dict[str, Any]
 _COMMON: dict[str, Any] = {
