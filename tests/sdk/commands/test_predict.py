@@ -203,7 +203,7 @@ def test_parameters_of_another_model_are_refused(lone: Lone, home: Path) -> None
     done = lone("predict", "model.py", "--model", "trained", *words)
 
     assert done.code == 2, done.out
-    assert "model.npz is of another model: w has shape [9, 3] instead of [8, 3]" in done.err
+    assert "model.npz belongs to another model: w has shape [9, 3] instead of [8, 3]" in done.err
     assert not (home / "out").exists()
 
 

@@ -189,7 +189,7 @@ FAILURES = [
         False,
         r"model\(\) of model.py failed on trainer-\d: RuntimeError: no weights",
     ),
-    ("import time\n", "import nowhere\n", 2, False, "model.py cannot be run: ModuleNotFoundError"),
+    ("import time\n", "import nowhere\n", 2, False, "cannot run model.py: ModuleNotFoundError"),
     (
         "shifted = np",
         "raise ValueError('no label 7')\n    shifted = np",
@@ -264,7 +264,7 @@ def test_a_checkpoint_of_another_model_is_refused(lone: Lone, home: Path) -> Non
     done = lone(*common)
 
     assert done.code == 2
-    assert "is of another model: model/w has shape [8, 3] instead of [8, 4]" in done.err
+    assert "belongs to another model: model/w has shape [8, 3] instead of [8, 4]" in done.err
 
 
 WAITS = """while len(calls) > 8 and not pathlib.Path("go").exists():

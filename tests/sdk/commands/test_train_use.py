@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
 
 BAD = [
     (["model.py"], "no training data: set --data PATH, or spec.master.data"),
-    (["no-such.py", "--data", "train.npz"], "no-such.py cannot be read: No such file"),
+    (["no-such.py", "--data", "train.npz"], "cannot read no-such.py: No such file"),
     (["model.py", "--data", "no.npz"], "--data is 'no.npz': no such file or folder"),
     (
         ["model.py", "--data", "train.npz", "--evaluate", "no"],
@@ -25,7 +25,7 @@ BAD = [
         ["model.py", "--data", "train.npz", "--dir", "kept"],
         "--dir kept has a journal of the data",
     ),
-    (["train.npz", "--data", "train.npz"], "train.npz is not text in UTF-8"),
+    (["train.npz", "--data", "train.npz"], "train.npz is not UTF-8 text"),
     (
         ["model.py", "--data", "train.npz", "--dir", "/proc/none"],
         "--dir is '/proc/none', but /proc/none is not writable: No such file",

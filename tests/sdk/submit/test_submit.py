@@ -213,7 +213,7 @@ BAD = [
     (["--micro-batches", "65"], "--micro-batches is 65, but --batch-size is 64"),
     (["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoints DIR"),
     (["--evaluate-every", "5"], "--evaluate-every needs --evaluate PATH"),
-    (["--include", "no-such-file"], "no-such-file cannot be read"),
+    (["--include", "no-such-file"], "cannot read no-such-file"),
 ]
 
 
@@ -235,9 +235,9 @@ def test_what_cannot_be_is_refused_in_one_line(
     ("text", "message"),
     [
         (b"def model(): ...\n", "has no function loss(outputs, labels)"),
-        (b"def model(:\n", "digits.py:1 is not Python: invalid syntax"),
-        (b"\xff\xfe", "is not text in UTF-8 (byte 0)"),
-        (b"a\0b", "is not Python"),
+        (b"def model(:\n", "digits.py:1 is not valid Python: invalid syntax"),
+        (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
+        (b"a\0b", "is not valid Python"),
         (MODEL.encode() + b"#" * (1 << 20), "and a ConfigMap holds 1048576"),
     ],
 )
