@@ -140,7 +140,7 @@ def test_an_agent_s_service_outlives_the_process_of_rank_0(job: Job) -> None:
     assert services
     assert not _children(lost)
     os.kill(lost, signal.SIGKILL)
-    leader.says("process 0 was ended by SIGKILL")
+    leader.says("process 0 was killed by SIGKILL")
     assert services <= set(_children(leader.process.pid))
     leader.says("took over the state of step")
     (job.folder / "go").touch()

@@ -1,7 +1,7 @@
-"""`edl agent --members`: each process of a pod takes part in rounds itself, in the same process.
+"""`edl agent --members`: runs the processes of a pod, each of which joins rounds itself and outlives them.
 
-Where one has failed, it alone is started again; the others go on in the next round. The coordination
-services of JAX are the agent's, so that none ends with a process.
+Only a process that fails is restarted; the others continue in the next round. The agent hosts JAX's
+coordination services, so that they do not end with a process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_S = 0.05
 
 
 class MembersAgent:
-    """Starts the processes of one pod, and starts each again where it is lost."""
+    """Runs the processes of a pod, and restarts each one that fails."""
 
     def __init__(
         self, command: Sequence[str], processes: int, max_restarts: int, settings: Settings
@@ -32,10 +32,10 @@ class MembersAgent:
         """Starts nothing yet.
 
         Args:
-            command: An absolute path, and arguments.
-            processes: How many to start.
-            max_restarts: How often processes are started again, all together.
-            settings: The pod's.
+            command: The absolute path of the program, and its arguments.
+            processes: Number of processes.
+            max_restarts: Total number of restarts.
+            settings: The settings of the pod.
         """
         self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
         self._settings = settings
@@ -57,7 +57,9 @@ class MembersAgent:
         try:
             return ServicesSocket(CoordinationServices(self._settings.address))
         except OSError as error:
-            log.warning("coordination services of JAX will be those of its processes: %s", error)
+            log.warning(
+                "cannot host JAX's coordination services, so processes start their own: %s", error
+            )
             return None
 
     def _run_processes(self, path: str) -> int:
@@ -75,9 +77,9 @@ class MembersAgent:
                     log.error("%s", failed_too_often("this pod", restarts + 1, restarts, failure))
                     return FAILED
                 restarts += 1
-                log.warning("%s; it is started again", failure)
+                log.warning("%s; restarting it", failure)
                 if not workers.replace_failed():
-                    return FAILED  # its pod is replaced
+                    return FAILED  # so that the pod is replaced
             return EXIT_CODE
         finally:
             if not workers.stop(self._settings.grace_s):
