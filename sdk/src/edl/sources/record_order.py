@@ -109,7 +109,7 @@ class RecordOrder:
 
 
 def _random_words(key: str, count: int) -> array[int]:
-    """Returns 64-bit numbers that a text determines."""
+    """Returns 64-bit numbers derived from a text."""
     words = array("Q", shake_128(key.encode()).digest(_WORD_BYTES * count))
     if sys.byteorder == "big":
         words.byteswap()
@@ -117,7 +117,7 @@ def _random_words(key: str, count: int) -> array[int]:
 
 
 def _numpy() -> Any:
-    """Returns the module numpy; None where it is not installed."""
+    """Returns the module numpy; None if it is not installed."""
     try:
         return importlib.import_module("numpy")
     except ImportError:
