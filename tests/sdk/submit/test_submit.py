@@ -185,11 +185,11 @@ BAD = [
     (["--namespace", "Team"], "--namespace is 'Team'"),
     (["--image", "a b"], "--image is 'a b': write an image"),
     (["--min", "9"], "--min is 9 and --max is 8: min must not exceed max"),
-    (["--cpu", "two"], "--cpu is 'two': write CPUs, such as 2, 0.5 or 500m"),
+    (["--cpu", "two"], "--cpu is 'two': write CPUs, for example 2, 0.5 or 500m"),
     (["--cpu", "0"], "--cpu is '0'"),
     (["--cpu", "0.0001"], "--cpu is '0.0001'"),
-    (["--memory", "4G1"], "--memory is '4G1': write memory, such as 512Mi"),
-    (["--memory", "512"], "--memory is '512', which is 512 bytes: write 512Mi"),
+    (["--memory", "4G1"], "--memory is '4G1': write memory, for example 512Mi"),
+    (["--memory", "512"], "--memory is '512', which is 512 bytes: write at least 16Mi"),
     (["--queue", ""], "--queue is ''"),
     (["--claim", "out"], "--claim is 'out': write NAME:/path"),
     (["--claim", "out:data"], "write NAME:/path"),
@@ -347,7 +347,7 @@ def test_a_job_that_no_edl_has_taken_is_called_an_ordinary_one(
         ("0", "kubectl refused Job digits: Error from server: denied"),
         (
             "2",
-            "the Job was created, but not its ConfigMap: kubectl refused ConfigMap digits-model-",
+            "created the Job, but not its ConfigMap: kubectl refused ConfigMap digits-model-",
         ),
     ],
 )
