@@ -176,7 +176,7 @@ def test_a_model_file_becomes_a_job(namespace: IsolatedNamespace) -> None:
     """`edl submit --apply` makes a Job whose trainers run; its file goes with it when it goes."""
     done, again = submit_model(namespace), submit_model(namespace)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "job digits is submitted, with 2 to 3 trainers\n"
+    assert done.stdout == "job digits submitted with 2 to 3 trainers\n"
     assert again.returncode == 2
     assert again.stderr.startswith("edl: kubectl refused Job digits: Error from server (AlreadyEx")
     assert again.stderr.count("\n") == 1

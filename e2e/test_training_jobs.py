@@ -249,7 +249,7 @@ def test_a_file_of_paddle_edl_lives_its_whole_life(namespace: IsolatedNamespace)
     cluster, words = namespace.environment.cluster, ("--apply", "--accept-losses")
     done = commands.edl(cluster, namespace.name, "convert", str(PADDLE_FILE), *words)
     assert done.returncode == 0, done.stderr
-    assert "trainingjob example is created, with 2 to 6 trainers" in done.stdout
+    assert "trainingjob example created with 2 to 6 trainers" in done.stdout
     _wait_for(namespace, "example", 6)
 
     namespace.services(ALL_SLOTS)

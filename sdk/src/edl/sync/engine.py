@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edl.data.schedule import DataSchedule
+from edl.data.batches import DataSchedule
 from edl.master.protocol import Round
 from edl.master.session import Session, session
 from edl.sources.base import Dataset

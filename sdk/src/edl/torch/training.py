@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edl.data.schedule import DataSchedule
+from edl.data.batches import DataSchedule
 from edl.errors import DataError
 from edl.master.session import Session, session
 from edl.sources.base import Dataset

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from edl.data.schedule import DataSchedule
+from edl.data.batches import DataSchedule
 from edl.errors import EdlError
 from edl.master.session import Session
 from edl.model.arrays import to_array
