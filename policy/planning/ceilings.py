@@ -3,7 +3,8 @@
 The plan checks them before every trainer it adds. They are cluster-wide; nodes do not matter here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from zoneinfo import ZoneInfo
@@ -187,10 +188,18 @@ class Quotas:
         if self._cover(job):
             self._add(job, of_pods(job, pods), 1)
 
-    def restore(self, job: Job, pods: Iterable[Pod]) -> None:
-        """Undoes `release`."""
-        if self._cover(job):
-            self._add(job, of_pods(job, pods), -1)
+    @contextmanager
+    def without(self, releases: Iterable[tuple[Job, Iterable[Pod]]]) -> Iterator[None]:
+        """Counts live trainers of jobs as gone inside a `with` block, to see what that would allow."""
+        gone = [(job, list(pods)) for job, pods in releases]
+        for job, pods in gone:
+            self.release(job, pods)
+        try:
+            yield
+        finally:
+            for job, pods in gone:
+                if self._cover(job):
+                    self._add(job, of_pods(job, pods), -1)
 
     def _add(self, job: Job, freed: Resources, sign: int) -> None:
         for balance in self._balances_for(job):

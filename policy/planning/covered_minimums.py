@@ -2,7 +2,7 @@
 
 Minimums do not borrow (`policy.planning.borrowing`), and a minimum can grow while the job runs: its annotation is
 the tenant's word. What is not covered counts as surplus, whatever the Job says, so that no edit makes
-a guarantee of what is borrowed. All rules ask for `JobDraft.covered_min`, which begins here
+a guarantee of what is borrowed. All rules ask for `JobEntry.covered_min`, which begins here
 (docs/decisions/0053).
 """
 

@@ -112,6 +112,28 @@ class FreeCapacity:
         amounts.add(self._now.writable(node), requests)
         self._changed(node)
 
+    def place_each(
+        self, requests: Resources, count: int, next_node: Callable[[], str]
+    ) -> list[str]:
+        """Places equal pods one after the other, to see where they fit; reserves nothing.
+
+        Args:
+            requests: Requests of one pod.
+            count: Number of pods.
+            next_node: Chooses the node of the next pod; "" where it fits on none.
+
+        Returns:
+            The nodes, fewer than `count` where not all pods fit.
+        """
+        nodes: list[str] = []
+        while len(nodes) < count and (node := next_node()):
+            nodes.append(node)
+            if len(nodes) < count:
+                self.reserve(node, requests)
+        for node in nodes[: count - 1]:
+            self.unreserve(node, requests)
+        return nodes
+
     def add_leaving(self, pod: Pod) -> None:
         """Counts a pod as leaving: its capacity is free later, and no longer reclaimable."""
         if pod.node in self._cluster.nodes:

@@ -114,7 +114,7 @@ class JobPlan:
     figures: Figures
     share: float
     uncovered: int = 0
-    """How much of its minimum its queue's nominal quota does not cover; see `JobDraft.covered_min`."""
+    """How much of its minimum its queue's nominal quota does not cover; see `JobEntry.covered_min`."""
 
     @property
     def detail(self) -> str:

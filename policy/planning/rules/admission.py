@@ -8,23 +8,40 @@ cluster.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from policy.backoff import pause_s
 from policy.cluster.snapshot import Pod
 from policy.decisions import Figure, time
 from policy.names import Tier
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
+from policy.planning.book import Book
+from policy.planning.decisions import (
+    AddServers,
+    Blocked,
+    Claim,
+    CreateTrainers,
+    Decisions,
+    Explain,
+    HoldQuota,
+    ReleaseTrainer,
+    Remember,
+    Reserve,
+    Uncover,
+    WaiveAvoidance,
+)
+from policy.planning.job_entry import JobEntry
 from policy.planning.rules import (
     admission_order,
     creation_backoffs,
     demand_changes,
     node_requests,
+    placements,
     quota_relief,
-    reservations,
     servers,
 )
-from policy.planning.rules.reservations import Reservation
+from policy.planning.rules.placements import Placement
+from policy.planning.rules.trial import Trial
 from policy.reasons import Reason
 
 _FIRST_BACKOFF_S = 10.0
@@ -39,254 +56,298 @@ def backoff_s(failures_in_row: int) -> float:
     return pause_s(_FIRST_BACKOFF_S, _MAX_BACKOFF_S, failures_in_row)
 
 
-def backing_off(state: CycleState, draft: JobDraft) -> bool:
-    """Whether a job's trainers failed so recently that none is created now; records that reason."""
-    accounting = draft.job.accounting
+def backing_off(book: Book, entry: JobEntry) -> Blocked | None:
+    """Returns how a job's trainers failed so recently that none is created now, if they did."""
+    accounting = entry.job.accounting
     until_s = accounting.last_failure_s + backoff_s(accounting.failures_in_row)
-    if until_s <= state.now_s:
-        return False
-    draft.set_reason(
+    if until_s <= book.now_s:
+        return None
+    return Blocked(
         Reason.BACKING_OFF, {"failures": accounting.failures_in_row, "until": time(until_s)}
     )
-    return True
 
 
-def replacing(draft: JobDraft, step: int) -> bool:
-    """Whether other trainers must end before `step` more are created; records that reason.
+def replacing(entry: JobEntry, step: int) -> Blocked | None:
+    """Returns how many other trainers must end before `step` more are created, if some must.
 
     Under `podReplacementPolicy: Failed` a trainer counts against max until it has ended, those that
     this plan releases included. Replacements of stranded trainers come on top.
     """
-    present = draft.initial_count + draft.leaving + sum(map(len, draft.creates.values()))
-    excess = present + step - draft.job.max_trainers - draft.stranded
-    if excess <= 0 or not draft.job.replaces_ended:
-        return False
-    draft.set_reason(Reason.REPLACING, {"trainers": excess})
-    return True
+    facts = entry.facts
+    present = facts.count + facts.leaving + sum(map(len, entry.creates.values()))
+    excess = present + step - entry.job.max_trainers - facts.stranded
+    if excess <= 0 or not entry.job.replaces_ended:
+        return None
+    return Blocked(Reason.REPLACING, {"trainers": excess})
 
 
-def is_held(state: CycleState, draft: JobDraft) -> bool:
-    """Whether no guaranteed trainer is created now, for failures or refusals; records the reason."""
-    return backing_off(state, draft) or creation_backoffs.is_refused(state, draft)
+def hold(book: Book, entry: JobEntry) -> Blocked | None:
+    """Returns why no guaranteed trainer is created now: failures or refusals; None where one may be."""
+    return backing_off(book, entry) or creation_backoffs.refusal(book, entry)
 
 
-def admit(state: CycleState) -> None:
+def admit(book: Book) -> Decisions[None]:
     """Creates missing guaranteed trainers, the oldest job first."""
-    creation_backoffs.take_back_partial_starts(state)
-    node_requests.settle(state)
-    admission_order.hold_nodes(state)
-    for draft in sorted(state.drafts, key=admission_order.turn):
-        missing = admission_order.missing(draft)
-        if not draft.grows or missing <= 0:
+    yield from creation_backoffs.take_back_partial_starts(book)
+    yield from node_requests.settle(book)
+    turns = node_requests.turns(book)
+    held = admission_order.hold_nodes(book)
+    for entry in sorted(book.entries, key=admission_order.turn):
+        missing = admission_order.missing(entry)
+        if not entry.facts.grows or missing <= 0:
             continue
-        quota_relief.hold(state, draft)
-        if is_held(state, draft) or replacing(draft, missing):
-            if draft.reason is Reason.REFUSED:
-                quota_relief.relieve(state, draft, missing)
+        if quota_relief.is_held(book, entry):
+            yield HoldQuota(entry.key)
+        if blocked := hold(book, entry) or replacing(entry, missing):
+            yield Explain(entry.key, blocked)
+            if blocked.reason is Reason.REFUSED:
+                yield from quota_relief.relieve(book, entry, missing)
             continue
-        count, server_count = draft.count, draft.server_count
-        nodes = _reserve_job(state, draft, missing)
-        draft.add_creates(Tier.GUARANTEED, nodes)
-        missing = admission_order.missing(draft)  # without what its queue's quota does not cover
-        if len(nodes) < missing:
-            node_requests.request(state, draft, missing - len(nodes))
-        low = draft.covered_min
-        new_count = min(draft.count, low) - min(count, low)
-        state.quotas.claim(draft.job, new_count, draft.server_count - server_count)
-    admission_order.record_line(state)
+        count, server_count = entry.count, entry.server_count
+        has_turn = entry.key in turns
+        created = yield from _start(book, entry, missing, held, has_turn=has_turn)
+        missing = admission_order.missing(entry)  # without what its queue's quota does not cover
+        if created < missing:
+            yield from node_requests.request(book, entry, missing - created, has_turn=has_turn)
+        low = entry.covered_min
+        new_count = min(entry.count, low) - min(count, low)
+        yield Claim(entry.key, new_count, entry.server_count - server_count)
+    yield Remember(line=admission_order.line_after(book, held))
 
 
-def _reserve_job(state: CycleState, draft: JobDraft, missing: int) -> list[str]:
-    """Reserves capacity for a job's missing trainers; returns the nodes of those to create.
+@dataclass(slots=True)
+class _Gang:
+    """What a job would start with, as far as it was found, and what has to be done for it."""
+
+    trainers: list[Placement]
+    servers: list[Placement]
+    victims: list[tuple[JobEntry, Pod]]
+    """(donor, trainer) pairs: surplus to release so that the quotas allow the trainers."""
+    blocked: Blocked | None = None
+    """Why trainers are missing, if some are."""
+    is_waived: bool = False
+    """Whether trainers may run on nodes that the job avoids."""
+
+
+def _start(
+    book: Book, entry: JobEntry, missing: int, held: admission_order.Held, *, has_turn: bool
+) -> Decisions[int]:
+    """Creates a job's missing trainers as far as there is capacity; all or none where it starts.
 
     The parameter servers of a starting job are created with them. Surplus in the same quota
     counts as reclaimable too: it is released if all missing trainers then fit.
+
+    Returns:
+        The number of trainers that it creates.
     """
-    missing = _covered_by_own_quota(state, draft, missing)
+    missing = yield from _covered_by_own_quota(book, entry, missing)
     if missing <= 0:
-        return []
-    victims = _quota_victims(state, draft, missing)
-    for donor, pod in victims:
-        state.quotas.release(donor.job, [pod])
-    all_or_none = bool(victims) or not draft.live
-    server_reservations = servers.reserve_initial(state, draft, missing)
-    placeable, trainer_reservations = 0, list[Reservation]()
-    if server_reservations is not None:
-        placeable = _placeable(state, draft, missing)
-        if placeable == missing or not all_or_none:
-            gains = reservations.count_gains(server_reservations)
-            trainer_reservations = _reserve_trainers(state, draft, missing, gains)
-            placeable = len(trainer_reservations)
-        else:
-            state.quotas.reserve(draft.job, placeable)
-    for donor, pod in victims:
-        state.quotas.restore(donor.job, [pod])
-    if placeable < missing:
-        if draft.reason is not Reason.CHANGED_OFTEN:
-            _explain(state, draft, missing - placeable, served=server_reservations is not None)
-            admission_order.explain(state, draft)
-        if all_or_none:
-            reservations.unreserve(state, trainer_reservations)
-            state.quotas.unreserve(draft.job, placeable)
-            servers.unreserve_initial(state, draft, server_reservations or [])
-            return []
-    for donor, pod in victims:
-        state.release(donor, pod, Reason.QUOTA_REACHED, {"job": draft.key})
-    gains = reservations.count_gains([*trainer_reservations, *(server_reservations or ())])
-    draft.gains += max(gains, sum(donor is not draft for donor, _ in victims))
-    reservations.confirm(state, draft, trainer_reservations)
-    servers.confirm_initial(state, draft, server_reservations or [])
-    return [reservation.node for reservation in trainer_reservations]
+        return 0
+    gang = _find_gang(book, entry, missing, held, has_turn=has_turn)
+    if gang.is_waived:
+        yield WaiveAvoidance(entry.key)
+    if gang.blocked is not None:
+        yield Explain(entry.key, gang.blocked)
+    for placement in (*gang.servers, *gang.trainers):
+        yield Reserve(placement.node, placement.requests)
+    for donor, pod in gang.victims:
+        yield ReleaseTrainer(donor.key, pod, Reason.QUOTA_REACHED, {"job": entry.key})
+    yield from placements.count_preempted(book, entry, (*gang.trainers, *gang.servers))
+    if gang.servers:
+        nodes = {number: placement.node for number, placement in enumerate(gang.servers)}
+        yield AddServers(entry.key, nodes, is_start=True)
+    if gang.trainers:
+        gains = placements.count_gains((*gang.trainers, *gang.servers))
+        taken = sum(donor is not entry for donor, _ in gang.victims)
+        nodes_of_trainers = tuple(placement.node for placement in gang.trainers)
+        yield CreateTrainers(entry.key, Tier.GUARANTEED, nodes_of_trainers, max(gains, taken))
+    return len(gang.trainers)
 
 
-def _covered_by_own_quota(state: CycleState, draft: JobDraft, missing: int) -> int:
+def _covered_by_own_quota(book: Book, entry: JobEntry, missing: int) -> Decisions[int]:
     """How many of a job's missing trainers its queue's nominal quota covers: minimums do not borrow.
 
     All or none where the job starts. Other jobs of the queue may have started since the plan began.
     """
-    wanted, server_count = draft.covered_min - draft.claimed, draft.servers_to_start
-    lacking = wanted - state.quotas.room_for_minimum(draft.job, wanted, server_count)
-    if lacking and not draft.live:
-        explain_own_quota(state, draft, missing)
+    wanted, server_count = entry.covered_min - entry.facts.claimed, entry.servers_to_start
+    lacking = wanted - book.quotas.room_for_minimum(entry.job, wanted, server_count)
+    if lacking and not entry.live:
+        yield Explain(entry.key, own_quota_lack(book, entry, missing))
         return 0
-    draft.covered_min -= lacking
+    if lacking:
+        yield Uncover(entry.key, lacking)
     return missing - lacking
 
 
-def explain_own_quota(state: CycleState, draft: JobDraft, missing: int) -> None:
-    """Records for a job how much of its minimum its queue's nominal quota does not cover."""
-    server_count = draft.servers_to_start
-    lack = state.quotas.lack_for_minimum(draft.job, missing, server_count)
-    draft.set_reason(Reason.QUOTA_REACHED, {**lack, "missing": missing})
+def own_quota_lack(book: Book, entry: JobEntry, missing: int) -> Blocked:
+    """Returns how much of a job's minimum its queue's nominal quota does not cover."""
+    server_count = entry.servers_to_start
+    lack = book.quotas.lack_for_minimum(entry.job, missing, server_count)
+    return Blocked(Reason.QUOTA_REACHED, {**lack, "missing": missing})
 
 
-def _placeable(state: CycleState, draft: JobDraft, missing: int) -> int:
+def _find_gang(
+    book: Book, entry: JobEntry, missing: int, held: admission_order.Held, *, has_turn: bool
+) -> _Gang:
+    """Finds nodes for a job's missing trainers, and for the servers that start with them."""
+    job, closed = entry.job, held.closed_to(entry)
+    victims, refused = _quota_victims(book, entry, missing, closed)
+    all_or_none = bool(victims) or not entry.live
+    gang = _Gang([], [], victims, refused)
+    with Trial(book) as trial:
+        with book.quotas.without((donor.job, [pod]) for donor, pod in victims):
+            placed = servers.place_initial(book, trial, entry, missing, closed)
+            placeable = 0
+            if isinstance(placed, list):
+                gang.servers = placed
+                placeable = _placeable(book, entry, missing, closed)
+                if placeable == missing or not all_or_none:
+                    _place_trainers(book, trial, entry, missing, closed, gang, has_turn=has_turn)
+                    placeable = len(gang.trainers)
+                else:
+                    trial.count(job, placeable, 0)
+            elif placed is not None:
+                gang.blocked = placed
+        if placeable == missing:
+            return gang
+        if gang.blocked is None:
+            served = isinstance(placed, list)
+            blocked = _lack(book, entry, missing - placeable, served=served)
+            gang.blocked = admission_order.explained(book, held, entry, blocked)
+    return _Gang([], [], [], gang.blocked, gang.is_waived) if all_or_none else gang
+
+
+def _placeable(book: Book, entry: JobEntry, missing: int, closed: frozenset[str]) -> int:
     """How many of a job's missing trainers room and quotas allow, at most.
 
     A minimum that nothing can start, such as ten thousand trainers, is thus not placed and taken back
     again in every plan.
     """
-    numbers = range(1, 1 + min(missing, _slots(state, draft)))
-    return bisect_left(numbers, True, key=lambda count: not state.quotas.allow(draft.job, count))
+    numbers = range(1, 1 + min(missing, _slots(book, entry, closed)))
+    return bisect_left(numbers, True, key=lambda count: not book.quotas.allow(entry.job, count))
 
 
-def _slots(state: CycleState, draft: JobDraft) -> int:
+def _slots(book: Book, entry: JobEntry, closed: frozenset[str]) -> int:
     """How many trainers of a job could be placed, by room alone; at most, if it lacks its master."""
-    constraints = state.cluster.jobs[draft.key].constraints  # avoided nodes are tried, too
-    needs = (draft.job.requests, draft.requests(first=True))
-    slots = [
-        state.capacity.slots(requests, constraints, draft.closed, pooled=True) for requests in needs
-    ]
+    constraints = book.cluster.jobs[entry.key].constraints  # avoided nodes are tried, too
+    needs = (entry.job.requests, entry.requests(first=True))
+    slots = [book.capacity.slots(requests, constraints, closed, pooled=True) for requests in needs]
     return slots[0] if slots[1] else 0
 
 
-def _reserve_trainers(
-    state: CycleState, draft: JobDraft, missing: int, gains: int
-) -> list[Reservation]:
-    """Reserves capacity and quota for up to `missing` trainers; `gains` servers have that of surplus.
+def _place_trainers(
+    book: Book,
+    trial: Trial,
+    entry: JobEntry,
+    missing: int,
+    closed: frozenset[str],
+    gang: _Gang,
+    *,
+    has_turn: bool,
+) -> None:
+    """Places up to `missing` trainers, and adds them to the gang.
 
     On nodes that the job avoids only where they fit on no others: a crash may have been its own,
     and a node that fails again costs less than a minimum that waits. Not while an autoscaler may
     still add nodes for them.
     """
-    job = draft.job
-    constraints, submitted = job.constraints, state.cluster.jobs[draft.key].constraints
-    trainer_reservations: list[Reservation] = []
-    while len(trainer_reservations) < missing and state.quotas.allow(job):
-        requests = draft.requests(first=not trainer_reservations)
-        reservation = reservations.reserve(state, requests, constraints, draft.closed, pooled=True)
-        avoids = constraints != submitted and not node_requests.may_come(state, draft)
-        if reservation is None and avoids:
-            state.avoided_nodes.waive(draft.key)
+    job = entry.job
+    constraints, submitted = job.constraints, book.cluster.jobs[entry.key].constraints
+    gains = placements.count_gains(gang.servers)
+    while len(gang.trainers) < missing and book.quotas.allow(job):
+        requests = entry.requests(first=not gang.trainers)
+        placement = trial.place(requests, constraints, closed, pooled=True)
+        if placement is None:
+            is_last = constraints == submitted
+            if is_last or node_requests.may_come(book, entry, has_turn=has_turn):
+                return
+            gang.is_waived = True
             constraints = submitted
             continue
-        if reservation is None:
-            break
-        gains += not reservation.is_free
-        if not (reservation.is_free or demand_changes.may_take(draft, gains, minimum=True)):
-            reservations.unreserve(state, [reservation])
-            break
-        trainer_reservations.append(reservation)
-        state.quotas.reserve(job)
-    return trainer_reservations
+        gains += not placement.is_free
+        if not placement.is_free and (
+            blocked := demand_changes.refusal(entry, gains, minimum=True)
+        ):
+            gang.blocked = blocked
+            return
+        gang.trainers.append(placement)
+        trial.count(job, 1, 0)
 
 
-def _quota_victims(state: CycleState, draft: JobDraft, missing: int) -> list[tuple[JobDraft, Pod]]:
-    """Surplus to release so that the quotas allow `missing` more trainers, richest jobs first.
+def _quota_victims(
+    book: Book, entry: JobEntry, missing: int, closed: frozenset[str]
+) -> tuple[list[tuple[JobEntry, Pod]], Blocked | None]:
+    """Finds surplus to release so that the quotas allow `missing` more trainers, richest jobs first.
 
-    Empty where nothing must be released, where there is no room for the trainers, and where all
-    surplus is not enough. All surplus of the job itself may be released, as each trainer is replaced
-    by a guaranteed one.
+    All surplus of the job itself may be released, as each trainer is replaced by a guaranteed one.
+
+    Returns:
+        (donor, trainer) pairs, and why other jobs do not give them, if they do not. No pairs where
+        nothing must be released, where the trainers have no capacity, and where all surplus is not
+        enough.
     """
-    victims: list[tuple[JobDraft, Pod]] = []
-    job, server_count = draft.job, draft.servers_to_start
-    if state.quotas.allow(job, missing, server_count) or _slots(state, draft) < missing:
-        return victims
-    candidates = {s.key: s.surplus if s.job is job else s.spare for s in state.drafts}
-    if not _all_relieve(state, draft, missing, candidates):
-        return victims
-    while not state.quotas.allow(job, missing, server_count):
-        donors = [
-            candidate
-            for candidate in state.drafts
-            if candidates[candidate.key]
-            and state.quotas.relieves(job, missing, candidate.job, server_count)
-        ]
-        if not donors:  # what is left of surplus is of queues that do not borrow
-            break
-        victim_counts = Counter(donor.key for donor, _ in victims)
-        donor = max(donors, key=lambda s: (state.measure(s, s.count - victim_counts[s.key]), s.key))
-        victims.append((donor, candidates[donor.key].pop(0)))
-        state.quotas.release(donor.job, [victims[-1][1]])
-    is_enough = state.quotas.allow(job, missing, server_count)
-    for donor, pod in victims:
-        state.quotas.restore(donor.job, [pod])
-    others = sum(donor is not draft for donor, _ in victims)
-    is_given = is_enough and demand_changes.may_take(draft, others, minimum=True)
-    return victims if is_given else []
+    victims: list[tuple[JobEntry, Pod]] = []
+    job, server_count = entry.job, entry.servers_to_start
+    quotas = book.quotas
+    if quotas.allow(job, missing, server_count) or _slots(book, entry, closed) < missing:
+        return [], None
+    candidates = {e.key: e.surplus if e.job is job else e.spare for e in book.entries}
+    if not _all_relieve(book, entry, missing, candidates):
+        return [], None
+    with ExitStack() as gone:
+        while not quotas.allow(job, missing, server_count):
+            donors = [
+                candidate
+                for candidate in book.entries
+                if candidates[candidate.key]
+                and quotas.relieves(job, missing, candidate.job, server_count)
+            ]
+            if not donors:  # the remaining surplus is of queues that do not borrow
+                return [], None
+            counts = Counter(donor.key for donor, _ in victims)
+            donor = max(donors, key=lambda e: (book.measure(e, e.count - counts[e.key]), e.key))
+            victims.append((donor, candidates[donor.key].pop(0)))
+            gone.enter_context(quotas.without([(donor.job, [victims[-1][1]])]))
+    others = sum(donor is not entry for donor, _ in victims)
+    refused = demand_changes.refusal(entry, others, minimum=True)
+    return ([], refused) if refused else (victims, None)
 
 
 def _all_relieve(
-    state: CycleState, draft: JobDraft, missing: int, candidates: Mapping[str, Sequence[Pod]]
+    book: Book, entry: JobEntry, missing: int, candidates: Mapping[str, Sequence[Pod]]
 ) -> bool:
     """Whether the quotas would allow `missing` trainers if all candidates were released.
 
     Choosing victims one by one takes time for each; where all are too few, that is saved.
     """
-    job, server_count = draft.job, draft.servers_to_start
+    job, server_count = entry.job, entry.servers_to_start
     donors = [
         (donor.job, candidates[donor.key])
-        for donor in state.drafts
-        if candidates[donor.key] and state.quotas.relieves(job, missing, donor.job, server_count)
+        for donor in book.entries
+        if candidates[donor.key] and book.quotas.relieves(job, missing, donor.job, server_count)
     ]
-    for giver, pods in donors:
-        state.quotas.release(giver, pods)
-    enough = state.quotas.allow(job, missing, server_count)
-    for giver, pods in donors:
-        state.quotas.restore(giver, pods)
-    return enough
+    with book.quotas.without(donors):
+        return book.quotas.allow(job, missing, server_count)
 
 
-def _explain(state: CycleState, draft: JobDraft, missing: int, *, served: bool) -> None:
-    job, needs = draft.job, draft.requests(first=True)
-    server_count = 0 if served else draft.servers_to_start
-    if not state.quotas.allow(job, missing if server_count else 1, server_count):
-        lack = state.quotas.lack(job, missing, server_count)
-        draft.set_reason(Reason.QUOTA_REACHED, {**lack, "missing": missing})
-        return
+def _lack(book: Book, entry: JobEntry, missing: int, *, served: bool) -> Blocked:
+    """Returns what a job lacks for its missing trainers: quota, or capacity of nodes."""
+    job, needs = entry.job, entry.requests(first=True)
+    server_count = 0 if served else entry.servers_to_start
+    if not book.quotas.allow(job, missing if server_count else 1, server_count):
+        lack = book.quotas.lack(job, missing, server_count)
+        return Blocked(Reason.QUOTA_REACHED, {**lack, "missing": missing})
     if job.servers is not None and server_count:
         server_figures: dict[str, Figure] = {"servers": server_count, "needs": job.servers.requests}
-        draft.set_reason(Reason.WAITING_FOR_ROOM, server_figures)
-        return
-    constraints = state.cluster.jobs[draft.key].constraints  # avoided nodes were tried, too
-    pools = state.policy.node_pools
-    slots = state.capacity.slots(needs, constraints, pooled=True)
-    if slots or state.cluster.fits_empty_node(needs, constraints, pools):
-        draft.set_reason(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": needs})
-        return
-    names = state.capacity.open_nodes(constraints, pooled=True)
+        return Blocked(Reason.WAITING_FOR_ROOM, server_figures)
+    constraints = book.cluster.jobs[entry.key].constraints  # avoided nodes were tried, too
+    pools = book.policy.node_pools
+    slots = book.capacity.slots(needs, constraints, pooled=True)
+    if slots or book.cluster.fits_empty_node(needs, constraints, pools):
+        return Blocked(Reason.WAITING_FOR_ROOM, {"missing": missing, "needs": needs})
+    names = book.capacity.open_nodes(constraints, pooled=True)
     figures: dict[str, Figure] = {"needs": needs, "nodes": len(names)}
     if names:
-        largest, needed = state.cluster.largest(constraints, pools), sorted(needs.keys() - {"pods"})
+        largest, needed = book.cluster.largest(constraints, pools), sorted(needs.keys() - {"pods"})
         figures["largest"] = {name: largest.get(name, 0) for name in needed}
-    draft.set_reason(Reason.FITS_NO_NODE, figures)
+    return Blocked(Reason.FITS_NO_NODE, figures)

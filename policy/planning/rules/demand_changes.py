@@ -1,31 +1,31 @@
 """Jobs that change what they ask for again and again: others give them only so many trainers within an hour."""
 
 from policy.decisions import time
-from policy.planning.job_draft import JobDraft
+from policy.planning.decisions import Blocked
+from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 
-def may_take(draft: JobDraft, count: int, *, minimum: bool = False) -> bool:
-    """Whether other jobs give `count` more trainers for a job; records the reason where they do not.
+def refusal(entry: JobEntry, count: int, *, minimum: bool = False) -> Blocked | None:
+    """Returns why other jobs do not give `count` more trainers for a job; None where they do.
 
     Args:
-        draft: The job.
+        entry: The job.
         count: Number of trainers, or of parameter servers.
         minimum: Whether its minimum starts with them, or is completed.
     """
-    history = draft.demand_history
+    history = entry.facts.demand_history
     if not (count and history.periods):
-        return True
-    trainers = draft.count + draft.expected_count + count
-    if history.allows(draft.gains + count, trainers, minimum=minimum):
-        return True
-    draft.set_reason(
+        return None
+    trainers = entry.count + entry.expected_count + count
+    if history.allows(entry.gains + count, trainers, minimum=minimum):
+        return None
+    return Blocked(
         Reason.CHANGED_OFTEN,
         {
             "changes": history.changes,
             "failures": history.failures,
-            "gains": history.gains + draft.gains,
+            "gains": history.gains + entry.gains,
             "until": time(history.until_s),
         },
     )
-    return False

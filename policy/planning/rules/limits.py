@@ -4,103 +4,105 @@ from heapq import heapify, heappop, heappush
 
 from policy.names import Tier
 from policy.planning import ceilings, vacancy
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules import creation_backoffs
+from policy.planning.book import Book
+from policy.planning.decisions import BackOff, CancelAbsent, Decisions, ReleaseTrainer
+from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 
-def release_excess(state: CycleState) -> None:
+def release_excess(book: Book) -> Decisions[None]:
     """Releases trainers of stopped jobs, and those above max or quota.
 
     A quota takes no job below its minimum. A job whose annotations became invalid keeps its
     trainers until they are corrected.
     """
-    for draft in state.drafts:
-        if draft.job.error and not draft.stopped:
+    for entry in book.entries:
+        if entry.job.error and not entry.facts.stopped:
             continue
-        allowed = _allowed_count(draft)
-        reason = Reason.JOB_STOPPED if draft.stopped else Reason.ABOVE_MAX
-        _cancel_absent(state, draft, min(draft.absent, max(0, draft.count - allowed)))
-        for pod in draft.live[: max(0, len(draft.live) - allowed)]:
-            state.release(draft, pod, reason, {"live": draft.initial_count, "wanted": allowed})
-        for pod in draft.live[:] if draft.excess and not draft.stopped else ():
-            if pod.uid in draft.excess and not pod.node:
-                state.release(draft, pod, Reason.ABOVE_MIN, {"min": draft.job.min_trainers})
-        while draft.absent and draft.count > draft.covered_min and state.quotas.exceeded(draft.job):
-            _cancel_absent(state, draft, 1)
-        while (victim := state.quotas.reliever(draft.job, draft.spare)) is not None:
-            state.release(draft, victim, Reason.QUOTA_REACHED, state.quotas.lack(draft.job, 0))
+        allowed = _allowed_count(entry)
+        reason = Reason.JOB_STOPPED if entry.facts.stopped else Reason.ABOVE_MAX
+        if cancelled := min(entry.absent, max(0, entry.count - allowed)):
+            yield CancelAbsent(entry.key, cancelled)
+        for pod in entry.live[: max(0, len(entry.live) - allowed)]:
+            yield ReleaseTrainer(
+                entry.key, pod, reason, {"live": entry.facts.count, "wanted": allowed}
+            )
+        for pod in entry.live[:] if entry.facts.excess and not entry.facts.stopped else ():
+            if pod.uid in entry.facts.excess and not pod.node:
+                yield ReleaseTrainer(
+                    entry.key, pod, Reason.ABOVE_MIN, {"min": entry.job.min_trainers}
+                )
+        while entry.absent and entry.count > entry.covered_min and book.quotas.exceeded(entry.job):
+            yield CancelAbsent(entry.key, 1)
+        while (victim := book.quotas.reliever(entry.job, entry.spare)) is not None:
+            lack = book.quotas.lack(entry.job, 0)
+            yield ReleaseTrainer(entry.key, victim, Reason.QUOTA_REACHED, lack)
 
 
-def _cancel_absent(state: CycleState, draft: JobDraft, absent: int) -> None:
-    """Takes back trainers that the built-in controller should create and has not created yet."""
-    draft.cancel_absent(absent)
-    state.quotas.unreserve(draft.job, absent)
-
-
-def _allowed_count(draft: JobDraft) -> int:
+def _allowed_count(entry: JobEntry) -> int:
     """Number of live trainers that a job may keep: missing guaranteed ones count against it."""
-    if draft.stopped:
+    if entry.facts.stopped:
         return 0
-    if not draft.job.managed:
-        return draft.job.max_trainers
-    present = draft.guaranteed - draft.stranded
-    missing = max(0, draft.covered_min - present) if draft.grows else 0
-    return draft.job.max_trainers + draft.stranded - missing
+    if not entry.job.managed:
+        return entry.job.max_trainers
+    present = entry.guaranteed - entry.facts.stranded
+    missing = max(0, entry.covered_min - present) if entry.facts.grows else 0
+    return entry.job.max_trainers + entry.facts.stranded - missing
 
 
-def release_to_allowed_size(state: CycleState) -> None:
+def release_to_allowed_size(book: Book) -> Decisions[None]:
     """Releases surplus of jobs whose number of trainers lies between two allowed sizes."""
-    for draft in state.drafts:
-        size = ceilings.floor_size(state.policy, draft.job, draft.count)
-        excess = draft.count - size
-        if draft.grows and draft.job.managed and excess > 0 and not draft.paused:
-            creation_backoffs.record_size(state, draft, excess)
-            for pod in draft.surplus[:excess]:
-                figures = {"live": draft.initial_count, "size": size}
-                state.release(draft, pod, Reason.SIZE_NOT_ALLOWED, figures)
+    for entry in book.entries:
+        size = ceilings.floor_size(book.policy, entry.job, entry.count)
+        excess = entry.count - size
+        if entry.facts.grows and entry.job.managed and excess > 0 and not entry.paused:
+            backoff = book.creation_backoffs.get(entry.job.uid)
+            if backoff is not None:  # these trainers keep it from the next size
+                yield BackOff(entry.key, backoff.after_vain(excess))
+            for pod in entry.surplus[:excess]:
+                figures = {"live": entry.facts.count, "size": size}
+                yield ReleaseTrainer(entry.key, pod, Reason.SIZE_NOT_ALLOWED, figures)
 
 
-def vacate_nodes(state: CycleState) -> None:
+def vacate_nodes(book: Book) -> Decisions[None]:
     """Releases surplus from nodes that nothing else has needed for a while.
 
     An autoscaler without a priority cut-off, such as Karpenter, would keep such a node for it.
     """
-    after_s = state.policy.autoscaling.vacate_after_seconds
-    needed_soon = {node for draft in state.drafts for node in draft.creates[Tier.GUARANTEED]}
-    unneeded = vacancy.unneeded_nodes(state.cluster, state.policy) - needed_soon
-    for draft in state.drafts if unneeded else ():
-        for pod in draft.spare:
-            since_s = state.history.unneeded_since.get(pod.node, state.now_s)
-            if pod.node in unneeded and state.now_s - since_s >= after_s:
-                figures = {"unneeded_s": int(state.now_s - since_s)}
-                state.release(draft, pod, Reason.NODE_NOT_NEEDED, figures)
+    after_s = book.policy.autoscaling.vacate_after_seconds
+    needed_soon = {node for entry in book.entries for node in entry.creates[Tier.GUARANTEED]}
+    unneeded = vacancy.unneeded_nodes(book.cluster, book.policy) - needed_soon
+    for entry in book.entries if unneeded else ():
+        for pod in entry.spare:
+            since_s = book.history.unneeded_since.get(pod.node, book.now_s)
+            if pod.node in unneeded and book.now_s - since_s >= after_s:
+                figures = {"unneeded_s": int(book.now_s - since_s)}
+                yield ReleaseTrainer(entry.key, pod, Reason.NODE_NOT_NEEDED, figures)
 
 
-def restore_reserve(state: CycleState) -> None:
+def restore_reserve(book: Book) -> Decisions[None]:
     """Releases surplus, a few trainers at a time, while more is in use than the reserve allows.
 
     Not during a burst: services then get capacity through preemption, and only once they run is
     it known how much remains.
     """
-    if state.burst:
+    if book.burst:
         return
-    moves = state.moves if state.load.exceeded() else 0
-    richest = [(*_richness(state, draft), position) for position, draft in enumerate(state.drafts)]
+    moves = book.moves if book.load.exceeded() else 0
+    richest = [(*_richness(book, entry), position) for position, entry in enumerate(book.entries)]
     heapify(richest)
-    while moves > 0 and richest and (exceeded := state.load.exceeded()):
+    while moves > 0 and richest and (exceeded := book.load.exceeded()):
         *_, position = heappop(richest)
-        draft = state.drafts[position]
-        if not (draft.spare and any(draft.job.requests.get(name, 0) > 0 for name in exceeded)):
+        entry = book.entries[position]
+        if not (entry.spare and any(entry.job.requests.get(name, 0) > 0 for name in exceeded)):
             continue
-        state.release(draft, draft.spare[0], Reason.RESERVE_RESTORED, state.load.excess())
-        heappush(richest, (*_richness(state, draft), position))
+        yield ReleaseTrainer(entry.key, entry.spare[0], Reason.RESERVE_RESTORED, book.load.excess())
+        heappush(richest, (*_richness(book, entry), position))
         moves -= 1
 
 
-def _richness(state: CycleState, draft: JobDraft) -> tuple[bool, int, float]:
+def _richness(book: Book, entry: JobEntry) -> tuple[bool, int, float]:
     """Sort key of jobs that give: queues that borrow, the lowest priority, the largest share."""
-    queue = draft.job.queue
-    borrowed = state.quotas.borrowing.borrowed(queue, draft.job.requests)
-    return not borrowed, draft.priority, -state.expected_measure(draft)
+    queue = entry.job.queue
+    borrowed = book.quotas.borrowing.borrowed(queue, entry.job.requests)
+    return not borrowed, entry.facts.priority, -book.expected_measure(entry)

@@ -13,9 +13,9 @@ from math import ceil, log2
 from policy.cluster import amounts
 from policy.cluster.snapshot import Constraints, Job, Resources
 from policy.names import Tier
-from policy.planning.cycle_state import CycleState
+from policy.planning.book import Book
 from policy.planning.free_capacity import When
-from policy.planning.job_draft import JobDraft
+from policy.planning.job_entry import JobEntry
 from policy.planning.rules import creation_backoffs
 
 _MIN_IN_FLIGHT = 8
@@ -35,24 +35,24 @@ _MAX_SHAPES = 32
 class Pacing:
     """The trainers under way in one plan, and the jobs that wait for their next turn."""
 
-    def __init__(self, state: CycleState) -> None:
+    def __init__(self, book: Book) -> None:
         """Counts what waits for kube-scheduler already; begins the first round."""
-        self._state = state
-        share = int(_IN_FLIGHT * state.trainers)
-        self.budget = max(_MIN_IN_FLIGHT, share, state.history.placeable)
+        self._book = book
+        share = int(_IN_FLIGHT * book.trainers)
+        self.budget = max(_MIN_IN_FLIGHT, share, book.history.placeable)
         """Trainers of all jobs that may be under way."""
         self.waiting = 0
         """Trainers of all jobs that are."""
         self._used = Counter[str]()
         """Namespace -> those of its jobs."""
-        for draft in state.drafts:
-            count = _about_to_be_placed(state, draft)
-            self._used[draft.job.namespace] += count
+        for entry in book.entries:
+            count = _about_to_be_placed(book, entry)
+            self._used[entry.job.namespace] += count
             self.waiting += count
         namespaces = {
-            draft.job.namespace
-            for draft in state.drafts
-            if draft.grows and draft.count < draft.job.max_trainers
+            entry.job.namespace
+            for entry in book.entries
+            if entry.facts.grows and entry.count < entry.job.max_trainers
         }
         self._is_shared = len(namespaces) > 1
         self._round = 0
@@ -60,8 +60,8 @@ class Pacing:
         """Namespace -> how many of its trainers may be under way in this round."""
         self._before = self.waiting
         """Trainers under way when the round began."""
-        self._claims = _Claims(state)
-        self.paused: list[JobDraft] = []
+        self._claims = _Claims(book)
+        self.paused: list[JobEntry] = []
         """Jobs that wait for their next turn, in the order in which they came to it."""
         self.owner_waits = False
         """Whether one of them lacks part of its queue's own quota: until it has that, none borrows."""
@@ -70,34 +70,34 @@ class Pacing:
         self.holds_moves = False
         """Whether a job waits that has not had its part yet, so that it is not known who lacks room."""
 
-    def add(self, draft: JobDraft, step: int) -> None:
+    def add(self, entry: JobEntry, step: int) -> None:
         """Counts trainers that the plan creates."""
-        self._used[draft.job.namespace] += step
+        self._used[entry.job.namespace] += step
         self.waiting += step
-        self._claims.take(draft, step)
+        self._claims.take(entry, step)
 
-    def allows(self, draft: JobDraft, step: int) -> bool:
+    def allows(self, entry: JobEntry, step: int) -> bool:
         """Whether a job may create `step` trainers in this round.
 
         Steps that are larger than a part, or than the whole, are allowed where nothing of it is used.
         Where the whole does not suffice, no smaller step overtakes.
         """
-        namespace = draft.job.namespace
+        namespace = entry.job.namespace
         limit = self._limits.get(namespace, self.budget)
         is_turn = not self._is_shared or _fits(self._used[namespace], step, limit)
         if is_turn and not _fits(self.waiting, step, self.budget):
             self.is_full = True
             self.holds_moves = self._round == 0
-        return is_turn and not self.is_full and self._claims.leave(draft, step)
+        return is_turn and not self.is_full and self._claims.leave(entry, step)
 
-    def pause(self, draft: JobDraft) -> None:
+    def pause(self, entry: JobEntry) -> None:
         """Lets a job wait for its next turn; its claim stands before richer jobs."""
-        self.paused.append(draft)
-        self._claims.add(draft)
-        lends = self._state.quotas.borrowing.covers(draft.job.queue)
-        self.owner_waits = self.owner_waits or (lends and not self._state.standing(draft)[0])
+        self.paused.append(entry)
+        self._claims.add(entry)
+        lends = self._book.quotas.borrowing.covers(entry.job.queue)
+        self.owner_waits = self.owner_waits or (lends and not self._book.standing(entry)[0])
 
-    def next_round(self) -> list[JobDraft]:
+    def next_round(self) -> list[JobEntry]:
         """The paused jobs, where some of the number is unused: their parts of it are larger now.
 
         The last round, in which all that is unused goes to the least share, follows one that was of no use.
@@ -105,8 +105,8 @@ class Pacing:
         unused = self.budget - self.waiting
         if not self.paused or self.is_full or unused <= 0 or self._round == _LAST_ROUND:
             return []
-        drafts, self.paused = self.paused, []
-        namespaces = {draft.job.namespace for draft in drafts}
+        entries, self.paused = self.paused, []
+        namespaces = {entry.job.namespace for entry in entries}
         self._round += 1
         if self.waiting == self._before or len(namespaces) == 1 or unused < len(namespaces):
             self._round = _LAST_ROUND
@@ -115,20 +115,20 @@ class Pacing:
         self._before = self.waiting
         self._claims.clear()
         self.owner_waits = False
-        return drafts
+        return entries
 
 
-def own_in_flight(draft: JobDraft) -> int:
+def own_in_flight(entry: JobEntry) -> int:
     """Surplus trainers of a job without a node, those that kube-scheduler cannot place included."""
-    return len(draft.waiting) + len(draft.creates[Tier.SURPLUS])
+    return len(entry.waiting) + len(entry.creates[Tier.SURPLUS])
 
 
-def _about_to_be_placed(state: CycleState, draft: JobDraft) -> int:
+def _about_to_be_placed(book: Book, entry: JobEntry) -> int:
     """Number of surplus trainers of a job that kube-scheduler is about to place.
 
     Those that it cannot place count for their own job alone.
     """
-    return sum(not creation_backoffs.is_stuck(state, draft, pod) for pod in draft.waiting)
+    return sum(not creation_backoffs.is_stuck(book, entry, pod) for pod in entry.waiting)
 
 
 def _fits(used: int, step: int, limit: int) -> bool:
@@ -142,13 +142,13 @@ class _Claims:
     to it. Shapes are compared by the resource of which a trainer takes the largest share.
     """
 
-    def __init__(self, state: CycleState) -> None:
-        self._state = state
+    def __init__(self, book: Book) -> None:
+        self._book = book
         self._taken: dict[str, int] = {}
         """Requests of trainers that this plan creates."""
         self._rooms: dict[_Shape, tuple[str, int]] = {}
         """Shape -> that resource, and how much of it the places have that were free at first."""
-        self._drafts: list[JobDraft] = []
+        self._entries: list[JobEntry] = []
         self._level: int | None = None
         """The share up to which claims are added up, as a power of 2 ** (1 / _LEVELS)."""
         self._priority = 0
@@ -160,37 +160,37 @@ class _Claims:
 
     def clear(self) -> None:
         """Drops all claims."""
-        self._drafts, self._level = [], None
+        self._entries, self._level = [], None
 
-    def add(self, draft: JobDraft) -> None:
+    def add(self, entry: JobEntry) -> None:
         """Adds a job that waits for its turn."""
-        self._drafts.append(draft)
+        self._entries.append(entry)
         if self._level is not None:
-            self._add(draft, self._level)
+            self._add(entry, self._level)
 
-    def take(self, draft: JobDraft, step: int) -> None:
+    def take(self, entry: JobEntry, step: int) -> None:
         """Counts trainers that the plan creates."""
-        amounts.add(self._taken, amounts.scaled(draft.job.requests, step))
+        amounts.add(self._taken, amounts.scaled(entry.job.requests, step))
 
-    def leave(self, draft: JobDraft, step: int) -> bool:
+    def leave(self, entry: JobEntry, step: int) -> bool:
         """Whether there is room for `step` trainers of a job and the claims before them.
 
         These are what poorer jobs would get up to its share.
         """
-        measure = self._state.expected_measure(draft)
-        if not self._drafts or measure <= 0:
+        measure = self._book.expected_measure(entry)
+        if not self._entries or measure <= 0:
             return True
         level = ceil(_LEVELS * log2(measure))
-        if (level, draft.priority) != (self._level, self._priority):
+        if (level, entry.facts.priority) != (self._level, self._priority):
             self._level, self._sum, self._counts = level, {}, Counter()
-            self._priority = draft.priority
-            for claimant in self._drafts:
+            self._priority = entry.facts.priority
+            for claimant in self._entries:
                 self._add(claimant, level)
-        requests = draft.job.requests
-        return self._state.load.allow_later(requests, {}, step, self._sum) and all(
+        requests = entry.job.requests
+        return self._book.load.allow_later(requests, {}, step, self._sum) and all(
             self._leaves_places(shape, count, amounts.scaled(requests, step))
             for shape, count in self._counts.items()
-            if shape[1] == draft.job.constraints.shared
+            if shape[1] == entry.job.constraints.shared
         )
 
     def _leaves_places(self, shape: "_Shape", count: int, requests: Resources) -> bool:
@@ -198,12 +198,12 @@ class _Claims:
         claim = dict(shape[0])[resource] * count
         return self._taken.get(resource, 0) + requests.get(resource, 0) + claim <= room
 
-    def _add(self, claimant: JobDraft, level: int) -> None:
+    def _add(self, claimant: JobEntry, level: int) -> None:
         """Adds what a job claims: all that it lacks before those of lower priority."""
-        lacking = 2 ** (level / _LEVELS) - self._state.expected_measure(claimant)
+        lacking = 2 ** (level / _LEVELS) - self._book.expected_measure(claimant)
         job, count = claimant.job, claimant.job.max_trainers - claimant.count
-        if claimant.trainer_measure > 0 and claimant.priority <= self._priority:
-            count = min(count, max(0, ceil(lacking / claimant.trainer_measure)))
+        if claimant.facts.trainer_measure > 0 and claimant.facts.priority <= self._priority:
+            count = min(count, max(0, ceil(lacking / claimant.facts.trainer_measure)))
         if not any(job.requests.values()):
             return
         amounts.add(self._sum, amounts.scaled(job.requests, count))
@@ -214,10 +214,10 @@ class _Claims:
             self._counts[shape] += count
 
     def _room(self, job: Job) -> tuple[str, int]:
-        state, total = self._state, self._state.cluster.allocatable
+        book, total = self._book, self._book.cluster.allocatable
         resource = max(job.requests, key=lambda n: job.requests[n] / max(1, total.get(n, 0)))
-        slots = state.capacity.slots(
-            job.requests, job.constraints, state.closed, pooled=True, when=When.LATER
+        slots = book.capacity.slots(
+            job.requests, job.constraints, book.closed, pooled=True, when=When.LATER
         )
         return resource, slots * job.requests[resource] + self._taken.get(resource, 0)
 

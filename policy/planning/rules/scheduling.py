@@ -7,33 +7,36 @@ Rules 3 and 5 create them again, for the scheduler in force.
 
 from policy.cluster.snapshot import Pod
 from policy.names import TRAINER_RESOURCE
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
+from policy.planning.book import Book
+from policy.planning.decisions import Decisions, DeleteServer, ReleaseTrainer
+from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 
-def replace_outdated(state: CycleState) -> None:
+def replace_outdated(book: Book) -> Decisions[None]:
     """Releases waiting trainers and parameter servers that were created for another scheduler."""
-    for draft in state.drafts:
-        if not (draft.job.managed and draft.grows):
+    for entry in book.entries:
+        if not (entry.job.managed and entry.facts.grows):
             continue
-        waiting = (pod for pod in draft.live if not pod.node)
-        for pod in [pod for pod in waiting if _is_outdated(state, draft, pod)]:
-            draft.masterless = draft.masterless or pod.master
-            state.release(draft, pod, Reason.SCHEDULER_CHANGED, {"why": _why(state, draft, pod)})
-        for pod in state.cluster.servers_of(draft.job):
-            if not (pod.deleting or pod.terminal) and _is_outdated(state, draft, pod):
-                state.release_server(draft, pod, Reason.SCHEDULER_CHANGED)
+        waiting = (pod for pod in entry.live if not pod.node)
+        for pod in [pod for pod in waiting if _is_outdated(book, entry, pod)]:
+            figures = {"why": _why(book, entry, pod)}
+            yield ReleaseTrainer(
+                entry.key, pod, Reason.SCHEDULER_CHANGED, figures, takes_master=pod.master
+            )
+        for pod in book.cluster.servers_of(entry.job):
+            if not (pod.deleting or pod.terminal) and _is_outdated(book, entry, pod):
+                yield DeleteServer(entry.key, pod, Reason.SCHEDULER_CHANGED)
 
 
-def _why(state: CycleState, draft: JobDraft, pod: Pod) -> str:
-    scheduler = state.history.scheduling.scheduler_of(draft.job.scheduler)
+def _why(book: Book, entry: JobEntry, pod: Pod) -> str:
+    scheduler = book.history.scheduling.scheduler_of(entry.job.scheduler)
     if pod.scheduler != scheduler:
         return f"it waits for {pod.scheduler}, but trainers now use {scheduler}"
     return f"it requests {TRAINER_RESOURCE}, but {scheduler} is not known to have the extender"
 
 
-def _is_outdated(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
+def _is_outdated(book: Book, entry: JobEntry, pod: Pod) -> bool:
     """Whether a pod has no node, was created for another scheduler, and has waited a while.
 
     The delay keeps pods from being replaced again and again where the webhook learns of a change
@@ -41,6 +44,6 @@ def _is_outdated(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
     """
     return (
         not (pod.node or pod.nominated)
-        and state.waited_s(pod) >= state.policy.stability.withdraw_after_seconds
-        and state.history.scheduling.is_outdated(pod, draft.job)
+        and book.waited_s(pod) >= book.policy.stability.withdraw_after_seconds
+        and book.history.scheduling.is_outdated(pod, entry.job)
     )

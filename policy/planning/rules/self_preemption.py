@@ -3,14 +3,14 @@
 from policy.cluster import amounts
 from policy.cluster.live_trainers import is_surplus
 from policy.cluster.snapshot import Constraints, Pod, Resources
-from policy.planning.cycle_state import CycleState
+from policy.planning.book import Book
 from policy.planning.free_capacity import When
-from policy.planning.job_draft import JobDraft
+from policy.planning.job_entry import JobEntry
 
 
 def fewest_victims(
-    state: CycleState,
-    draft: JobDraft,
+    book: Book,
+    entry: JobEntry,
     requests: Resources,
     constraints: Constraints,
     *,
@@ -23,32 +23,32 @@ def fewest_victims(
     where a waiting service would take the capacity first.
 
     Args:
-        state: The plan so far.
-        draft: The job.
+        book: The plan so far.
+        entry: The job.
         requests: Requests of the pod that needs capacity.
         constraints: Where that pod may run.
         pooled: Whether node pools apply to it.
         allow_master_host: Whether the trainer that hosts the master may be released, too.
     """
-    open_nodes = state.capacity.open_nodes(constraints, pooled=pooled)
+    open_nodes = book.capacity.open_nodes(constraints, pooled=pooled)
     victims_by_node: dict[str, list[Pod]] = {}
     options: list[tuple[str, list[Pod]]] = []
-    for pod in draft.live:
+    for pod in entry.live:
         exempt = is_surplus(pod) or (pod.master and not allow_master_host)
         if pod.node in open_nodes and not exempt:
             victims = victims_by_node.setdefault(pod.node, [])
             victims.append(pod)
-            free = dict(state.capacity.free_at(pod.node, When.RECLAIMED))
+            free = dict(book.capacity.free_at(pod.node, When.RECLAIMED))
             for victim in victims:
                 amounts.add(free, victim.requests)
-            if amounts.within(requests, free) and not _needed_by_service(state, free):
+            if amounts.within(requests, free) and not _needed_by_service(book, free):
                 options.append((pod.node, list(victims)))
     return min(options, key=lambda option: len(option[1]), default=("", []))
 
 
-def _needed_by_service(state: CycleState, free: Resources) -> bool:
+def _needed_by_service(book: Book, free: Resources) -> bool:
     """Whether a waiting service fits there; its constraints are ignored for simplicity."""
     return any(
         not pod.is_training and amounts.within(pod.requests, free)
-        for pod in state.unschedulable_pods
+        for pod in book.unschedulable_pods
     )
