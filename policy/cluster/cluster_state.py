@@ -5,11 +5,12 @@ not a recount. Extender and reconciler each keep one; a plan reads it and never 
 Not thread-safe: its owner locks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
-from policy.cluster import amounts, pod_groups
+from policy.cluster import amounts
 from policy.cluster.first_seen import FirstSeen
 from policy.cluster.fits import Fits, Prices
 from policy.cluster.live_trainers import LiveTrainers, have_same_trainers, is_surplus, live_trainers
@@ -19,7 +20,6 @@ from policy.cluster.queues import QueueRules
 from policy.cluster.quota_amounts import of_pods
 from policy.cluster.slots import Slots
 from policy.cluster.snapshot import Constraints, Job, Node, Pod, Resources, Snapshot
-from policy.cluster.trainer_shapes import packing
 from policy.cluster.usable_capacity import UsableCapacity
 from policy.cluster.usage import Usage
 from policy.document.model import NodePool, Policy
@@ -189,22 +189,22 @@ class ClusterState:
         self._live_trainers.pop(pod.owner_uid, None)
         self._note_shape(pod)
         self.waiting.pop(uid, None)
-        pod_groups.remove(self.members, job_key(pod), uid)
-        pod_groups.remove(self.master_hosts, job_key(pod), uid)
-        pod_groups.remove(self.servers, job_key(pod), uid)
-        pod_groups.remove(self.owned, _owner_key(pod), uid)
+        _remove(self.members, job_key(pod), uid)
+        _remove(self.master_hosts, job_key(pod), uid)
+        _remove(self.servers, job_key(pod), uid)
+        _remove(self.owned, _owner_key(pod), uid)
         if uid in self.bound.get(pod.node, {}):
             self._unbind(pod)
 
     def _unbind(self, pod: Pod) -> None:
-        pod_groups.remove(self.bound, pod.node, pod.uid)
+        _remove(self.bound, pod.node, pod.uid)
         self.resizing.pop(pod.uid, None)
-        pod_groups.subtract(self.used, pod)
+        _subtract(self.used, pod)
         self.usage.remove(pod)
         if self.leaving.pop(pod.uid, None):
-            pod_groups.subtract(self.releasing, pod)
+            _subtract(self.releasing, pod)
         elif is_surplus(pod):
-            pod_groups.subtract(self.surplus, pod)
+            _subtract(self.surplus, pod)
         if pod.node in self.nodes:
             amounts.add(self.available[pod.node], pod.requests)
             self._prices.changes.add(pod.node, exists=True, replaced=False)
@@ -229,7 +229,7 @@ class ClusterState:
         """The packing for the trainer shapes in use."""
         if self._shapes_changed:
             jobs = ((job, self.live_trainers(job)) for job in self.jobs.values())
-            new, old = packing(jobs, self.allocatable), self._packing
+            new, old = _packing(jobs, self.allocatable), self._packing
             if (new.shapes, new.worths) != (old.shapes, old.worths):
                 self._packing = new
             self._shapes_changed = False
@@ -396,3 +396,42 @@ def job_key(pod: Pod) -> str:
 def _owner_key(pod: Pod) -> str:
     """Namespace and controller: a controller owns pods of its own namespace only."""
     return f"{pod.namespace}/{pod.owner_uid}"
+
+
+def _remove(groups: dict[str, dict[str, Pod]], key: str, uid: str) -> None:
+    """Removes a pod from a group, and the group with its last pod."""
+    group = groups.get(key)
+    if group is not None and group.pop(uid, None) is not None and not group:
+        del groups[key]
+
+
+def _subtract(sums: dict[str, dict[str, int]], pod: Pod) -> None:
+    """Subtracts a pod's requests from its node's sum, and removes a sum of 0."""
+    total = sums.setdefault(pod.node, {})
+    amounts.subtract(total, pod.requests)
+    if not any(total.values()):
+        del sums[pod.node]
+
+
+def _packing(jobs: Iterable[tuple[Job, LiveTrainers]], total: Resources) -> Packing:
+    """The packing for the trainers of these jobs, the most requested shape first.
+
+    Args:
+        jobs: The jobs, with their live trainers.
+        total: Allocatable of the cluster.
+    """
+    requested: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for job, trainers in jobs:
+        if not job.over and not job.error:
+            requested[tuple(sorted(_shape(job, trainers).items()))] += job.max_trainers
+    shapes = sorted(requested, key=lambda shape: (-requested[shape], shape))
+    return Packing([dict(shape) for shape in shapes], total)
+
+
+def _shape(job: Job, trainers: LiveTrainers) -> Resources:
+    """What one trainer of a job requests, as the newest shows where that is more than is known.
+
+    Only the reconciler asks the API server before the first; the extender learns it from that one.
+    """
+    newest = trainers.newest
+    return job.requests if newest is None else amounts.largest(job.requests, newest.requests)

@@ -1,7 +1,7 @@
 """The book of one plan: capacity, quotas, load and jobs, as the decisions made so far leave them.
 
 Rules read the book and yield decisions; `Book.book` books them, and nothing else changes the book.
-Capacity is written in `policy.planning.free_capacity`, quotas and load in `policy.planning.ceilings`, what
+Capacity is written in `policy.planning.free_capacity`, quotas in `policy.planning.quotas`, load in `policy.planning.load`, what
 a job has and gets in `policy.planning.job_entry`.
 """
 
@@ -17,18 +17,20 @@ from policy.cluster.snapshot import Job, Pod, Resources
 from policy.document.model import FairnessBy, Policy
 from policy.names import Tier
 from policy.planning import (
-    ceilings,
     covered_minimums,
     creation_backoff,
     decisions,
     demand,
     plan,
+    sizes,
     vacancy,
 )
 from policy.planning.decisions import Creation, Decision, Ending, Note, NoteOfJob, OnNode
 from policy.planning.free_capacity import FreeCapacity, When
 from policy.planning.job_entry import JobEntry, JobFacts
+from policy.planning.load import Load, load_limits
 from policy.planning.node_failures import AvoidedNodes
+from policy.planning.quotas import Quotas
 from policy.planning.stranding import StrandingNodes, passing_taints
 from policy.reasons import Reason
 
@@ -50,7 +52,7 @@ class Book:
         self.now_s = now_s
         self.history = history
         self.capacity = FreeCapacity(cluster, policy, now_s)
-        self.quotas = ceilings.Quotas(policy, cluster)
+        self.quotas = Quotas(policy, cluster)
         self._missing_nodes = cluster.missing_nodes
         self.avoided_nodes = AvoidedNodes(cluster, policy.node_pools, now_s)
         self._stranding_nodes = StrandingNodes(
@@ -69,8 +71,8 @@ class Book:
         self._count_what_sums_lack()
         self._usable = cluster.usable(policy.node_pools, now_s)
         now = datetime.fromtimestamp(now_s, UTC)
-        limits = ceilings.load_limits(policy, self._usable.allocatable, now)
-        self.load = ceilings.Load(limits, self._usable.in_use)
+        limits = load_limits(policy, self._usable.allocatable, now)
+        self.load = Load(limits, self._usable.in_use)
         for node in self.capacity.nodes_with(When.LATER):
             self._add_leaving_load(node, self.capacity.releasing(node))
         self.creation_backoffs = creation_backoff.current(
@@ -196,7 +198,7 @@ class Book:
     def next_step(self, entry: JobEntry) -> int:
         """Trainers that a job lacks to its next allowed size, beyond the expected ones; 0 for none."""
         expected_count = entry.count + entry.expected_count
-        return ceilings.next_size(self.policy, entry.job, expected_count) - expected_count
+        return sizes.next_size(self.policy, entry.job, expected_count) - expected_count
 
     def standing(self, entry: JobEntry) -> tuple[bool, int]:
         """Sort key of jobs before their measure: own quota before borrowed one, then priority."""

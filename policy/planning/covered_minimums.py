@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from policy.cluster.cluster_state import ClusterState
 from policy.cluster.snapshot import Pod
-from policy.planning.ceilings import Quotas
+from policy.planning.quotas import Quotas
 
 
 def claim(

@@ -61,19 +61,9 @@ class JobFacts:
         return self.live.leaving
 
     @property
-    def stopped(self) -> bool:
-        """Whether it should have no trainers at all."""
-        return self.job.stopped
-
-    @property
     def ending(self) -> bool:
         """Whether a trainer succeeded, and no master decides instead: no more creations."""
         return self.live.succeeded
-
-    @property
-    def grows(self) -> bool:
-        """Whether trainers may be created for it."""
-        return not (self.job.stopped or self.live.succeeded or self.job.error)
 
 
 class JobEntry:
@@ -87,6 +77,10 @@ class JobEntry:
         self.facts = facts
         self.job = facts.job
         self.key = facts.job.key
+        self.stopped = facts.job.stopped
+        """Whether it should have no trainers at all."""
+        self.grows = not (self.stopped or facts.ending or facts.job.error)
+        """Whether trainers may be created for it."""
         self.covered_min = facts.covered_min
         """As in the facts, less what new servers and other jobs of the queue have taken since."""
         self.live = list(facts.live.pods)
@@ -188,4 +182,4 @@ class JobEntry:
     @property
     def admitted(self) -> bool:
         """Whether it has started, so that it may have more than its minimum."""
-        return self.facts.grows and self.count >= self.covered_min and not self.awaits_nodes
+        return self.grows and self.count >= self.covered_min and not self.awaits_nodes

@@ -16,7 +16,6 @@ from policy.planning.rules import (
     lending,
     limits,
     masters,
-    scheduling,
     servers,
     services,
     sharing,
@@ -48,19 +47,16 @@ def _decisions(book: Book) -> Decisions[None]:
     """Makes the decisions of all rules; each is in the book before the next one is made."""
     # 1. Services first: release capacity for those that grow in place; reserve capacity for waiting
     # pods that outrank surplus.
-    yield from services.serve_resizes(book)
-    yield from services.reserve_places(book)
+    yield from services.serve(book)
     # 2. Limits: release trainers above a maximum or a quota, those of stopped jobs, and waiting
     # ones that no scheduler takes any more.
-    yield from limits.release_excess(book)
-    yield from scheduling.replace_outdated(book)
+    yield from limits.release(book)
     # 3. Parameter servers: replace those that running jobs have lost.
     yield from servers.maintain(book)
     # 4. Waiting trainers: keep the capacity they wait for, withdraw those that waited too long.
     yield from sharing.place_waiting(book)
     # 5. Admission: create the first trainers of a job, all or none.
     yield from admission.admit(book)
-    yield from lending.release_uncovered(book)
     # 6. Masters: give a job its master back.
     yield from masters.restore_masters(book)
     # 7. Sharing: add surplus trainers; return borrowed shares. Rules 8 and 9 wait until no more can be added.
@@ -73,6 +69,5 @@ def _decisions(book: Book) -> Decisions[None]:
         yield from stability.rebalance(book)
     # 10. Reserve: release surplus from nodes that an autoscaler may remove, and surplus above what
     # the policy keeps for services.
-    yield from limits.vacate_nodes(book)
-    yield from limits.restore_reserve(book)
+    yield from limits.keep_reserve(book)
     yield from lending.explain_minimums(book)

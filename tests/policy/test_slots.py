@@ -13,10 +13,10 @@ from policy.document.model import Policy, Reserve
 from policy.document.queue_model import Quota
 from policy.names import Tier
 from policy.planning.book import Book
-from policy.planning.ceilings import Quotas
 from policy.planning.free_capacity import FreeCapacity
 from policy.planning.plan import History
 from policy.planning.planner import plan
+from policy.planning.quotas import Quotas
 from policy.planning.rules import services
 from policy.reasons import Reason
 from tests.support.builders import (

@@ -34,10 +34,10 @@ from policy.planning.job_entry import JobEntry
 from policy.planning.rules import (
     admission_order,
     creation_backoffs,
-    demand_changes,
     node_requests,
     placements,
     quota_relief,
+    receivers,
     servers,
 )
 from policy.planning.rules.placements import Placement
@@ -87,14 +87,14 @@ def hold(book: Book, entry: JobEntry) -> Blocked | None:
 
 
 def admit(book: Book) -> Decisions[None]:
-    """Creates missing guaranteed trainers, the oldest job first."""
+    """Creates missing guaranteed trainers, the oldest job first; releases those that are not covered."""
     yield from creation_backoffs.take_back_partial_starts(book)
     yield from node_requests.settle(book)
     turns = node_requests.turns(book)
     held = admission_order.hold_nodes(book)
     for entry in sorted(book.entries, key=admission_order.turn):
         missing = admission_order.missing(entry)
-        if not entry.facts.grows or missing <= 0:
+        if not entry.grows or missing <= 0:
             continue
         if quota_relief.is_held(book, entry):
             yield HoldQuota(entry.key)
@@ -113,6 +113,24 @@ def admit(book: Book) -> Decisions[None]:
         new_count = min(entry.count, low) - min(count, low)
         yield Claim(entry.key, new_count, entry.server_count - server_count)
     yield Remember(line=admission_order.line_after(book, held))
+    yield from _release_uncovered(book)
+
+
+def _release_uncovered(book: Book) -> Decisions[None]:
+    """Releases guaranteed trainers above their job's minimum that their queue's nominal quota does not cover.
+
+    They count as surplus, and would be a minimum again if that were raised: whoever lowers and raises
+    minimums in turn would gather guaranteed trainers. Surplus may take their place.
+    """
+    for entry in book.entries if book.quotas.borrowing and book.has_excess else ():
+        pods = [pod for pod in entry.surplus if pod.uid in entry.facts.excess]
+        covered = book.quotas.room_for_minimum(entry.job, len(pods), 0)
+        figures = (
+            book.quotas.lack_for_minimum(entry.job, len(pods), 0) if covered < len(pods) else {}
+        )
+        yield Claim(entry.key, covered, 0)
+        for pod in pods[: len(pods) - covered]:
+            yield ReleaseTrainer(entry.key, pod, Reason.QUOTA_REACHED, figures)
 
 
 @dataclass(slots=True)
@@ -265,9 +283,7 @@ def _place_trainers(
             constraints = submitted
             continue
         gains += not placement.is_free
-        if not placement.is_free and (
-            blocked := demand_changes.refusal(entry, gains, minimum=True)
-        ):
+        if not placement.is_free and (blocked := receivers.refusal(entry, gains, minimum=True)):
             gang.blocked = blocked
             return
         gang.trainers.append(placement)
@@ -309,7 +325,7 @@ def _quota_victims(
             victims.append((donor, candidates[donor.key].pop(0)))
             gone.enter_context(quotas.without([(donor.job, [victims[-1][1]])]))
     others = sum(donor is not entry for donor, _ in victims)
-    refused = demand_changes.refusal(entry, others, minimum=True)
+    refused = receivers.refusal(entry, others, minimum=True)
     return ([], refused) if refused else (victims, None)
 
 

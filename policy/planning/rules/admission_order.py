@@ -57,7 +57,7 @@ def hold_nodes(book: Book) -> Held:
     if book.policy.admission.order is not AdmissionOrder.STRICT_FIFO:
         return Held(Line())
     before = book.history.line
-    blocked = {e.job.uid: e for e in book.entries if e.facts.grows and missing(e) > 0}
+    blocked = {e.job.uid: e for e in book.entries if e.grows and missing(e) > 0}
     head, vain, nodes = before.head, before.vain, NOWHERE
     if head is not None:
         nodes = _nodes_of_head(book, blocked, head)
@@ -94,8 +94,7 @@ def _next_head(
 def _has_minimum(book: Book, head: Head) -> bool:
     """Whether the head of the line has started, which ends its hold as it should."""
     return any(
-        entry.job.uid == head.uid and entry.facts.grows and missing(entry) <= 0
-        for entry in book.entries
+        entry.job.uid == head.uid and entry.grows and missing(entry) <= 0 for entry in book.entries
     )
 
 

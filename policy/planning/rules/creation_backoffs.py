@@ -3,7 +3,7 @@
 from policy.cluster.snapshot import Pod
 from policy.decisions import Figure, time
 from policy.names import Tier
-from policy.planning import ceilings
+from policy.planning import sizes
 from policy.planning.book import Book
 from policy.planning.creation_backoff import CreationBackoff, unplaced
 from policy.planning.decisions import Blocked, Decisions, ReleaseTrainer
@@ -70,7 +70,7 @@ def may_receive(book: Book, entry: JobEntry) -> bool:
 
 def _had_more(book: Book, entry: JobEntry, backoff: CreationBackoff) -> bool:
     """Whether a job has had a larger size than now; of trainers between two sizes none stays."""
-    return entry.count < ceilings.floor_size(book.policy, entry.job, backoff.trainers)
+    return entry.count < sizes.floor_size(book.policy, entry.job, backoff.trainers)
 
 
 def after_unplaced(book: Book, entry: JobEntry, pod: Pod) -> CreationBackoff | None:

@@ -13,7 +13,7 @@ from policy.cluster import amounts
 from policy.cluster.snapshot import Pod, Resources
 from policy.decisions import Figures
 from policy.planning.book import Book
-from policy.planning.decisions import Claim, Decisions, Explain, ReleaseTrainer
+from policy.planning.decisions import Decisions, Explain
 from policy.planning.job_entry import JobEntry
 from policy.planning.rules.admission import own_quota_lack
 from policy.planning.rules.moves import Donors, Move
@@ -52,23 +52,6 @@ def return_shares(book: Book) -> Decisions[None]:
             donors.changed(donor)
         if (yield from may_receive(book, owner)) and _asks(book, owner):
             heappush(owners, (*rank(book, owner), owner))
-
-
-def release_uncovered(book: Book) -> Decisions[None]:
-    """Releases guaranteed trainers above their job's minimum that their queue's nominal quota does not cover.
-
-    They count as surplus, and would be a minimum again if that were raised: whoever lowers and raises
-    minimums in turn would gather guaranteed trainers. Surplus may take their place.
-    """
-    for entry in book.entries if book.quotas.borrowing and book.has_excess else ():
-        pods = [pod for pod in entry.surplus if pod.uid in entry.facts.excess]
-        covered = book.quotas.room_for_minimum(entry.job, len(pods), 0)
-        figures = (
-            book.quotas.lack_for_minimum(entry.job, len(pods), 0) if covered < len(pods) else {}
-        )
-        yield Claim(entry.key, covered, 0)
-        for pod in pods[: len(pods) - covered]:
-            yield ReleaseTrainer(entry.key, pod, Reason.QUOTA_REACHED, figures)
 
 
 def explain_minimums(book: Book) -> Decisions[None]:

@@ -1,33 +1,43 @@
-"""Rules 2, 8 and 10, limits, allowed sizes and reserve: releases trainers above a limit."""
+"""Rules 2, 8 and 10, limits, allowed sizes and reserve: releases trainers above a limit.
+
+Rule 2 also releases pods that wait for a scheduler that training does not use any more.
+"""
 
 from heapq import heapify, heappop, heappush
 
-from policy.names import Tier
-from policy.planning import ceilings, vacancy
+from policy.cluster.snapshot import Pod
+from policy.names import TRAINER_RESOURCE, Tier
+from policy.planning import sizes, vacancy
 from policy.planning.book import Book
-from policy.planning.decisions import BackOff, CancelAbsent, Decisions, ReleaseTrainer
+from policy.planning.decisions import BackOff, CancelAbsent, Decisions, DeleteServer, ReleaseTrainer
 from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 
-def release_excess(book: Book) -> Decisions[None]:
+def release(book: Book) -> Decisions[None]:
+    """Releases trainers above a limit, then pods that no scheduler takes any more."""
+    yield from _release_excess(book)
+    yield from _replace_outdated(book)
+
+
+def _release_excess(book: Book) -> Decisions[None]:
     """Releases trainers of stopped jobs, and those above max or quota.
 
     A quota takes no job below its minimum. A job whose annotations became invalid keeps its
     trainers until they are corrected.
     """
     for entry in book.entries:
-        if entry.job.error and not entry.facts.stopped:
+        if entry.job.error and not entry.stopped:
             continue
         allowed = _allowed_count(entry)
-        reason = Reason.JOB_STOPPED if entry.facts.stopped else Reason.ABOVE_MAX
+        reason = Reason.JOB_STOPPED if entry.stopped else Reason.ABOVE_MAX
         if cancelled := min(entry.absent, max(0, entry.count - allowed)):
             yield CancelAbsent(entry.key, cancelled)
         for pod in entry.live[: max(0, len(entry.live) - allowed)]:
             yield ReleaseTrainer(
                 entry.key, pod, reason, {"live": entry.facts.count, "wanted": allowed}
             )
-        for pod in entry.live[:] if entry.facts.excess and not entry.facts.stopped else ():
+        for pod in entry.live[:] if entry.facts.excess and not entry.stopped else ():
             if pod.uid in entry.facts.excess and not pod.node:
                 yield ReleaseTrainer(
                     entry.key, pod, Reason.ABOVE_MIN, {"min": entry.job.min_trainers}
@@ -41,21 +51,62 @@ def release_excess(book: Book) -> Decisions[None]:
 
 def _allowed_count(entry: JobEntry) -> int:
     """Number of live trainers that a job may keep: missing guaranteed ones count against it."""
-    if entry.facts.stopped:
+    if entry.stopped:
         return 0
     if not entry.job.managed:
         return entry.job.max_trainers
     present = entry.guaranteed - entry.facts.stranded
-    missing = max(0, entry.covered_min - present) if entry.facts.grows else 0
+    missing = max(0, entry.covered_min - present) if entry.grows else 0
     return entry.job.max_trainers + entry.facts.stranded - missing
+
+
+def _replace_outdated(book: Book) -> Decisions[None]:
+    """Releases waiting trainers and parameter servers that were created for another scheduler.
+
+    Without the extender's entries no scheduler finds a node for a pod with the marker resource. Surplus
+    would be withdrawn after a while anyway; guaranteed trainers and parameter servers wait for ever.
+    Rules 3 and 5 create them again, for the scheduler in use.
+    """
+    for entry in book.entries:
+        if not (entry.job.managed and entry.grows):
+            continue
+        waiting = (pod for pod in entry.live if not pod.node)
+        for pod in [pod for pod in waiting if _is_outdated(book, entry, pod)]:
+            figures = {"why": _why(book, entry, pod)}
+            yield ReleaseTrainer(
+                entry.key, pod, Reason.SCHEDULER_CHANGED, figures, takes_master=pod.master
+            )
+        for pod in book.cluster.servers_of(entry.job):
+            if not (pod.deleting or pod.terminal) and _is_outdated(book, entry, pod):
+                yield DeleteServer(entry.key, pod, Reason.SCHEDULER_CHANGED)
+
+
+def _why(book: Book, entry: JobEntry, pod: Pod) -> str:
+    scheduler = book.history.scheduling.scheduler_of(entry.job.scheduler)
+    if pod.scheduler != scheduler:
+        return f"it waits for {pod.scheduler}, but trainers now use {scheduler}"
+    return f"it requests {TRAINER_RESOURCE}, but {scheduler} is not known to have the extender"
+
+
+def _is_outdated(book: Book, entry: JobEntry, pod: Pod) -> bool:
+    """Whether a pod has no node, was created for another scheduler, and has waited a while.
+
+    The delay keeps pods from being replaced again and again where the webhook learns of a change
+    after the reconciler.
+    """
+    return (
+        not (pod.node or pod.nominated)
+        and book.waited_s(pod) >= book.policy.stability.withdraw_after_seconds
+        and book.history.scheduling.is_outdated(pod, entry.job)
+    )
 
 
 def release_to_allowed_size(book: Book) -> Decisions[None]:
     """Releases surplus of jobs whose number of trainers lies between two allowed sizes."""
     for entry in book.entries:
-        size = ceilings.floor_size(book.policy, entry.job, entry.count)
+        size = sizes.floor_size(book.policy, entry.job, entry.count)
         excess = entry.count - size
-        if entry.facts.grows and entry.job.managed and excess > 0 and not entry.paused:
+        if entry.grows and entry.job.managed and excess > 0 and not entry.paused:
             backoff = book.creation_backoffs.get(entry.job.uid)
             if backoff is not None:  # these trainers keep it from the next size
                 yield BackOff(entry.key, backoff.after_vain(excess))
@@ -64,7 +115,13 @@ def release_to_allowed_size(book: Book) -> Decisions[None]:
                 yield ReleaseTrainer(entry.key, pod, Reason.SIZE_NOT_ALLOWED, figures)
 
 
-def vacate_nodes(book: Book) -> Decisions[None]:
+def keep_reserve(book: Book) -> Decisions[None]:
+    """Releases surplus from nodes that an autoscaler may remove, and above what the policy reserves."""
+    yield from _vacate_nodes(book)
+    yield from _restore_reserve(book)
+
+
+def _vacate_nodes(book: Book) -> Decisions[None]:
     """Releases surplus from nodes that nothing else has needed for a while.
 
     An autoscaler without a priority cut-off, such as Karpenter, would keep such a node for it.
@@ -80,7 +137,7 @@ def vacate_nodes(book: Book) -> Decisions[None]:
                 yield ReleaseTrainer(entry.key, pod, Reason.NODE_NOT_NEEDED, figures)
 
 
-def restore_reserve(book: Book) -> Decisions[None]:
+def _restore_reserve(book: Book) -> Decisions[None]:
     """Releases surplus, a few trainers at a time, while more is in use than the reserve allows.
 
     Not during a burst: services then get capacity through preemption, and only once they run is

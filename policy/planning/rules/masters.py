@@ -18,7 +18,7 @@ from policy.planning.decisions import (
     WaiveAvoidance,
 )
 from policy.planning.job_entry import JobEntry
-from policy.planning.rules import placements, self_preemption
+from policy.planning.rules import placements
 from policy.planning.rules.admission import hold
 from policy.reasons import Reason
 
@@ -26,7 +26,7 @@ from policy.reasons import Reason
 def restore_masters(book: Book) -> Decisions[None]:
     """Where a running job has no master, creates the trainer that hosts it, or frees capacity."""
     for entry in book.entries:
-        if not (entry.job.master and entry.facts.grows and entry.live):
+        if not (entry.job.master and entry.grows and entry.live):
             continue
         host = book.cluster.master_host(entry.job)
         if host is not None:
@@ -53,7 +53,7 @@ def _maintain(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
 
 def _free_capacity(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
     """Releases trainers for a host that exists and whose capacity another pod has taken."""
-    node, victims = self_preemption.fewest_victims(
+    node, victims = placements.fewest_victims(
         book, entry, host.requests, host.constraints, pooled=True, allow_master_host=True
     )
     yield from _release(entry, victims, node)
@@ -86,7 +86,7 @@ def _host_node(
     node, _ = book.capacity.choose_node(requests, constraints, pooled=True)
     if node:
         return node, entry.live[:1]
-    return self_preemption.fewest_victims(
+    return placements.fewest_victims(
         book, entry, requests, constraints, pooled=True, allow_master_host=True
     )
 

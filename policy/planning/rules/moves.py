@@ -11,7 +11,7 @@ from policy.cluster.cluster_state import job_key
 from policy.cluster.live_trainers import is_surplus, loss
 from policy.cluster.snapshot import Pod, Resources
 from policy.decisions import Figures
-from policy.planning import ceilings
+from policy.planning import sizes
 from policy.planning.book import Book
 from policy.planning.decisions import Decisions, Expect, ReleaseTrainer
 from policy.planning.free_capacity import When
@@ -50,7 +50,7 @@ class Donors:
 
     def __init__(self, book: Book) -> None:
         self._book = book
-        givers = (entry for entry in book.entries if entry.spare and not entry.facts.stopped)
+        givers = (entry for entry in book.entries if entry.spare and not entry.stopped)
         self._ranked = {giver.key: self._rank(giver) for giver in givers}
         self._sorted = sorted(self._ranked.values())
         self._priorities = {entry.facts.priority for entry in book.entries}
@@ -161,7 +161,7 @@ class Move:
         )
         while True:
             remaining = donor.count - self._victim_counts[donor.key]
-            step = remaining - ceilings.floor_size(self._book.policy, donor.job, remaining - 1)
+            step = remaining - sizes.floor_size(self._book.policy, donor.job, remaining - 1)
             if step < 1 or not self._may_give(donor, step):
                 return
             if step == 1:
@@ -266,7 +266,7 @@ class Move:
             not pod.deleting
             and self._terms.may_leave(pod)
             and remaining >= owner.covered_min
-            and ceilings.floor_size(self._book.policy, owner.job, remaining) == remaining
+            and sizes.floor_size(self._book.policy, owner.job, remaining) == remaining
             and self._may_give(owner, count)
         )
 

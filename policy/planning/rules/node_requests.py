@@ -43,7 +43,7 @@ def settle(book: Book) -> Decisions[None]:
     """
     for entry in book.entries:
         pending = _pending(book, entry)
-        if not pending or entry.facts.stopped:
+        if not pending or entry.stopped:
             continue
         settings = book.policy.autoscaling
         first_seen = book.cluster.first_seen

@@ -52,7 +52,7 @@ class Pacing:
         namespaces = {
             entry.job.namespace
             for entry in book.entries
-            if entry.facts.grows and entry.count < entry.job.max_trainers
+            if entry.grows and entry.count < entry.job.max_trainers
         }
         self._is_shared = len(namespaces) > 1
         self._round = 0

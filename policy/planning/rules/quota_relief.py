@@ -14,7 +14,6 @@ from policy.cluster import amounts
 from policy.cluster.quota_amounts import of_pod, with_limits
 from policy.cluster.snapshot import Pod
 from policy.planning.book import Book
-from policy.planning.ceilings import NOTHING
 from policy.planning.decisions import Blocked, Decisions, HoldQuota, ReleaseTrainer
 from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
@@ -66,7 +65,7 @@ def _lacking(entry: JobEntry, missing: int, unused: Mapping[str, int]) -> dict[s
     job, servers = entry.job, entry.job.servers
     needed = amounts.scaled(with_limits(job.requests, job.limits), missing)
     if servers is not None:
-        of_server = with_limits(servers.requests, NOTHING)
+        of_server = with_limits(servers.requests, {})
         needed = amounts.plus(needed, amounts.scaled(of_server, entry.servers_to_start))
     return {n: needed[n] - unused[n] for n in unused if needed.get(n, 0) > unused[n]}
 

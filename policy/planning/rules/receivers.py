@@ -1,9 +1,14 @@
-"""The jobs that moves help: those that lack room, and that others give trainers for now."""
+"""Jobs that get trainers at the expense of others: whom moves help, and how often others give.
 
+Other jobs give only a few trainers within an hour for a job that changes what it asks for again and
+again (`policy.planning.demand`).
+"""
+
+from policy.decisions import time
 from policy.planning.book import Book
-from policy.planning.decisions import Decisions, Explain
+from policy.planning.decisions import Blocked, Decisions, Explain
 from policy.planning.job_entry import JobEntry
-from policy.planning.rules import creation_backoffs, demand_changes
+from policy.planning.rules import creation_backoffs
 from policy.reasons import Reason
 
 CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
@@ -33,7 +38,32 @@ def may_receive(book: Book, entry: JobEntry) -> Decisions[bool]:
         return False
     if not entry.facts.demand_history.periods:
         return True
-    blocked = demand_changes.refusal(entry, book.next_step(entry))
+    blocked = refusal(entry, book.next_step(entry))
     if blocked:
         yield Explain(entry.key, blocked)
     return blocked is None
+
+
+def refusal(entry: JobEntry, count: int, *, minimum: bool = False) -> Blocked | None:
+    """Returns why other jobs do not give `count` more trainers for a job; None where they do.
+
+    Args:
+        entry: The job.
+        count: Number of trainers, or of parameter servers.
+        minimum: Whether its minimum starts with them, or is completed.
+    """
+    history = entry.facts.demand_history
+    if not (count and history.periods):
+        return None
+    trainers = entry.count + entry.expected_count + count
+    if history.allows(entry.gains + count, trainers, minimum=minimum):
+        return None
+    return Blocked(
+        Reason.CHANGED_OFTEN,
+        {
+            "changes": history.changes,
+            "failures": history.failures,
+            "gains": history.gains + entry.gains,
+            "until": time(history.until_s),
+        },
+    )

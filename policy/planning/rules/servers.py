@@ -18,7 +18,7 @@ from policy.planning.decisions import (
     Reserve,
 )
 from policy.planning.job_entry import JobEntry
-from policy.planning.rules import demand_changes, placements, self_preemption
+from policy.planning.rules import placements, receivers
 from policy.planning.rules.placements import Placement, count_gains
 from policy.planning.rules.trial import Trial
 from policy.reasons import Reason
@@ -32,9 +32,9 @@ def maintain(book: Book) -> Decisions[None]:
     for entry in book.entries:
         pods = book.cluster.servers_of(entry.job)
         backoff = book.creation_backoffs.get(entry.job.uid)
-        if entry.facts.stopped or (backoff is not None and backoff.partial):
+        if entry.stopped or (backoff is not None and backoff.partial):
             yield from _release_all(book, entry, pods)
-        elif entry.facts.grows and entry.server_count and entry.job.servers is not None:
+        elif entry.grows and entry.server_count and entry.job.servers is not None:
             yield from _release_lost(book, entry, pods)
             yield from _replace_missing(book, entry, entry.job.servers, pods)
 
@@ -65,7 +65,7 @@ def place_initial(
         return None
     tries = (trial.place(spec.requests, constraints, closed, pooled=False) for _ in range(count))
     placed = [placement for placement in tries if placement is not None]
-    if blocked := demand_changes.refusal(entry, count_gains(placed), minimum=True):
+    if blocked := receivers.refusal(entry, count_gains(placed), minimum=True):
         return blocked
     trial.count(entry.job, 0, count)
     return placed
@@ -133,7 +133,7 @@ def _replace_missing(
 
 def _free_capacity(book: Book, entry: JobEntry, spec: ServerSpec, number: int) -> Decisions[str]:
     """Releases trainers of the job for a server; its node, or "" where that does not help."""
-    node, victims = self_preemption.fewest_victims(
+    node, victims = placements.fewest_victims(
         book,
         entry,
         spec.requests,

@@ -40,7 +40,13 @@ _Rank = tuple[float, float, float, float]
 work, age."""
 
 
-def serve_resizes(book: Book) -> Decisions[None]:
+def serve(book: Book) -> Decisions[None]:
+    """Serves services that grow in place, then pods that wait for a node."""
+    yield from _serve_resizes(book)
+    yield from _reserve_places(book)
+
+
+def _serve_resizes(book: Book) -> Decisions[None]:
     """Releases trainers on a node where a service waits to become larger in place.
 
     kube-scheduler counts the larger size already, but preempts nobody for it.
@@ -58,7 +64,7 @@ def serve_resizes(book: Book) -> Decisions[None]:
             yield Reserve(pod.node, lacking)
 
 
-def reserve_places(book: Book) -> Decisions[None]:
+def _reserve_places(book: Book) -> Decisions[None]:
     """Reserves capacity for waiting pods: on their nominated node, or where they would be placed.
 
     A pod that fits nowhere even without surplus requests what training cannot free. It gets no
@@ -138,7 +144,7 @@ def _make_way(book: Book, pods: list[Pod]) -> Decisions[None]:
     for pod in pods:
         entry = book.owner(pod) if book.has_excess and pod.is_training else None
         node = ""
-        if entry is not None and not entry.facts.stopped and pod.uid not in entry.facts.excess:
+        if entry is not None and not entry.stopped and pod.uid not in entry.facts.excess:
             pooled = pod.role is Role.TRAINER
             node = yield from placements.place(
                 book, entry, pod.requests, pod.constraints, pooled=pooled

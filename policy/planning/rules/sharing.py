@@ -11,7 +11,7 @@ from policy.cluster import amounts
 from policy.cluster.snapshot import Pod
 from policy.decisions import Figure
 from policy.names import Tier
-from policy.planning import ceilings
+from policy.planning import sizes
 from policy.planning.book import Book
 from policy.planning.decisions import (
     BackOff,
@@ -145,7 +145,7 @@ def _rank(book: Book, entry: JobEntry) -> tuple[bool, int, float, float, float, 
 
 def _next_step(book: Book, entry: JobEntry) -> Decisions[int]:
     """Returns the number of trainers to the next size; 0, with an explanation, where it must not grow."""
-    step = ceilings.next_size(book.policy, entry.job, entry.count) - entry.count
+    step = sizes.next_size(book.policy, entry.job, entry.count) - entry.count
     blocked = _blocked(book, entry, step)
     if blocked is None:
         return step
@@ -156,7 +156,7 @@ def _next_step(book: Book, entry: JobEntry) -> Decisions[int]:
 def _blocked(book: Book, entry: JobEntry, step: int) -> Blocked | None:
     """Returns why a job gets no `step` more trainers, if something but free capacity stops it."""
     job = entry.job
-    if not entry.facts.grows:
+    if not entry.grows:
         return _stop(entry)
     if entry.count < entry.covered_min or entry.awaits_nodes:
         return entry.blocked  # as rule 5 explained it
