@@ -92,7 +92,7 @@ class Book:
         self.awaiting_quota: dict[str, str] = {}
         """Namespace -> key of the job that has its surplus."""
         self.gave_up: set[str] = set()
-        """As in `Plan`."""
+        """uids of jobs whose request for nodes this plan takes back, as none came in time."""
         self._releases: list[plan.Release] = []
         self._server_releases: list[plan.ReleaseServer] = []
         self._reclaimed_for: set[str] = set()
@@ -104,7 +104,7 @@ class Book:
         self._is_deferred = False
 
     def _facts(self, priorities: Mapping[str, int]) -> list[JobFacts]:
-        """The jobs that the policy lets EDL plan, in order of their keys."""
+        """Returns the jobs that EDL may plan, in order of their keys."""
         jobs = [job for _, job in sorted(self.cluster.jobs.items())]
         protected = {ns: self.policy.protects(ns) for ns in {job.namespace for job in jobs}}
         claimed = covered_minimums.claim(self.quotas, self.cluster, self._stranding_nodes.holds)
@@ -139,14 +139,14 @@ class Book:
         )
 
     def _covered_min(self, job: Job, live: LiveTrainers, claimed: Mapping[str, int]) -> int:
-        """As `JobFacts.covered_min`."""
+        """Returns `JobFacts.covered_min` of a job."""
         if not live.pods or job.key not in claimed:
             return job.min_trainers
         count = claimed[job.key]
         return count + self.quotas.room_for_minimum(job, job.min_trainers - count, 0)
 
     def _trainer_measure(self, job: Job) -> float:
-        """Fairness measure of one trainer."""
+        """Returns the fairness measure of one trainer."""
         weights = self.policy.fairness.queue_weights
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             span = max(1, job.max_trainers - job.min_trainers)
@@ -154,13 +154,13 @@ class Book:
         return self.cluster.share(job, 1, weights)
 
     def _servers_measure(self, job: Job) -> float:
-        """Fairness measure of the parameter servers; fulfilment counts trainers only."""
+        """Returns the fairness measure of the parameter servers; fulfilment counts only trainers."""
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             return 0.0
         return self.cluster.servers_share(job, self.policy.fairness.queue_weights)
 
     def _count_what_sums_lack(self) -> None:
-        """Counts trainers that the sums of the cluster's state have not, or not as surplus."""
+        """Counts trainers that the cluster's sums lack, or do not count as surplus."""
         for entry in self.entries:
             excess, managed = entry.facts.excess, entry.job.managed
             for pod in entry.surplus if excess or not managed else ():
@@ -183,7 +183,7 @@ class Book:
         return max(1, int(self.policy.stability.max_moves * self.trainers))
 
     def measure(self, entry: JobEntry, trainers: int) -> float:
-        """The measure that fairness equalises, for a job with this number of trainers.
+        """Returns the measure that fairness equalises, for a job with this number of trainers.
 
         The weighted dominant share, or the weighted fulfilment (0 at the job's minimum).
         """
@@ -192,28 +192,28 @@ class Book:
         return trainers * entry.facts.trainer_measure + entry.servers_measure
 
     def expected_measure(self, entry: JobEntry, additional: int = 0) -> float:
-        """The measure once the expected trainers, and `additional` ones, have started."""
+        """Returns the measure once the expected trainers, and `additional` ones, have started."""
         return self.measure(entry, entry.count + entry.expected_count + additional)
 
     def next_step(self, entry: JobEntry) -> int:
-        """Trainers that a job lacks to its next allowed size, beyond the expected ones; 0 for none."""
+        """Returns the trainers that a job lacks to its next allowed size, beyond the expected ones; 0 for none."""
         expected_count = entry.count + entry.expected_count
         return sizes.next_size(self.policy, entry.job, expected_count) - expected_count
 
     def standing(self, entry: JobEntry) -> tuple[bool, int]:
-        """Sort key of jobs before their measure: own quota before borrowed one, then priority."""
+        """Returns what ranks a job before its measure: own quota before borrowed quota, then priority."""
         if not self._has_standings:
             return _EQUAL
         step = max(1, self.next_step(entry))
         return self.quotas.borrows(entry.job, step), -entry.facts.priority
 
     def owner(self, trainer: Pod) -> JobEntry | None:
-        """The job that owns this trainer; None where an earlier Job of the same name owned it."""
+        """Returns the job that owns this trainer; None if an earlier Job of the same name owned it."""
         entry = self._by_key.get(job_key(trainer))
         return entry if entry is not None and entry.job.uid == trainer.owner_uid else None
 
     def waited_s(self, pod: Pod) -> float:
-        """How long ago a pod was created."""
+        """Returns how long ago a pod was created."""
         return self.now_s - self.cluster.first_seen.created_s(pod, self.now_s)
 
     # What decisions change.
@@ -360,10 +360,10 @@ class Book:
     # The result.
 
     def _has_low_share(self, entry: JobEntry) -> bool:
-        """Whether a job's new surplus should outlast that of others (docs/decisions/0072).
+        """Returns whether a job's new surplus should outlast that of others (docs/decisions/0072).
 
-        Only where kube-scheduler does not ask the extender, which knows the shares: it preempts the
-        youngest trainers of the lowest priority, and these are those of the job that came last.
+        Only if kube-scheduler does not ask the extender, which knows the shares: it then preempts the
+        youngest trainers of the lowest priority, which belong to the job that came last.
         """
         if self.history.scheduling.marks(entry.job.scheduler):
             return False

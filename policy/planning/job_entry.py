@@ -82,7 +82,7 @@ class JobEntry:
         self.grows = not (self.stopped or facts.ending or facts.job.error)
         """Whether trainers may be created for it."""
         self.covered_min = facts.covered_min
-        """As in the facts, less what new servers and other jobs of the queue have taken since."""
+        """`JobFacts.covered_min` less the quota that new servers and other jobs of the queue have taken since."""
         self.live = list(facts.live.pods)
         """Trainers that remain, in order of loss: surplus before guaranteed."""
         self._positions: dict[str, int] = {}  # uid -> where in `live` it was at first
@@ -150,7 +150,7 @@ class JobEntry:
             self.guaranteed -= pod.tier is Tier.GUARANTEED
 
     def _position_of(self, pod: Pod) -> int:
-        """Where a trainer is in `live`, from which it is about to be removed."""
+        """Returns where a trainer is in `live`, from which it is about to be removed."""
         self._positions = self._positions or {p.uid: n for n, p in enumerate(self.live)}
         at_first = self._positions[pod.uid]
         removed_before = bisect_left(self._removed, at_first)
@@ -158,7 +158,7 @@ class JobEntry:
         return at_first - removed_before
 
     def requests(self, *, first: bool) -> Resources:
-        """Requests of a new trainer; the first guaranteed one also hosts a missing master."""
+        """Returns the requests of a new trainer; the first guaranteed one also hosts a missing master."""
         if not (first and self.masterless):
             return self.job.requests
         with_master = dict(self.job.requests)

@@ -17,7 +17,7 @@ _NOTHING: Resources = {}
 
 
 def active_window(policy: Policy, now: datetime) -> Window | None:
-    """The first time window of the policy that is open at `now` (aware), or None."""
+    """Returns the first time window of the policy that is open at `now` (aware), or None."""
     return next((window for window in policy.windows if _inside(window, now)), None)
 
 
@@ -33,10 +33,10 @@ def _inside(window: Window, now: datetime) -> bool:
 
 
 def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, int]:
-    """Resource -> total requests of all pods above which training must not grow.
+    """Returns resource -> total requests of all pods above which training must not grow.
 
     This is maxLoad of the active window or of the reserve, less the headroom. Resources that the
-    policy does not name, or allows entirely, are limited by the nodes alone.
+    policy does not name, or allows entirely, are limited only by the nodes.
     """
     window = active_window(policy, now)
     shares = window.max_load if window else policy.reserve.max_load
@@ -76,7 +76,7 @@ class Load:
         amounts.subtract(self._leaving, requests)
 
     def allow(self, requests: Resources, count: int = 1) -> bool:
-        """Whether `count` more such pods stay inside every limit, now and with expected pods."""
+        """Returns whether `count` more such pods stay inside every limit, now and with expected pods."""
         return all(
             max(self._used.get(name, 0), self._later(name)) + requests[name] * count <= limit
             for name, limit in self._limits.items()
@@ -90,13 +90,13 @@ class Load:
         count: int = 1,
         claimed: Resources = _NOTHING,
     ) -> bool:
-        """Whether `count` more such pods stay inside every limit once all leaving pods have ended.
+        """Returns whether `count` more such pods stay inside every limit once all leaving pods have ended.
 
         Args:
             requests: Requests of one pod.
             freed: Requests of further pods that would be released.
             count: Number of pods.
-            claimed: Requests of other pods that come before them.
+            claimed: Requests of other pods that start before them.
         """
         return all(
             self._later(name) - freed.get(name, 0) + claimed.get(name, 0) + requests[name] * count
@@ -106,7 +106,7 @@ class Load:
         )
 
     def lack(self, requests: Resources, count: int) -> Figures:
-        """The first limit that `count` more such pods would exceed, and the amount in use."""
+        """Returns the first limit that `count` more such pods would exceed, and the amount in use."""
         for name, limit in self._limits.items():
             used = max(self._used.get(name, 0), self._later(name))
             if requests.get(name, 0) > 0 and used + requests[name] * count > limit:
@@ -114,7 +114,7 @@ class Load:
         return NONE
 
     def excess(self) -> Figures:
-        """The first limit that is exceeded even once all leaving pods have ended."""
+        """Returns the first limit that is exceeded even once all leaving pods have ended."""
         exceeded = self.exceeded()
         return self._figures(exceeded[0], self._later(exceeded[0])) if exceeded else NONE
 
@@ -127,7 +127,7 @@ class Load:
         }
 
     def exceeded(self) -> tuple[str, ...]:
-        """Names of the resources whose limit is exceeded even once all leaving pods have ended."""
+        """Returns the resources whose limit is exceeded even once all leaving pods have ended."""
         return tuple(sorted(n for n, limit in self._limits.items() if self._later(n) > limit))
 
     def _later(self, name: str) -> int:

@@ -41,12 +41,12 @@ class Quotas:
             self.reserve(job, 0, cluster.server_count(job) - len(servers))
 
     def scope(self, job: Job) -> tuple[int | str, ...]:
-        """Indices of the quotas that cover a job, and its queue where that lends and borrows."""
+        """Returns the indices of the quotas that cover a job, and its queue if that lends and borrows."""
         scope = tuple(i for i, quota in enumerate(self._quotas) if _covers(quota, job))
         return (*scope, job.queue) if self.borrowing.covers(job.queue) else scope
 
     def _cover(self, job: Job) -> bool:
-        """Whether any quota covers a job."""
+        """Returns whether any quota covers a job."""
         return bool(self._balances_for(job)) or self.borrowing.covers(job.queue)
 
     def _balances_for(self, job: Job) -> list[dict[str, int]]:
@@ -60,13 +60,13 @@ class Quotas:
         return balances
 
     def _per_trainer(self, job: Job) -> Resources:
-        """Amounts of one trainer: requests by name, limits with the prefix of ResourceQuota."""
+        """Returns the amounts of one trainer: requests by name, limits with the prefix of ResourceQuota."""
         if job.key not in self._per_trainer_by_job:
             self._per_trainer_by_job[job.key] = with_limits(job.requests, job.limits)
         return self._per_trainer_by_job[job.key]
 
     def _sum(self, job: Job, count: int, servers: int) -> Resources:
-        """Amounts of `count` trainers and `servers` parameter servers."""
+        """Returns the amounts of `count` trainers and `servers` parameter servers."""
         needed = amounts.scaled(self._per_trainer(job), count)
         if servers and job.servers is not None:
             # EDL's own have their memory request as limit, and no limit of CPU.
@@ -75,7 +75,7 @@ class Quotas:
         return needed
 
     def allow(self, job: Job, count: int = 1, servers: int = 0) -> bool:
-        """Whether this number of further pods of `job` stays inside every quota that covers it."""
+        """Returns whether this number of further pods of `job` stays inside every quota that covers it."""
         if not self._cover(job):
             return True
         amounts_needed = self._sum(job, count, servers)
@@ -92,27 +92,27 @@ class Quotas:
             self.borrowing.claim(job.queue, self._sum(job, count, servers))
 
     def room_for_minimum(self, job: Job, count: int, servers: int) -> int:
-        """How many of `count` further guaranteed trainers its queue's nominal quota allows."""
+        """Returns how many of `count` further guaranteed trainers its queue's nominal quota allows."""
         if not self.borrowing.covers(job.queue):
             return count
         trainer, server = self._sum(job, 1, 0), self._sum(job, 0, servers)
         return self.borrowing.room_for_minimum(job.queue, trainer, count, server)
 
     def lack_for_minimum(self, job: Job, count: int, servers: int) -> Figures:
-        """The resource of which these guaranteed pods exceed that quota, and by how much."""
+        """Returns the resource in which these guaranteed pods exceed that quota, and by how much."""
         return self.borrowing.lack_for_minimum(job.queue, self._sum(job, count, servers))
 
     def borrows(self, job: Job, count: int) -> bool:
-        """Whether `count` further trainers of a job would use more than their queue's own quota."""
+        """Returns whether `count` further trainers of a job would use more than their queue's own quota."""
         if not self.borrowing.covers(job.queue):
             return False
         return not self.borrowing.owns(job.queue, self._sum(job, count, 0))
 
     def lends(self, giver: Job, job: Job, freed: Resources) -> bool:
-        """Whether the queue of `giver` may give so much to a job of another one that would borrow it.
+        """Returns whether the queue of `giver` may release `freed` for a job of a queue that would borrow it.
 
-        Only of what it borrows itself. One without a nominal quota borrows nothing and gives nothing:
-        growth would give it back before any job borrows.
+        A queue gives only borrowed amounts to another one. A queue without a nominal quota borrows
+        nothing and gives nothing: growth would give it back before any job borrows.
         """
         if giver.queue == job.queue:
             return True
@@ -121,9 +121,9 @@ class Quotas:
         return self.borrowing.keeps_nominal(giver.queue, job.requests, freed)
 
     def lack(self, job: Job, count: int, servers: int = 0) -> Figures:
-        """The first quota that these further pods of `job` would exceed, and by how much.
+        """Returns the first quota that these further pods of `job` would exceed, and by how much.
 
-        With no pods at all: the first quota that is exceeded already. Empty where none is.
+        With no pods at all: the first quota that is exceeded already. Empty if none is.
         """
         amounts_needed = dict.fromkeys(self._live_amounts(job), 0)
         amounts_needed |= self._sum(job, count, servers)
@@ -134,7 +134,7 @@ class Quotas:
         return self.borrowing.lack(job.queue, amounts_needed)
 
     def reserve(self, job: Job, count: int = 1, servers: int = 0) -> None:
-        """Counts trainers and parameter servers to come of `job` in every quota that covers it."""
+        """Counts planned trainers and parameter servers of `job` in every quota that covers it."""
         if self._cover(job):
             self._add(job, self._sum(job, count, servers), -1)
 
@@ -167,9 +167,9 @@ class Quotas:
         self.borrowing.count(job.queue, freed, -sign)
 
     def relieves(self, job: Job, count: int, giver: Job, servers: int = 0) -> bool:
-        """Whether releasing a trainer of `giver` helps against a quota that stops pods of `job`.
+        """Returns whether releasing a trainer of `giver` helps against a quota that stops pods of `job`.
 
-        Its trainers may have what new ones would not: admission gave it to them.
+        Its trainers may have amounts that new ones would not have: admission added them.
         """
         amounts_needed = self._sum(job, count, servers)
         live, new = self._live_amounts(giver), self._per_trainer(giver)
@@ -190,9 +190,9 @@ class Quotas:
         return any(new.get(name, 0) > 0 for name in self._exceeded(job))
 
     def reliever(self, job: Job, pods: Iterable[Pod]) -> Pod | None:
-        """The first of a job's trainers that has some of what is exceeded in a quota over the job.
+        """Returns the first of a job's trainers that uses a resource that is exceeded in one of its quotas.
 
-        What a trainer has may differ from the template: admission gave it more, or a resize in place.
+        Its amounts may differ from the template: admission added some, or a resize in place did.
         """
         exceeded = self._exceeded(job)
         if not exceeded:

@@ -7,7 +7,7 @@ from policy.document.model import Policy
 
 
 def next_size(policy: Policy, job: Job, trainers: int) -> int:
-    """The smallest allowed number of trainers above `trainers`, or `trainers` if there is none."""
+    """Returns the smallest allowed number of trainers above `trainers`, or `trainers` if there is none."""
     rule = _sizes(policy, job)
     upper = job.max_trainers
     if rule is None:
@@ -16,7 +16,7 @@ def next_size(policy: Policy, job: Job, trainers: int) -> int:
 
 
 def floor_size(policy: Policy, job: Job, trainers: int) -> int:
-    """The largest allowed number of trainers at or below `trainers`, never below min."""
+    """Returns the largest allowed number of trainers at or below `trainers`, never below min."""
     rule = _sizes(policy, job)
     capped = min(trainers, job.max_trainers)
     if rule is None or capped <= job.min_trainers:
@@ -25,9 +25,9 @@ def floor_size(policy: Policy, job: Job, trainers: int) -> int:
 
 
 def _sizes(policy: Policy, job: Job) -> tuple[int, ...] | None:
-    """The allowed sizes of a job, ascending and with min among them, or None for all.
+    """Returns the allowed sizes of a job, ascending and with min among them, or None for all.
 
-    Where job and policy restrict them, those that both allow.
+    If both job and policy restrict the sizes, both must allow a size.
     """
     allowed = _allowed_by_policy(policy, job)
     if not job.sizes:
@@ -38,7 +38,7 @@ def _sizes(policy: Policy, job: Job) -> tuple[int, ...] | None:
 
 
 def _allowed_by_policy(policy: Policy, job: Job) -> tuple[int, ...] | None:
-    """The sizes that the policy allows a job, its minimum among them, or None for all."""
+    """Returns the sizes that the policy allows a job, its minimum among them, or None for all."""
     for rule in policy.sizes:
         if not any(fnmatchcase(job.namespace, pattern) for pattern in rule.namespaces):
             continue

@@ -119,8 +119,8 @@ def admit(book: Book) -> Decisions[None]:
 def _release_uncovered(book: Book) -> Decisions[None]:
     """Releases guaranteed trainers above their job's minimum that their queue's nominal quota does not cover.
 
-    They count as surplus, and would be a minimum again if that were raised: whoever lowers and raises
-    minimums in turn would gather guaranteed trainers. Surplus may take their place.
+    They count as surplus, and would become a minimum again if it were raised: a tenant that lowers and
+    raises minimums in turn would gather guaranteed trainers. Surplus may take their place.
     """
     for entry in book.entries if book.quotas.borrowing and book.has_excess else ():
         pods = [pod for pod in entry.surplus if pod.uid in entry.facts.excess]
@@ -183,7 +183,7 @@ def _start(
 
 
 def _covered_by_own_quota(book: Book, entry: JobEntry, missing: int) -> Decisions[int]:
-    """How many of a job's missing trainers its queue's nominal quota covers: minimums do not borrow.
+    """Returns how many of a job's missing trainers its queue's nominal quota covers: minimums do not borrow.
 
     All or none where the job starts. Other jobs of the queue may have started since the plan began.
     """
@@ -236,17 +236,17 @@ def _find_gang(
 
 
 def _placeable(book: Book, entry: JobEntry, missing: int, closed: frozenset[str]) -> int:
-    """How many of a job's missing trainers room and quotas allow, at most.
+    """Returns an upper bound for a job's missing trainers that free capacity and quotas allow.
 
-    A minimum that nothing can start, such as ten thousand trainers, is thus not placed and taken back
-    again in every plan.
+    It spares each plan the work of placing a minimum that can never start, such as ten thousand
+    trainers, and of taking it back again.
     """
     numbers = range(1, 1 + min(missing, _slots(book, entry, closed)))
     return bisect_left(numbers, True, key=lambda count: not book.quotas.allow(entry.job, count))
 
 
 def _slots(book: Book, entry: JobEntry, closed: frozenset[str]) -> int:
-    """How many trainers of a job could be placed, by room alone; at most, if it lacks its master."""
+    """Returns how many trainers of a job fit on nodes; an upper bound if the job lacks its master."""
     constraints = book.cluster.jobs[entry.key].constraints  # avoided nodes are tried, too
     needs = (entry.job.requests, entry.requests(first=True))
     slots = [book.capacity.slots(requests, constraints, closed, pooled=True) for requests in needs]
@@ -332,9 +332,9 @@ def _quota_victims(
 def _all_relieve(
     book: Book, entry: JobEntry, missing: int, candidates: Mapping[str, Sequence[Pod]]
 ) -> bool:
-    """Whether the quotas would allow `missing` trainers if all candidates were released.
+    """Returns whether the quotas would allow `missing` trainers if all candidates were released.
 
-    Choosing victims one by one takes time for each; where all are too few, that is saved.
+    Victims are chosen one by one, which takes time for each; this check saves it where all are too few.
     """
     job, server_count = entry.job, entry.servers_to_start
     donors = [

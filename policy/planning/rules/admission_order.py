@@ -1,9 +1,9 @@
 """Rule 5, admission order: a minimum that has waited long keeps its nodes from younger jobs.
 
-Jobs start where they fit, so small ones that came later would take for ever what a large minimum
-waits for. Where the policy wants them to start in order, the nodes that a job may use are held for it:
-no younger job starts there. What runs stays, is replaced when it is lost, and surplus uses the nodes
-meanwhile. One job at a time is at the head of the line, and not for ever (docs/decisions/0022).
+Jobs start where they fit, so younger small jobs could always take the capacity that a large minimum
+waits for. Where the policy wants jobs to start in order, the nodes that the oldest job may use are held
+for it: no younger job starts there. Running trainers stay, lost ones are replaced, and surplus uses the
+nodes meanwhile. One job at a time is at the head of the line, for a limited time (docs/decisions/0022).
 """
 
 from collections import Counter
@@ -21,19 +21,19 @@ from policy.planning.plan import Head, Line
 from policy.reasons import Reason
 
 _MAX_EXAMINED = 4
-"""Jobs for which one plan adds up all nodes, where those before them could never start."""
+"""How many jobs one plan examines as the next head, where earlier ones could never start."""
 _MAX_VAIN = 256
-"""Jobs whose holds in vain are remembered."""
+"""How many jobs with failed holds are remembered."""
 _BLOCKED = (Reason.WAITING_FOR_ROOM, Reason.QUEUED)
 
 
 def turn(entry: JobEntry) -> tuple[int, float, str]:
-    """Sort key of jobs: those of the highest priority first, and of these the oldest."""
+    """Returns the sort key of jobs: the highest priority first, then the oldest job."""
     return -entry.facts.priority, entry.job.created_s, entry.key
 
 
 def missing(entry: JobEntry) -> int:
-    """Number of guaranteed trainers to create; 0 or less where a job has its minimum."""
+    """Returns the number of guaranteed trainers to create; 0 or less where a job has its minimum."""
     present = entry.guaranteed - entry.facts.stranded if entry.job.managed else entry.count
     return entry.covered_min - present
 
@@ -74,7 +74,7 @@ def hold_nodes(book: Book) -> Held:
 
 
 def _nodes_of_head(book: Book, blocked: Mapping[str, JobEntry], head: Head) -> frozenset[str]:
-    """The nodes that are still held for the head of the line; none where its hold is over."""
+    """Returns the nodes that are still held for the head of the line; none where its hold is over."""
     waits = head.uid in blocked and head.uid in book.history.line.blocked_since
     expired = book.now_s - head.since_s >= book.policy.admission.hold_seconds
     return _nodes_for(book, blocked[head.uid]) if waits and not expired else NOWHERE
@@ -83,7 +83,7 @@ def _nodes_of_head(book: Book, blocked: Mapping[str, JobEntry], head: Head) -> f
 def _next_head(
     book: Book, blocked: Mapping[str, JobEntry], vain: Mapping[str, tuple[int, float]]
 ) -> tuple[Head | None, frozenset[str]]:
-    """The job for which nodes are held from now on, and these nodes."""
+    """Returns the job for which nodes are held from now on, and these nodes."""
     for entry in _ranked(book, blocked, vain)[:_MAX_EXAMINED]:
         nodes = _nodes_for(book, entry)
         if nodes:
@@ -92,7 +92,7 @@ def _next_head(
 
 
 def _has_minimum(book: Book, head: Head) -> bool:
-    """Whether the head of the line has started, which ends its hold as it should."""
+    """Returns whether the head of the line has started, so that its hold was a success."""
     return any(
         entry.job.uid == head.uid and entry.grows and missing(entry) <= 0 for entry in book.entries
     )
@@ -110,10 +110,10 @@ def _after_vain(
 def _ranked(
     book: Book, blocked: Mapping[str, JobEntry], vain: Mapping[str, tuple[int, float]]
 ) -> list[JobEntry]:
-    """The jobs that have waited long enough to be the head of the line, the next first.
+    """Returns the jobs that have waited long enough to be the head of the line, the next first.
 
-    Those of namespaces with the fewest holds in vain, of these the jobs with the fewest, then the
-    oldest: a namespace with many jobs that never fit keeps no nodes from others for long.
+    The namespace with the fewest failed holds comes first, then the job with the fewest, then the
+    oldest: a namespace with many jobs that never fit keeps nodes from others only briefly.
     """
     if any(until_s > book.now_s for _, until_s in vain.values()):
         return []
@@ -137,9 +137,9 @@ def _ranked(
 
 
 def _nodes_for(book: Book, entry: JobEntry) -> frozenset[str]:
-    """The nodes that a job waits for: those where one of its pods would fit without other jobs.
+    """Returns the nodes that a job waits for: one of its pods would fit there without other jobs.
 
-    Empty where what it lacks would not fit even then: services are in the way, or the cluster is
+    Empty where the missing pods would not fit even then: services are in the way, or the cluster is
     too small.
     """
     spec, servers = entry.job.servers, entry.servers_to_start
@@ -162,7 +162,7 @@ def _nodes_for(book: Book, entry: JobEntry) -> frozenset[str]:
 
 
 def _room_without_jobs(book: Book) -> dict[str, dict[str, int]]:
-    """Node -> what would be free there without the trainers and servers of all jobs."""
+    """Returns node -> free capacity there without the trainers and servers of all jobs."""
     nodes = book.cluster.nodes
     room = {name: dict(book.capacity.free_at(name, When.RECLAIMED)) for name in nodes}
     for entry in book.entries:

@@ -1,4 +1,4 @@
-"""Jobs whose new trainers are refused or never placed: they are held back, each for itself."""
+"""Jobs whose new trainers are refused or never placed: each waits on its own, others go on."""
 
 from policy.cluster.snapshot import Pod
 from policy.decisions import Figure, time
@@ -12,7 +12,7 @@ from policy.reasons import Reason
 
 
 def is_stuck(book: Book, entry: JobEntry, pod: Pod) -> bool:
-    """Whether a waiting trainer waits for something else than kube-scheduler's next free moment."""
+    """Returns whether a waiting trainer waits for more than kube-scheduler's next free moment."""
     return pod.refused or pod.gated or entry.job.uid in book.creation_backoffs
 
 
@@ -33,7 +33,7 @@ def refusal(book: Book, entry: JobEntry) -> Blocked | None:
 def surplus_hold(book: Book, entry: JobEntry) -> Blocked | None:
     """Returns why a job gets no further surplus trainer for now; None where it may get one.
 
-    After the pause it gets one, or as many as its next allowed size takes. While trainers have
+    After the pause it gets one, or the number of its next allowed size. While trainers have
     scheduling gates, from the template or an admission webhook, more would have them too.
     """
     if blocked := refusal(book, entry):
@@ -54,9 +54,10 @@ def surplus_hold(book: Book, entry: JobEntry) -> Blocked | None:
 
 
 def may_receive(book: Book, entry: JobEntry) -> bool:
-    """Whether other jobs give trainers to a job: for sizes that came to nothing rarely, one at a time.
+    """Returns whether other jobs may give trainers to a job.
 
-    None where a minimum of its namespace has what a ResourceQuota leaves.
+    A job whose last trainers came to nothing gets them rarely, and one size at a time. A job gets none
+    while a minimum of its namespace takes the rest of a ResourceQuota.
     """
     if entry.job.namespace in book.awaiting_quota:
         return False
@@ -69,15 +70,15 @@ def may_receive(book: Book, entry: JobEntry) -> bool:
 
 
 def _had_more(book: Book, entry: JobEntry, backoff: CreationBackoff) -> bool:
-    """Whether a job has had a larger size than now; of trainers between two sizes none stays."""
+    """Returns whether a job has had a larger allowed size than it has now."""
     return entry.count < sizes.floor_size(book.policy, entry.job, backoff.trainers)
 
 
 def after_unplaced(book: Book, entry: JobEntry, pod: Pod) -> CreationBackoff | None:
     """Returns the back-off of a job whose trainer is withdrawn although a node has capacity for it.
 
-    Only where kube-scheduler has tried it: one that is away says nothing about the job. Not while
-    it places others of the job's trainers: then it is only slow. Trainers of one try count once.
+    None where kube-scheduler has not tried it, which says nothing about the job; nor while it places
+    other trainers of the job, as it is only slow then. Trainers of one attempt count once.
     """
     if not pod.refused:
         return None

@@ -1,10 +1,10 @@
 """Rule 7, lending: surplus that a queue borrows is returned at once when the owner asks for it.
 
-The owner asks by a job that could grow within its queue's nominal quota and lacks room or quota. Neither
-the pace of moves nor the shares of jobs count here: in one plan all goes that the owner can use. A queue
-never gives below its own quota, but for the rest of the last trainer, and minimums never borrow
-(`policy.planning.borrowing`), so none gives way. What was returned is not asked back: the queue that gave it would
-have to borrow again.
+A queue asks for its share when one of its jobs could grow within its nominal quota but lacks capacity or
+quota. Neither the pace of moves nor the shares of jobs count here: one plan returns everything the owner
+can use. A queue never gives below its own quota, except for the rest of the last trainer. Minimums never
+borrow (`policy.planning.borrowing`), so no minimum is evicted. A returned share is not asked back: the queue
+that gave it would have to borrow again.
 """
 
 from heapq import heapify, heappop, heappush
@@ -24,7 +24,7 @@ from policy.reasons import Reason
 def return_shares(book: Book) -> Decisions[None]:
     """Releases borrowed surplus for jobs that lack part of their own queue's quota.
 
-    Not while services reclaim capacity, because they decide how much is left to share.
+    Waits while services reclaim capacity, because they decide how much remains to share.
     """
     if book.burst or not book.quotas.borrowing:
         return
@@ -34,7 +34,7 @@ def return_shares(book: Book) -> Decisions[None]:
     donors = Donors(book)
     ruled_out_nodes: dict[tuple[object, ...], set[str]] = {}
     failed_steps: dict[tuple[object, ...], int] = {}
-    """Kind of owner -> its smallest step that nothing could be given for: later ones find less."""
+    """Kind of owner -> its smallest step that failed: later owners of the kind find even less."""
     while owners:
         *_, owner = heappop(owners)
         job = owner.job
@@ -57,7 +57,7 @@ def return_shares(book: Book) -> Decisions[None]:
 def explain_minimums(book: Book) -> Decisions[None]:
     """Explains to running jobs below their minimum what their queue's nominal quota does not cover.
 
-    They may borrow the rest, as surplus; that there is none to borrow now is not what they lack.
+    They may borrow the rest, as surplus, but the missing quota is the reason to show.
     """
     for entry in book.entries:
         is_short = entry.covered_min <= entry.count < entry.job.min_trainers
@@ -66,14 +66,14 @@ def explain_minimums(book: Book) -> Decisions[None]:
 
 
 def _asks(book: Book, entry: JobEntry) -> bool:
-    """Whether a job's next size stays within its queue's own quota."""
+    """Returns whether a job's next size stays within its queue's own quota."""
     step = book.next_step(entry)
     lends = book.quotas.borrowing.covers(entry.job.queue)
     return step > 0 and lends and not book.quotas.borrows(entry.job, step)
 
 
 class _Return:
-    """The terms of a return: queues give what they borrow, until they borrow nothing."""
+    """The terms of a return: queues give trainers until they borrow nothing."""
 
     gives_more = True
 
@@ -82,27 +82,27 @@ class _Return:
         self._owner = owner
 
     def donors(self, donors: Donors) -> dict[str, JobEntry]:
-        """The jobs of queues that borrow, the lowest priority first and then the largest share."""
+        """Returns the jobs of queues that borrow: the lowest priority first, then the largest share."""
         borrowers = [entry for entry in donors.all() if self._borrowed(entry, {})]
         return {entry.key: entry for entry in sorted(borrowers, key=lambda d: d.facts.priority)}
 
     def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:  # noqa: ARG002
-        """Whether the donor's queue still borrows before the last of its trainers goes."""
+        """Returns whether the donor's queue still borrows before its last trainer is released."""
         before = dict(freed)
         amounts.subtract(before, donor.job.requests)
         return bool(self._borrowed(donor, before))
 
     def may_leave(self, pod: Pod) -> bool:
-        """Any trainer that has a node: one that has none yet soon gets one or is withdrawn."""
+        """Allows trainers that have a node: one without soon gets one or is withdrawn."""
         return bool(pod.node)
 
     def explain(self, donor: JobEntry) -> tuple[Reason, Figures]:
-        """What the queue that gives uses, and what it has."""
+        """Explains a return by what the donor's queue uses and owns."""
         requests = self._owner.job.requests
         figures = self._book.quotas.borrowing.figures(donor.job.queue, requests)
         return Reason.SHARE_RETURNED, {**figures, "to": self._owner.key}
 
     def _borrowed(self, donor: JobEntry, freed: Resources) -> list[str]:
-        """What the donor's queue borrows; the owner's borrows nothing, or it would not ask."""
+        """Returns the resources that the donor's queue borrows."""
         requests, queue = self._owner.job.requests, donor.job.queue
         return self._book.quotas.borrowing.borrowed(queue, requests, freed)

@@ -50,7 +50,7 @@ def _release_excess(book: Book) -> Decisions[None]:
 
 
 def _allowed_count(entry: JobEntry) -> int:
-    """Number of live trainers that a job may keep: missing guaranteed ones count against it."""
+    """Returns the number of live trainers that a job may keep, less missing guaranteed ones."""
     if entry.stopped:
         return 0
     if not entry.job.managed:
@@ -89,10 +89,10 @@ def _why(book: Book, entry: JobEntry, pod: Pod) -> str:
 
 
 def _is_outdated(book: Book, entry: JobEntry, pod: Pod) -> bool:
-    """Whether a pod has no node, was created for another scheduler, and has waited a while.
+    """Returns whether a pod has no node, was created for another scheduler, and has waited a while.
 
-    The delay keeps pods from being replaced again and again where the webhook learns of a change
-    after the reconciler.
+    The delay prevents endless replacements where the webhook learns of a change later than the
+    reconciler.
     """
     return (
         not (pod.node or pod.nominated)
@@ -122,9 +122,9 @@ def keep_reserve(book: Book) -> Decisions[None]:
 
 
 def _vacate_nodes(book: Book) -> Decisions[None]:
-    """Releases surplus from nodes that nothing else has needed for a while.
+    """Releases surplus from nodes that no other pod has needed for a while.
 
-    An autoscaler without a priority cut-off, such as Karpenter, would keep such a node for it.
+    An autoscaler without a priority cut-off, such as Karpenter, would keep such a node for surplus.
     """
     after_s = book.policy.autoscaling.vacate_after_seconds
     needed_soon = {node for entry in book.entries for node in entry.creates[Tier.GUARANTEED]}
@@ -140,8 +140,8 @@ def _vacate_nodes(book: Book) -> Decisions[None]:
 def _restore_reserve(book: Book) -> Decisions[None]:
     """Releases surplus, a few trainers at a time, while more is in use than the reserve allows.
 
-    Not during a burst: services then get capacity through preemption, and only once they run is
-    it known how much remains.
+    Waits during a burst: services then get capacity through preemption, and the remaining capacity
+    is known only once they run.
     """
     if book.burst:
         return
@@ -159,7 +159,7 @@ def _restore_reserve(book: Book) -> Decisions[None]:
 
 
 def _richness(book: Book, entry: JobEntry) -> tuple[bool, int, float]:
-    """Sort key of jobs that give: queues that borrow, the lowest priority, the largest share."""
+    """Returns the sort key of donors: queues that borrow, the lowest priority, the largest share."""
     queue = entry.job.queue
     borrowed = book.quotas.borrowing.borrowed(queue, entry.job.requests)
     return not borrowed, entry.facts.priority, -book.expected_measure(entry)

@@ -1,4 +1,4 @@
-"""Rule 6, masters: a job that requested a master gets it back, even at the cost of a trainer.
+"""Rule 6, masters: a job that lost its master gets it back, even at the cost of a trainer.
 
 A master is a sidecar and cannot be added to a running pod, so it is created with a new guaranteed
 trainer. Usually its former host is missing and rule 5 replaces it. Where that rule creates no
@@ -24,7 +24,7 @@ from policy.reasons import Reason
 
 
 def restore_masters(book: Book) -> Decisions[None]:
-    """Where a running job has no master, creates the trainer that hosts it, or frees capacity."""
+    """Creates the trainer that hosts the master of each running job without one, or frees capacity for it."""
     for entry in book.entries:
         if not (entry.job.master and entry.grows and entry.live):
             continue
@@ -52,7 +52,7 @@ def _maintain(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
 
 
 def _free_capacity(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
-    """Releases trainers for a host that exists and whose capacity another pod has taken."""
+    """Releases trainers for a waiting host whose capacity another pod has taken."""
     node, victims = placements.fewest_victims(
         book, entry, host.requests, host.constraints, pooled=True, allow_master_host=True
     )
@@ -64,7 +64,7 @@ def _free_capacity(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
 def _replace(book: Book, entry: JobEntry) -> Decisions[None]:
     """Creates one guaranteed trainer, and releases at least one live trainer for it.
 
-    On a node that the job avoids where no other helps.
+    Uses a node that the job avoids only if no other node helps.
     """
     job, requests = entry.job, entry.requests(first=True)
     node, victims = _host_node(book, entry, requests, job.constraints)
@@ -82,7 +82,7 @@ def _replace(book: Book, entry: JobEntry) -> Decisions[None]:
 def _host_node(
     book: Book, entry: JobEntry, requests: Resources, constraints: Constraints
 ) -> tuple[str, list[Pod]]:
-    """A node for a trainer that hosts the master, and the trainers to release for it."""
+    """Returns a node for a trainer that hosts the master, and the trainers to release for it."""
     node, _ = book.capacity.choose_node(requests, constraints, pooled=True)
     if node:
         return node, entry.live[:1]

@@ -1,4 +1,4 @@
-"""Moves of trainers from one job to another, on terms of the rule that makes them."""
+"""Moves of trainers from one job to another, on the terms of the rule that makes them."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -24,25 +24,25 @@ class MoveTerms(Protocol):
     """The terms on which other jobs give trainers to one job."""
 
     gives_more: bool
-    """Whether small trainers of any node leave as well until quotas and reserve allow a large one."""
+    """Whether small trainers of any node are released as well until quotas and reserve allow a large one."""
 
     def donors(self, donors: "Donors") -> dict[str, JobEntry]:
-        """Job key -> jobs that may give, those that give first in front."""
+        """Returns job key -> job, of jobs that may give, in the order in which they give."""
 
     def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:
-        """Whether a donor may give so many trainers.
+        """Returns whether a donor may give this number of trainers.
 
         Args:
             donor: The job that gives.
             given: Number of its trainers that it gives in this move.
-            freed: Where queues lend: what all donors of its queue give in this move.
+            freed: Amounts that all donors of its queue give in this move, where queues lend.
         """
 
     def may_leave(self, pod: Pod) -> bool:
-        """Whether this trainer may be given."""
+        """Returns whether this trainer may be given."""
 
     def explain(self, donor: JobEntry) -> tuple[Reason, Figures]:
-        """Why a trainer of a donor is released."""
+        """Returns why a trainer of a donor is released."""
 
 
 class Donors:
@@ -59,7 +59,7 @@ class Donors:
         return -self._book.expected_measure(entry), entry.key, entry
 
     def changed(self, entry: JobEntry) -> None:
-        """Sorts a donor again after it released trainers."""
+        """Sorts a donor again after it has released trainers."""
         old = self._ranked.pop(entry.key)
         del self._sorted[bisect_left(self._sorted, old)]
         if entry.spare:
@@ -67,7 +67,7 @@ class Donors:
             insort(self._sorted, self._ranked[entry.key])
 
     def above(self, least: float, priority: int) -> dict[str, JobEntry]:
-        """Job key -> donors with a measure of at least `least`, or of lower priority.
+        """Returns job key -> donor, with a measure of at least `least` or of lower priority.
 
         The lowest priority first, and then the largest measure.
         """
@@ -80,7 +80,7 @@ class Donors:
         return dict(richest)
 
     def all(self) -> list[JobEntry]:
-        """All donors, the largest measure first."""
+        """Returns all donors, the largest measure first."""
         return [entry for *_, entry in self._sorted]
 
 
@@ -106,7 +106,7 @@ class Move:
             donors: The jobs that may release trainers.
             terms: Which of them do.
             ruled_out_nodes: Nodes that cannot help this move; the search adds to them. They stay
-                ruled out within a plan: receivers only become richer, so ever fewer jobs may give.
+                ruled out within a plan: receivers only become richer, so fewer and fewer jobs may give.
         """
         self._book = book
         self._ruled_out_nodes = ruled_out_nodes
@@ -118,7 +118,7 @@ class Move:
         self._terms = terms
         self._donors = terms.donors(donors)
         self._slots = _free_slots(book, receiver, self._step)
-        """Nodes with room for its new trainers as they are."""
+        """Nodes with free capacity for its new trainers."""
         self._any_node_helps = bool(self._slots)
         """Whether the receiver lacks quota or load and not a node, so that any release helps."""
         self._unlabelled = any(d.facts.excess or not d.job.managed for d in self._donors.values())
@@ -150,7 +150,7 @@ class Move:
         return False
 
     def _victim_groups(self, donor: JobEntry) -> Iterator[list[Pod]]:
-        """Groups of trainers that a donor may release together: single ones, or whole steps."""
+        """Yields groups of trainers that a donor may release together: single ones, or whole steps."""
         ruled_out_nodes = self._ruled_out_nodes
         old_enough = (
             pod
@@ -173,7 +173,7 @@ class Move:
             yield group
 
     def _is_suitable(self, node: str) -> bool:
-        """Whether the receiver would fit on a node if donors released all they may there.
+        """Returns whether the receiver would fit on a node if donors released all they may there.
 
         Most nodes are unsuitable for a shape; each is examined once.
         """
@@ -203,13 +203,13 @@ class Move:
         return amounts.within(self._requests, free)
 
     def _may_give(self, donor: JobEntry, count: int) -> bool:
-        """Whether a donor may give `count` more trainers, by the terms of the move."""
+        """Returns whether a donor may give `count` more trainers, by the terms of the move."""
         given = self._victim_counts[donor.key] + count
         freed = self._freed_in_queue(donor, count)
         return donor is not self._receiver and self._terms.may_give(donor, given, freed)
 
     def _freed_in_queue(self, donor: JobEntry, count: int) -> Resources:
-        """What a donor's queue gives with `count` more trainers of it, where queues lend."""
+        """Returns the amounts that a donor's queue gives with `count` more trainers, where queues lend."""
         if not self._book.quotas.borrowing:
             return {}
         freed = amounts.scaled(donor.job.requests, count)
@@ -219,7 +219,7 @@ class Move:
         return id(pod) in self._victim_ids
 
     def _consider(self, donor: JobEntry, pods: list[Pod]) -> None:
-        """Adds trainers to the victims if their release frees a place for the receiver."""
+        """Adds trainers to the victims if their release lets a trainer of the receiver fit."""
         if any(self._is_victim(pod) for pod in pods) or not self._may_give(donor, len(pods)):
             return
         victims = [(donor, pod) for pod in pods]
@@ -237,7 +237,7 @@ class Move:
     def _victims_beside(
         self, pod: Pod, victims: list[tuple[JobEntry, Pod]]
     ) -> list[tuple[JobEntry, Pod]]:
-        """Further small trainers of the node to release with `pod` so that a large one fits."""
+        """Returns further small trainers of the node to release with `pod` so that a large one fits."""
         free = self._free_on(pod.node)
         chosen = {id(neighbour) for _, neighbour in victims}
         for _, neighbour in victims:
@@ -260,7 +260,7 @@ class Move:
         return []
 
     def _gives_one(self, owner: JobEntry, pod: Pod, count: int) -> bool:
-        """Whether a job may release `count` trainers one by one, this one among them."""
+        """Returns whether a job may release `count` trainers one by one, this one among them."""
         remaining = owner.count - self._victim_counts[owner.key] - count
         return (
             not pod.deleting
@@ -271,11 +271,11 @@ class Move:
         )
 
     def _next_node(self, pods: list[Pod], fewest_slots: int) -> str:
-        """A node where one more trainer of the receiver fits now; "" for none.
+        """Returns a node where one more trainer of the receiver fits now; "" for none.
 
         Args:
-            pods: What leaves for it.
-            fewest_slots: How many of the nodes that have room anyway are left to others.
+            pods: The trainers that leave for it.
+            fewest_slots: Number of nodes with free capacity that are left to other receivers.
         """
         for pod in pods:
             usable = pod.node in self._open and pod.node not in self._book.closed
@@ -310,7 +310,7 @@ class Move:
             self._victim_ids.difference_update(ids)
 
     def _allowed(self, count: int | None = None) -> bool:
-        """Whether quotas and reserve hold after the move, or after so many of its releases."""
+        """Returns whether quotas and reserve hold after the move, or after its first `count` releases."""
         book, job = self._book, self._receiver.job
         freed: dict[str, int] = {}
         victims = self.victims[:count]
@@ -321,9 +321,9 @@ class Move:
         return allowed and book.load.allow_later(job.requests, freed, self._step)
 
     def _give_more(self) -> bool:
-        """Adds single trainers of the donors until quotas and reserve hold; whether they do.
+        """Adds single trainers of the donors until quotas and reserve hold; returns whether they do.
 
-        Ever more at a time, then as few of the last ones as are enough: each look counts all victims.
+        Doubles the number of victims until they suffice, then drops unneeded ones: each check counts all.
         """
         further = (
             (donor, pod)
@@ -354,7 +354,7 @@ class Move:
         moved = self._book.history.moved
         is_new = any(
             pod.uid not in moved for _, pod in self.victims
-        )  # else budgets refuse an eviction
+        )  # otherwise a disruption budget has refused an eviction
         yield Expect(self._receiver.key, tuple(self._nodes), self._step if is_new else 0)
 
 

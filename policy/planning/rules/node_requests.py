@@ -1,9 +1,9 @@
 """Rule 5, node requests: a minimum that fits nowhere makes an autoscaled cluster grow.
 
-Cluster autoscalers add nodes for pending pods alone. Where the policy wants that, guaranteed trainers
-that have found no capacity for a while are created without a node, with the parameter servers of
-a starting job; they wait, and are taken back where no node comes (docs/decisions/0017). Surplus is
-created on free capacity alone, so it never makes a cluster grow.
+Cluster autoscalers add nodes only for pending pods. If the policy allows it, guaranteed trainers that
+have found no capacity for a while are created without a node, with the parameter servers of a starting
+job. They wait, and are taken back if no node comes (docs/decisions/0017). Surplus is created on free
+capacity only, so it never makes a cluster grow.
 """
 
 from collections import Counter
@@ -30,15 +30,15 @@ from policy.planning.rules import placements
 from policy.reasons import Reason
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 300.0, 3600.0
-"""Pauses of a job after nodes that it requested did not come."""
+"""First and longest pause of a job after requested nodes did not come."""
 _NEVER = (0, 0.0)
-"""Of a job that has requested none in vain, as in `History.vain_requests`."""
+"""Default of `History.vain_requests`: no request has failed."""
 
 
 def settle(book: Book) -> Decisions[None]:
     """Keeps the pods that wait for nodes, or takes them back after a while.
 
-    Where a job has never had its minimum, all its pods go: a part of the minimum holds capacity
+    A job that has never had its minimum loses all its pods: a part of the minimum would hold capacity
     that others can use.
     """
     for entry in book.entries:
@@ -60,7 +60,7 @@ def settle(book: Book) -> Decisions[None]:
 
 
 def _pending(book: Book, entry: JobEntry) -> list[Pod]:
-    """Trainers and parameter servers of a job that wait for nodes."""
+    """Returns the trainers and parameter servers of a job that wait for nodes."""
     trainers = _pending_trainers(book, entry)
     servers = book.cluster.servers_of(entry.job)
     return trainers + [
@@ -85,7 +85,7 @@ def _take_back(
 
 
 def request(book: Book, entry: JobEntry, missing: int, *, has_turn: bool) -> Decisions[None]:
-    """Plans trainers that wait for nodes, where that is due.
+    """Creates trainers that wait for nodes, if the job's turn has come.
 
     Args:
         book: The plan so far.
@@ -123,10 +123,10 @@ def request(book: Book, entry: JobEntry, missing: int, *, has_turn: bool) -> Dec
 
 
 def may_come(book: Book, entry: JobEntry, *, has_turn: bool) -> bool:
-    """Whether nodes may still be added for a job's minimum: it will request them, or has.
+    """Returns whether nodes may still be added for a job's minimum: it will request them, or has.
 
-    Not where its last request was in vain, or where it is due and other jobs have all turns: then
-    it has to do with the nodes that there are.
+    A job whose last request failed, or that is due while other jobs have all turns, has to use the
+    existing nodes.
     """
     job, history, settings = entry.job, book.history, book.policy.autoscaling
     if settings.mode_of(job.queue) is NodeRequests.NONE or not job.managed:
@@ -140,8 +140,8 @@ def may_come(book: Book, entry: JobEntry, *, has_turn: bool) -> bool:
 def turns(book: Book) -> frozenset[str]:
     """Chooses the jobs that may request nodes now, and returns their keys.
 
-    Each namespace has a turn before any has a second one, and a job whose requests were in vain comes
-    after others: jobs that no node can run take no turns from the jobs of other tenants.
+    Each namespace gets one turn before any gets a second one, and jobs whose requests failed come last:
+    jobs that no node can run take no turns from the jobs of other tenants.
     """
     vain = book.history.vain_requests
     awaiting = [entry.job.namespace for entry in book.entries if entry.awaits_nodes]
@@ -157,7 +157,7 @@ def turns(book: Book) -> frozenset[str]:
 
 
 def _is_due(book: Book, entry: JobEntry) -> bool:
-    """Whether a job has waited long enough, and not asked in vain lately."""
+    """Returns whether a job has waited long enough, and its last request has not failed recently."""
     uid, history = entry.job.uid, book.history
     if uid not in history.short_since or entry.awaits_nodes or uid in book.gave_up:
         return False
@@ -168,7 +168,7 @@ def _is_due(book: Book, entry: JobEntry) -> bool:
 
 
 def _reserve_part(book: Book, entry: JobEntry, missing: int) -> Decisions[None]:
-    """Reserves what is free for some of the trainers: kube-scheduler will place these at once."""
+    """Reserves free capacity for some of the trainers: kube-scheduler places these at once."""
     for number in range(missing):
         requests = entry.requests(first=not number)
         node = yield from placements.place(

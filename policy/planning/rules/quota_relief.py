@@ -1,9 +1,9 @@
 """Rule 5, admission: surplus gives way to a minimum that the namespace's own ResourceQuota refuses.
 
-Kubernetes does not say whose pods fill a quota. Those of EDL in the namespace are known: where the end of
-surplus makes room for the whole minimum, enough of it is released, the largest shares first, and
-none is added in the namespace until the minimum has had a time to start. Whoever fills the quota again, or
-has one that other pods use, gets further releases at ever longer intervals.
+Kubernetes does not say whose pods fill a quota, but EDL knows its own pods in the namespace. Where
+releasing surplus makes the whole minimum fit, enough of it is released, the largest shares first, and
+the namespace gets no new surplus until the minimum has had time to start. If other pods fill the quota
+again, further releases follow at ever longer intervals.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 _HOLD_S = 60.0
-"""How long a namespace gets no surplus after a release: trainers end, and the job is tried again."""
+"""How long a namespace gets no surplus after a release, while trainers end and the job is tried again."""
 _AGAIN_S = (120.0, 3600.0)
 """First and longest pause between releases for one job."""
 
@@ -61,7 +61,7 @@ def surplus_hold(book: Book, entry: JobEntry) -> Blocked | None:
 
 
 def _lacking(entry: JobEntry, missing: int, unused: Mapping[str, int]) -> dict[str, int]:
-    """Resource -> what the quota has too little of for the missing trainers and servers."""
+    """Returns resource -> amount that the quota lacks for the missing trainers and servers."""
     job, servers = entry.job, entry.job.servers
     needed = amounts.scaled(with_limits(job.requests, job.limits), missing)
     if servers is not None:
@@ -71,7 +71,7 @@ def _lacking(entry: JobEntry, missing: int, unused: Mapping[str, int]) -> dict[s
 
 
 def _victims(book: Book, entry: JobEntry, lacking: dict[str, int]) -> list[tuple[JobEntry, Pod]]:
-    """Surplus whose end frees all that is lacking, the largest shares first; empty where none does."""
+    """Returns surplus whose release frees all missing amounts, the largest shares first; empty if none does."""
     donors = {
         donor.key: (donor, donor.spare)
         for donor in book.entries

@@ -1,4 +1,4 @@
-"""Jobs that get trainers at the expense of others: whom moves help, and how often others give.
+"""Jobs that get trainers at the expense of others: which ones moves help, and how many they get.
 
 Other jobs give only a few trainers within an hour for a job that changes what it asks for again and
 again (`policy.planning.demand`).
@@ -28,7 +28,7 @@ def lacking(book: Book) -> Decisions[list[Ranked]]:
 
 
 def rank(book: Book, entry: JobEntry) -> tuple[bool, int, float, str]:
-    """Sort key of jobs that receive moves, unique for each."""
+    """Returns the sort key of jobs that receive moves, unique for each."""
     return *book.standing(entry), book.expected_measure(entry), entry.key
 
 

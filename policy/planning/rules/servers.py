@@ -1,4 +1,4 @@
-"""Rule 3, parameter servers: those of running jobs get capacity before all other pods of jobs.
+"""Rule 3, parameter servers: running jobs get lost ones back before any other training pod is placed.
 
 Without one of its servers a job makes no progress, so a missing one is created again under the same
 index, even at the cost of one of the job's trainers. The first servers are created with the first
@@ -72,7 +72,7 @@ def place_initial(
 
 
 def _constraints(book: Book, entry: JobEntry) -> Constraints:
-    """Where servers may run: also on nodes that trainers avoid."""
+    """Returns where servers may run: also on nodes that trainers avoid."""
     return book.cluster.jobs[entry.key].server_constraints
 
 
@@ -87,7 +87,7 @@ def _release_all(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[None
 
 
 def _release_lost(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[None]:
-    """Deletes pods that will not serve again and whose name their replacement needs."""
+    """Deletes pods that will not serve again: their replacement needs the name."""
     for pod in pods:
         node_lost = _is_node_lost(book, entry, pod)
         if node_lost or (pod.terminal and not pod.deleting):
@@ -95,7 +95,7 @@ def _release_lost(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[Non
 
 
 def _is_node_lost(book: Book, entry: JobEntry, pod: Pod) -> bool:
-    """Whether a pod's node is lost or deleted.
+    """Returns whether a pod's node is lost or deleted.
 
     Without a claim the parameters go with the pod: as long as the kubelet reports something, the
     server stays until Kubernetes itself would give it up.
@@ -132,7 +132,7 @@ def _replace_missing(
 
 
 def _free_capacity(book: Book, entry: JobEntry, spec: ServerSpec, number: int) -> Decisions[str]:
-    """Releases trainers of the job for a server; its node, or "" where that does not help."""
+    """Releases trainers of the job for a server; returns its node, or "" if that does not help."""
     node, victims = placements.fewest_victims(
         book,
         entry,

@@ -30,8 +30,8 @@ _RELEASE_AGAIN_S = 10.0
 _MAX_RELEASE_AGAIN_S = 640.0
 
 _TAKES_S, _TRIED_S = 60.0, 20.0
-"""How long free capacity is reserved for a pod. The second is for one that kube-scheduler has tried
-in vain: it tries again at most 10 s after capacity became free."""
+"""How long free capacity is reserved for a pod; the second value applies if kube-scheduler has already
+found no node for it: kube-scheduler tries again at most 10 s after capacity became free."""
 
 _Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool, bool, bool, str]
 
@@ -49,7 +49,7 @@ def serve(book: Book) -> Decisions[None]:
 def _serve_resizes(book: Book) -> Decisions[None]:
     """Releases trainers on a node where a service waits to become larger in place.
 
-    kube-scheduler counts the larger size already, but preempts nobody for it.
+    kube-scheduler counts the larger size already, but preempts no pod for it.
     """
     pods = [pod for pod in book.cluster.resizing.values() if pod.node in book.cluster.nodes]
     for pod in pods:
@@ -67,9 +67,9 @@ def _serve_resizes(book: Book) -> Decisions[None]:
 def _reserve_places(book: Book) -> Decisions[None]:
     """Reserves capacity for waiting pods: on their nominated node, or where they would be placed.
 
-    A pod that fits nowhere even without surplus requests what training cannot free. It gets no
-    reservation, as it would block all growth for ever. Neither does one that has not taken free
-    capacity in time: it waits for something else, such as a claim. If that comes, kube-scheduler
+    A pod that fits nowhere even without surplus requests more than training can free. It gets no
+    reservation, which would block all growth forever. Neither does a pod that has not taken free
+    capacity in time: it waits for something else, such as a claim. Once it is ready, kube-scheduler
     preempts for it.
     """
     groups: dict[_Shape | str, list[Pod]] = {}
@@ -80,7 +80,7 @@ def _reserve_places(book: Book) -> Decisions[None]:
     waiting = (pod for pod in services if pod.uid not in declined)
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         if pod.nominated in book.cluster.nodes:
-            # Where it fits now, it may wait for its volumes: for minutes, or in vain.
+            # A pod that fits now may wait for its volumes: for minutes, or forever.
             is_now = amounts.within(pod.requests, book.capacity.free_now(pod.nominated))
             yield Reserve(pod.nominated, pod.requests, is_burst=not is_now)
             continue
@@ -128,7 +128,7 @@ def _place_equal(book: Book, pods: list[Pod], counts: Mapping[str, int]) -> Deci
 
 
 def _fits_nowhere(book: Book, pod: Pod) -> bool:
-    """Whether no node has room for a pod even without surplus."""
+    """Returns whether a pod fits on no node even without surplus."""
     pooled = pod.role is Role.TRAINER
     return not book.capacity.slots(pod.requests, pod.constraints, pooled=pooled)
 
@@ -172,12 +172,12 @@ def _fill(book: Book, pod: Pod, count: int, when: When) -> Decisions[int]:
 
 
 def _owner(pod: Pod) -> str:
-    """The uid of what a pod belongs to; pods of one owner are alike."""
+    """Returns the uid of a pod's owner; pods of one owner are alike."""
     return pod.owner_uid or pod.uid
 
 
 def _has_declined(book: Book, pod: Pod, counts: Mapping[str, int]) -> bool:
-    """Whether free capacity was reserved in vain for pods of the same owner, all this time."""
+    """Returns whether pods of the same owner have not taken the capacity reserved for them in time."""
     offer = book.history.offered.get(_owner(pod))
     if offer is None:
         return False
@@ -192,7 +192,7 @@ def _offer(pods: Iterable[Pod], counts: Mapping[str, int]) -> Remember:
 
 
 class _Reclaim:
-    """The reclaim of capacity from surplus trainers, for service pods of one shape."""
+    """Reclaims capacity from surplus trainers for service pods of one shape."""
 
     def __init__(self, book: Book, pods: list[Pod]) -> None:
         self._book = book
@@ -238,7 +238,7 @@ class _Reclaim:
         self._preemptible[pod.node].append(pod)
 
     def _first_rank(self, name: str) -> _Rank | None:
-        """The rank of a node that is examined for the first time."""
+        """Examines a node for the first time, and returns its rank."""
         self._examine(name)
         return self._rank(name)
 
@@ -257,7 +257,7 @@ class _Reclaim:
                 self._add_preemptible(entry, pod)
 
     def _victims(self, name: str) -> list[Pod] | None:
-        """Trainers to release on a node for one more pod; None where even all are not enough."""
+        """Returns the trainers to release on a node for one more pod; None if even all are not enough."""
         free = self._book.capacity.free_later(name)
         victims: list[Pod] = []
         for pod in sorted(self._preemptible[name], key=self._order):
@@ -268,7 +268,7 @@ class _Reclaim:
         return victims if amounts.within(self._requests, free) else None
 
     def _order(self, pod: Pod) -> tuple[bool, float, float, float, str]:
-        """Sort key of victims, the same as in `policy.planning.victims`, so that both choose the same."""
+        """Returns the sort key of victims, the same as in `policy.planning.victims`, so that both agree."""
         return pod.master, -self._share_of(pod), pod.uncommitted_s, -pod.started_s, pod.uid
 
     def _share_of(self, pod: Pod) -> float:
@@ -276,7 +276,7 @@ class _Reclaim:
         return self._book.measure(entry, entry.count)
 
     def _rank(self, name: str) -> _Rank | None:
-        """The rank of a node, the lowest being the best; None where reclaim does not help."""
+        """Returns the rank of a node, the lowest being the best; None if reclaim does not help."""
         victims = self._victims(name)
         if victims is None:
             return None
@@ -286,7 +286,7 @@ class _Reclaim:
         return self._lost_per_pod(name, victims), -richest, lost_s, oldest
 
     def _lost_per_pod(self, name: str, victims: list[Pod]) -> float:
-        """Trainers lost for each pod that fits, as `policy.planning.victims` counts them; the best case."""
+        """Returns the trainers lost for each pod that fits, at best, as `policy.planning.victims` counts them."""
         if not victims:
             return 0.0
         free = self._book.capacity.free_later(name)
@@ -317,7 +317,7 @@ class _Reclaim:
             yield ReleaseTrainer(entry.key, victim, Reason.SERVICES_FIRST, figures, service=pod.uid)
 
     def _may_release(self, pod: Pod) -> bool:
-        """Whether trainers may be released for this pod: only for services, with growing delays.
+        """Returns whether trainers may be released for this pod: only for services, with growing delays.
 
         A pod that does not use the capacity freed for it waits for something else.
         """
@@ -327,20 +327,20 @@ class _Reclaim:
 
 
 def _may_reclaim(pod: Pod) -> bool:
-    """Whether a waiting pod has a claim on the capacity of surplus trainers.
+    """Returns whether a waiting pod may take the capacity of surplus trainers.
 
-    A service that may wait for ever has none: each move would release trainers for it as well.
+    A service that may wait forever must not: each plan would release trainers for it again.
     """
     return pod.is_training or _preempts_for_room(pod)
 
 
 def _preempts_for_room(pod: Pod) -> bool:
-    """Whether a pod waits for capacity alone, and has trainers evicted for it.
+    """Returns whether a pod lacks nothing but capacity, and may have trainers evicted for it.
 
-    Of some pods only their scheduler can tell whether capacity is what they lack; one with
-    `preemptionPolicy: Never` wants nobody evicted. For these kube-scheduler preempts by itself, or
-    does not: they may wait for ever, so they make no burst, during which nothing moves for others.
-    A service that requests EDL's marker finds no node where no extender is registered.
+    For some pods only their scheduler knows whether they lack capacity, and a pod with
+    `preemptionPolicy: Never` evicts no other pod. These may wait forever, so they start no burst, which
+    would stop all moves. A service that requests EDL's marker finds no node unless an extender is
+    registered.
     """
     lacks_room = pod.only_resources and (pod.is_training or not pod.marked)
     return lacks_room and pod.preempts and pod.scheduler == DEFAULT_SCHEDULER

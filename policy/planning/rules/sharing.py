@@ -43,8 +43,8 @@ def place_waiting(book: Book) -> Decisions[None]:
     """Reserves capacity for waiting surplus trainers; withdraws those that waited too long.
 
     kube-scheduler may have parked a trainer that fits somewhere, and retries such pods only after
-    minutes; a newly created one enters its active queue at once. One with scheduling gates waits for
-    whoever set them: it takes no capacity, and stays.
+    minutes; a newly created one enters its active queue at once. A trainer with scheduling gates stays,
+    and takes no capacity until they are removed.
     """
     delay_s = book.policy.stability.withdraw_after_seconds
     for entry in book.entries:
@@ -72,7 +72,7 @@ def _withdrawal(entry: JobEntry, pod: Pod, cause: str, waited_s: float) -> Relea
 
 
 def _node_of_waiting(book: Book, pod: Pod) -> str:
-    """A node that a waiting trainer fits on: its planned node, or another; "" for none."""
+    """Returns a node that a waiting trainer fits on: its planned node, or another; "" for none."""
     planned_node = pod.planned
     open_nodes = book.capacity.open_nodes(pod.constraints, pooled=True)
     usable = planned_node in open_nodes and planned_node not in book.closed
@@ -85,9 +85,9 @@ def grow(book: Book) -> Decisions[bool]:
     """Creates surplus trainers where capacity is free now.
 
     Returns:
-        False where more could be created, but enough trainers wait for the scheduler already. What
-        stops one job alone, such as trainers that fit nowhere, does not stop the others; nor does a
-        namespace that waits because it has more than its part under way.
+        False where more could be created, but enough trainers wait for the scheduler already. A job
+        whose trainers fit nowhere does not stop the others; nor does a namespace that waits because it
+        has more than its part under way.
     """
     pacing, entries = Pacing(book), book.entries
     while entries:
@@ -100,7 +100,7 @@ def grow(book: Book) -> Decisions[bool]:
 
 
 def _grow_in_turn(book: Book, entries: Sequence[JobEntry], pacing: Pacing) -> Decisions[None]:
-    """One round: each job gets what it may have now, the least share first."""
+    """Runs one round: each job gets the trainers that it may have now, the least share first."""
     heap = [(*_rank(book, entry), position) for position, entry in enumerate(entries)]
     heapify(heap)
     while heap:
@@ -133,7 +133,7 @@ def _grow_in_turn(book: Book, entries: Sequence[JobEntry], pacing: Pacing) -> De
 
 
 def _rank(book: Book, entry: JobEntry) -> tuple[bool, int, float, float, float, str]:
-    """Sort key of jobs: the least share first, of those with the best standing.
+    """Returns the sort key of jobs: the best standing first, then the least share.
 
     Among equals the job whose share rises most by one trainer, as lexicographic max-min demands;
     then the one with the smallest fraction of its own maximum, then the key.
@@ -178,7 +178,7 @@ def _blocked(book: Book, entry: JobEntry, step: int) -> Blocked | None:
 def _reserve_leaving(book: Book, entry: JobEntry) -> Decisions[bool]:
     """Reserves capacity that leaving pods will free for a job, when it is the job's turn.
 
-    Otherwise a richer job would get it and would have to release it again.
+    Otherwise a richer job would get the capacity and would have to release it again.
 
     Returns:
         False where leaving pods free too little for the job's next size.
@@ -198,7 +198,7 @@ def _reserve_leaving(book: Book, entry: JobEntry) -> Decisions[bool]:
 
 
 def _leaving_slot(book: Book, entry: JobEntry, step: int) -> str:
-    """A node where one more trainer fits once leaving pods have ended; "" for none.
+    """Returns a node where one more trainer fits once leaving pods have ended; "" for none.
 
     Where the next size takes several trainers, some of them may fit now.
     """
@@ -210,7 +210,7 @@ def _leaving_slot(book: Book, entry: JobEntry, step: int) -> str:
 
 
 def free_slot(book: Book, entry: JobEntry) -> str:
-    """A node with free capacity for a job that only load or quota stops; "" for none."""
+    """Returns a node with free capacity for a job that only load or quota stops; "" for none."""
     if entry.reason is Reason.NO_ROOM:
         return ""
     return book.capacity.cheapest_node(entry.job.requests, entry.job.constraints, book.closed)

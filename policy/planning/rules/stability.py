@@ -2,7 +2,7 @@
 
 A move ends trainers, so it must be worth it: the donor stays at or above the receiver, the gap
 exceeds the threshold, and the trainers have run for a minimum time. Each move makes the two jobs
-more equal, so moves cannot cycle.
+more equal, so jobs never exchange trainers back and forth.
 """
 
 from heapq import heapify, heappop, heappush
@@ -21,13 +21,13 @@ from policy.reasons import Reason
 _SLACK = 1e-9
 """Shares are sums of floats; equal ones may differ in the last digit."""
 _MAX_NODES_EXAMINED = 1_000
-"""Nodes that one plan examines for moves that failed before; they take some 15 ms."""
+"""Nodes that one plan examines for moves that failed before, which takes 15 ms."""
 
 
 def rebalance(book: Book) -> Decisions[None]:
     """Moves trainers from the jobs with the largest share to those with the smallest.
 
-    Not while services reclaim capacity, because they decide how much is left to share. At most
+    Waits while services reclaim capacity, because they decide how much remains to share. At most
     `Book.moves` trainers are on the move at one time, except for one job's step to its next
     allowed size.
     """
@@ -65,10 +65,10 @@ def rebalance(book: Book) -> Decisions[None]:
 
 
 def _count_leaving(book: Book) -> int:
-    """Number of trainers that were moved and whose capacity is coming.
+    """Returns the number of moved trainers that are about to end.
 
-    One whose node is lost, or that is overdue, may hang for hours. Others that leave do not count:
-    whoever deletes trainers of their own again and again would keep all their surplus.
+    A trainer whose node is lost, or that is overdue, may hang for hours and does not count. Neither do
+    trainers that leave for other reasons: a user could keep all surplus by deleting trainers over and over.
     """
     horizon = Horizon.of(book.now_s, book.policy.tiers.grace_seconds)
     count = 0
@@ -81,7 +81,7 @@ def _count_leaving(book: Book) -> int:
 
 
 def _failed_recently(book: Book) -> dict[MoveKey, FailedMove]:
-    """Moves that failed recently and that this plan does not try again.
+    """Returns the moves that failed recently and that this plan does not try again.
 
     The oldest failures are tried again first, as many as one plan has time for. On a cluster of
     some hundred nodes that is all of them.
@@ -98,7 +98,7 @@ def _failed_recently(book: Book) -> dict[MoveKey, FailedMove]:
 
 
 def _move_key(book: Book, receiver: JobEntry) -> MoveKey:
-    """All that a move depends on: if it fails for one job, it fails for richer jobs too."""
+    """Returns all that a move depends on: if it fails for one job, it fails for richer jobs too."""
     job = receiver.job
     shape = tuple(sorted(job.requests.items()))
     scope = book.quotas.scope(job)
@@ -110,8 +110,8 @@ def _move_key(book: Book, receiver: JobEntry) -> MoveKey:
 class _FairShare:
     """The terms of rule 9: the donor stays at or above the receiver, and the gap is large enough.
 
-    A job of lower priority gives whatever the shares are, one of higher priority nothing. What a queue
-    has of its own quota goes to no other queue that would borrow it: it would be asked back.
+    A job of lower priority gives whatever the shares are, a job of higher priority gives nothing. A queue
+    lends no part of its own quota to a queue that would borrow it: it would ask for it back.
     """
 
     gives_more = False
@@ -124,14 +124,14 @@ class _FairShare:
         self._borrows = book.quotas.borrows(receiver.job, self._step)
 
     def donors(self, donors: Donors) -> dict[str, JobEntry]:
-        """Those with a share that is larger by the threshold, and those of lower priority."""
+        """Returns the jobs with a share that is larger by the threshold, and jobs of lower priority."""
         book, receiver = self._book, self._receiver
         gain = 1 + book.policy.stability.gain_threshold
         least = max(book.expected_measure(receiver) * gain, self._after)
         return donors.above(least - _SLACK, receiver.facts.priority)
 
     def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:
-        """Whether the move makes the two more equal: the donor stays at or above the receiver."""
+        """Returns whether the move makes both more equal: the donor stays at or above the receiver."""
         if self._borrows and not self._book.quotas.lends(donor.job, self._receiver.job, freed):
             return False
         if donor.facts.priority != self._receiver.facts.priority:
@@ -139,13 +139,13 @@ class _FairShare:
         return self._book.expected_measure(donor, -given) >= self._after - _SLACK
 
     def may_leave(self, pod: Pod) -> bool:
-        """Whether a trainer has run for the minimum time."""
+        """Returns whether a trainer has run for the minimum time."""
         first_seen, now_s = self._book.cluster.first_seen, self._book.now_s
         since_s = first_seen.started_s(pod, now_s) or first_seen.created_s(pod, now_s)
         return bool(pod.node) and now_s - since_s >= self._book.policy.stability.min_run_seconds
 
     def explain(self, donor: JobEntry) -> tuple[Reason, Figures]:
-        """The shares of the two jobs."""
+        """Explains a move by the shares of the two jobs."""
         receiver = self._receiver
         return Reason.FAIR_SHARE, {
             "to": receiver.key,
