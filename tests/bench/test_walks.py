@@ -151,7 +151,8 @@ def test_a_plan_visits_its_rules_one_after_the_other() -> None:
         called = _file(frame.f_code.co_filename)
         caller = frame.f_back
         is_from_planner = caller is not None and _file(caller.f_code.co_filename) == _PLANNER
-        if event == "call" and is_from_planner and frame.f_code not in known and called != _PLANNER:
+        is_new = event == "call" and frame.f_code not in known
+        if is_new and is_from_planner and called not in ("", _PLANNER):
             known.add(frame.f_code)
             visits.extend((_PLANNER, called))
 

@@ -16,7 +16,7 @@ _WRITES = frozenset(
     }
 )
 """Methods of the book, and of what it has, that change something."""
-_OF_A_RULE = frozenset({"self", "gang", "pacing"})
+_OF_A_RULE = frozenset({"self", "pacing"})
 """Objects that a rule makes for itself."""
 _TRIAL = "trial.py"
 """Undoes what it reserves, and is tested for that."""
