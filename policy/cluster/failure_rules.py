@@ -23,4 +23,4 @@ class FailureRule:
     others: bool = False
     """Whether it matches the exit codes that are not in `codes` (NotIn), but never 0."""
     conditions: tuple[tuple[str, str], ...] = ()
-    """(type, status) of pod conditions, of which one must hold."""
+    """(type, status) of pod conditions; one of them must hold."""

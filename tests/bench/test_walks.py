@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from http.client import HTTPConnection
+from itertools import groupby
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import edl
 import orjson
@@ -26,6 +27,7 @@ from webhook.settings import WebhookSettings
 ROOT = Path(__file__).parents[2]
 _START = "start"
 """The caller where a thread, a task of a server or a test begins."""
+_PLANNER = "policy/planning/planner.py"
 Calls = set[tuple[str, str]]
 """(file of the caller, file of what is called)"""
 
@@ -138,3 +140,28 @@ def test_a_walk_has_all_files_of_its_way_once(
 
     assert len(files) == len(set(files)) == number <= most
     assert {file: callers[file] for file in files[1:] if not callers[file] & {*files, _START}} == {}
+
+
+def test_a_plan_visits_its_rules_one_after_the_other() -> None:
+    """Only the planner calls rules and writes the book: 30 visits, with each return to the planner."""
+    visits: list[str] = []
+    known = set[CodeType]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        called = _file(frame.f_code.co_filename)
+        caller = frame.f_back
+        is_from_planner = caller is not None and _file(caller.f_code.co_filename) == _PLANNER
+        is_new = event == "call" and frame.f_code not in known
+        if is_new and is_from_planner and called not in ("", _PLANNER):
+            known.add(frame.f_code)
+            visits.extend((_PLANNER, called))
+
+    sys.setprofile(note)
+    try:
+        _new_trainer()
+    finally:
+        sys.setprofile(None)
+
+    walk = [file for file, _ in groupby(visits)]
+    assert len(walk) <= 30
+    assert len({*walk}) <= 10

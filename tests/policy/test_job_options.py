@@ -32,7 +32,7 @@ from policy.names import (
     LABEL_SERVER,
     Role,
 )
-from policy.planning import ceilings
+from policy.planning import sizes
 from policy.priority_classes import EDL_CLASSES
 from tests.support import builders
 
@@ -196,9 +196,9 @@ def test_a_job_allows_the_sizes_that_it_names() -> None:
     policy = Policy.model_validate({"sizes": [{"powersOfTwo": True}]})
 
     assert job_options.sizes({ANNOTATION_SIZES: "8, 4,4"}) == (4, 8)
-    assert [ceilings.next_size(Policy(), job, n) for n in (2, 4, 6, 8)] == [4, 6, 8, 8]
-    assert [ceilings.floor_size(Policy(), job, n) for n in (2, 3, 5, 7, 9)] == [2, 2, 4, 6, 8]
-    assert [ceilings.next_size(policy, job, n) for n in (2, 4)] == [4, 8]
+    assert [sizes.next_size(Policy(), job, n) for n in (2, 4, 6, 8)] == [4, 6, 8, 8]
+    assert [sizes.floor_size(Policy(), job, n) for n in (2, 3, 5, 7, 9)] == [2, 2, 4, 6, 8]
+    assert [sizes.next_size(policy, job, n) for n in (2, 4)] == [4, 8]
 
 
 def test_a_master_gets_what_its_job_asks_for() -> None:

@@ -64,7 +64,7 @@ def test_a_process_that_is_lost_is_started_again_alone(job: Job) -> None:
         pod.says(f"{rank} later in a round of 2")
     Path(job.folder, "go").touch()
     assert pod.ends() == 0
-    assert "process 0 was ended by SIGKILL" in pod.text
+    assert "process 0 was killed by SIGKILL" in pod.text
     assert pod.text.count("trainer-0:0 is 0 of 2") == 2
     assert pod.text.count("trainer-0:1 is 1 of 2") == 1
 
@@ -73,7 +73,7 @@ def test_failures_have_an_end(job: Job) -> None:
     """The agent ends with 1, and the job goes on without its pod."""
     pod = agent(job, "sys.exit(3 if rank == '1' else 0)", "--max-restarts", "1")
     assert pod.ends() == 1
-    assert "have failed 2 times (--max-restarts 1), the last time because process 1" in pod.text
+    assert "have failed 2 times (--max-restarts 1); last failure: process 1" in pod.text
     assert job.status["state"] != "failed"
 
 

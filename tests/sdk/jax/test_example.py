@@ -135,7 +135,7 @@ def test_an_agent_starts_a_lost_process_again(job: Job) -> None:
     leader, other = sorted(pods, key=lambda pod: "rank 0 of 2\n" not in pod.text)
     (lost,) = (pid for pid in _children(leader.process.pid) if str(script) in _command(pid))
     os.kill(lost, signal.SIGKILL)
-    leader.says("process 0 was ended by SIGKILL")
+    leader.says("process 0 was killed by SIGKILL")
     leader.says("took over the state of step")
     (job.folder / "go").touch()
     assert [pod.ends() for pod in pods] == [0, 0], leader.text + other.text

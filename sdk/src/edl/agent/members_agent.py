@@ -66,7 +66,7 @@ class MembersAgent:
                     log.error("%s", failed_too_often("this pod", restarts + 1, restarts, failure))
                     return FAILED
                 restarts += 1
-                log.warning("%s; it is started again", failure)
+                log.warning("%s; restarting it", failure)
                 if not workers.replace_failed():
                     return FAILED  # its pod is replaced
             return EXIT_CODE

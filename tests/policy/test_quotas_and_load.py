@@ -6,7 +6,9 @@ import pytest
 from policy.cluster.snapshot import Job
 from policy.document.model import Policy, Reserve, Sizes, Window
 from policy.document.queue_model import Quota
-from policy.planning import ceilings
+from policy.planning import sizes
+from policy.planning.load import Load, active_window, load_limits
+from policy.planning.quotas import Quotas
 from tests.support.builders import cluster_state, job, node, servers, service, shape, trainers
 
 _TOTAL = {"cpu": 100_000, "memory": 1_000}
@@ -51,7 +53,7 @@ def test_windows_hold_in_their_own_time_zone(
     window: Window, now: datetime, *, inside: bool
 ) -> None:
     """A span past midnight belongs to the day it starts on."""
-    active = ceilings.active_window(Policy(windows=(window,)), now)
+    active = active_window(Policy(windows=(window,)), now)
 
     assert active == (window if inside else None)
 
@@ -61,8 +63,8 @@ def test_the_first_window_that_holds_counts() -> None:
     first, second = _window("09:00", "12:00"), _window("08:00", "17:00", name="second")
     policy = Policy(windows=(first, second))
 
-    assert ceilings.active_window(policy, _at(1, "10:00")) is first
-    assert ceilings.active_window(policy, _at(1, "13:00")) is second
+    assert active_window(policy, _at(1, "10:00")) is first
+    assert active_window(policy, _at(1, "13:00")) is second
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_the_first_window_that_holds_counts() -> None:
 )
 def test_limits_are_load_less_headroom(reserve: Reserve, limits: dict[str, int]) -> None:
     """Amounts and shares of the cluster; never below nothing."""
-    assert ceilings.load_limits(Policy(reserve=reserve), _TOTAL, _at(1, "10:00")) == limits
+    assert load_limits(Policy(reserve=reserve), _TOTAL, _at(1, "10:00")) == limits
 
 
 def test_a_window_replaces_the_load_limit() -> None:
@@ -88,13 +90,13 @@ def test_a_window_replaces_the_load_limit() -> None:
         windows=(_window("09:00", "17:00", maxLoad={"cpu": 0}),),
     )
 
-    assert ceilings.load_limits(policy, _TOTAL, _at(1, "10:00")) == {"cpu": 0, "memory": 900}
-    assert ceilings.load_limits(policy, _TOTAL, _at(1, "20:00")) == {"cpu": 97_000, "memory": 900}
+    assert load_limits(policy, _TOTAL, _at(1, "10:00")) == {"cpu": 0, "memory": 900}
+    assert load_limits(policy, _TOTAL, _at(1, "20:00")) == {"cpu": 97_000, "memory": 900}
 
 
-def _quotas(*quotas: Quota, jobs: tuple[Job, ...] = ()) -> ceilings.Quotas:
+def _quotas(*quotas: Quota, jobs: tuple[Job, ...] = ()) -> Quotas:
     pods = [pod for owner in jobs for pod in trainers(owner, ["n0"] * 2)]
-    return ceilings.Quotas(Policy(quotas=quotas), cluster_state([node("n0")], jobs, pods))
+    return Quotas(Policy(quotas=quotas), cluster_state([node("n0")], jobs, pods))
 
 
 def test_quotas_count_the_trainers_there_are() -> None:
@@ -162,13 +164,13 @@ def test_allowed_sizes(rule: Sizes | None, trainers_now: int, upper: int, lower:
     policy = Policy(sizes=(rule,) if rule else ())
     elastic_job = job("a", 2, 10)
 
-    assert ceilings.next_size(policy, elastic_job, trainers_now) == upper
-    assert ceilings.floor_size(policy, elastic_job, trainers_now) == lower
+    assert sizes.next_size(policy, elastic_job, trainers_now) == upper
+    assert sizes.floor_size(policy, elastic_job, trainers_now) == lower
 
 
 def test_load_is_checked_resource_by_resource() -> None:
     """A limit binds those who ask for the resource; one without a limit is free."""
-    load = ceilings.Load({"cpu": 10_000}, {"cpu": 4_000})
+    load = Load({"cpu": 10_000}, {"cpu": 4_000})
 
     assert load.allow(shape(3), 2)
     assert not load.allow(shape(3), 3)
@@ -181,7 +183,7 @@ def test_load_is_checked_resource_by_resource() -> None:
 
 def test_what_leaves_counts_now_and_not_later() -> None:
     """Growth waits until it is gone; the reserve does not ask for more to go meanwhile."""
-    load = ceilings.Load({"cpu": 10_000}, {"cpu": 12_000})
+    load = Load({"cpu": 10_000}, {"cpu": 12_000})
     assert load.exceeded() == ("cpu",)
 
     load.add_leaving(shape(5))
@@ -197,7 +199,7 @@ def test_what_leaves_counts_now_and_not_later() -> None:
 
 def test_what_is_expected_binds_those_that_come_first() -> None:
     """Nobody else takes load that a job was promised beyond what leaves."""
-    load = ceilings.Load({"cpu": 10_000}, {"cpu": 6_000})
+    load = Load({"cpu": 10_000}, {"cpu": 6_000})
     load.add_leaving(shape(2))
     load.add_expected(shape(5))
 
@@ -208,7 +210,7 @@ def test_what_is_expected_binds_those_that_come_first() -> None:
 def test_utc_is_what_windows_mean_by_default() -> None:
     """The time zone of a window is UTC unless given."""
     assert _window("09:00", "17:00").time_zone == "UTC"
-    assert ceilings.active_window(
+    assert active_window(
         Policy(windows=(_window("09:00", "17:00"),)), datetime(2026, 11, 2, 9, tzinfo=UTC)
     )
 
@@ -218,16 +220,14 @@ def test_services_are_not_counted_in_quotas() -> None:
     covered = job("a", queue="night")
     cluster = cluster_state([node("n0")], [covered], [service("s", where="n0", namespace="ml")])
 
-    quotas = ceilings.Quotas(
-        Policy(quotas=(Quota(namespace="ml", requests={"cpu": "5"}),)), cluster
-    )
+    quotas = Quotas(Policy(quotas=(Quota(namespace="ml", requests={"cpu": "5"}),)), cluster)
 
     assert quotas.allow(covered)
 
 
 def test_what_is_allowed_lacks_nothing() -> None:
     """Only a limit that is passed is named, with what is in use of it."""
-    load = ceilings.Load({"cpu": 10_000}, {"cpu": 6_000})
+    load = Load({"cpu": 10_000}, {"cpu": 6_000})
 
     assert not load.lack(shape(4), 1)
     assert load.lack(shape(4), 2)["resource"] == "cpu"
