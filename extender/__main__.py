@@ -15,9 +15,10 @@ from kube import config
 from kube.client import Client
 from kube.errors import ConfigError
 from policy.names import SYSTEM_NAMESPACE
-from runtime import certs, clock, extender_tls, serve, signals
+from runtime import certs, clock, extender_tls, signals, supervisor
 from runtime.certs import Pair
 from runtime.command_line import Parser
+from runtime.serve import ServeError
 
 _DESCRIPTION = (
     "EDL's scheduler extender: filters and scores nodes for training pods and chooses preemption "
@@ -60,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings.start_logging()
         connection = config.load(settings.kubeconfig)  # here, where an error is one line
         settings = _with_certificates(settings, connection)
-        serve.run(settings, partial(build, settings, connection))
-    except (OSError, ConfigError, serve.ServeError, certificates.CaError) as error:
+        supervisor.run(settings, partial(build, settings, connection))
+    except (OSError, ConfigError, ServeError, certificates.CaError) as error:
         print(f"extender: {error}", file=sys.stderr)
         return 1
     return 0

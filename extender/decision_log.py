@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
-from flask import Flask, Response, request
+from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
 from policy.decisions import Decision
@@ -127,7 +127,7 @@ def _newest(subject: str, entries: deque[_Entry]) -> _Entry:
     return next(own, entries[-1])
 
 
-def add_decisions_route(app: Flask, log: DecisionLog) -> None:
+def add_decisions_route(app: web.WebApp, log: DecisionLog) -> None:
     """Adds `GET /decisions`, and `GET /decisions?pod=namespace/name`.
 
     A private route: the cluster's RBAC decides who may use `kubectl port-forward`
@@ -153,4 +153,4 @@ def add_decisions_route(app: Flask, log: DecisionLog) -> None:
             )
         return web.reply({"pod": name, "decisions": decisions_json})
 
-    web.private(app, "/decisions", decisions)
+    app.private("/decisions", decisions)

@@ -19,18 +19,10 @@ from aiohttp import web
 
 from runtime.call_checks import RefusedError
 from runtime.call_metrics import DISCONNECTED, CallMetrics
+from runtime.connection import Bounds, answering, connection_of, count_drop
 from runtime.drop_counts import Drop, DropCounts
-from runtime.listener import (
-    MAX_FIELD_BYTES,
-    MAX_HEADERS,
-    Bounds,
-    HttpLog,
-    Listener,
-    answering,
-    bind,
-    connection_of,
-    note,
-)
+from runtime.http_options import http_options
+from runtime.listener import Listener, bind
 from runtime.logs import keys
 from runtime.metrics import CONTENT_TYPE
 
@@ -186,15 +178,8 @@ async def serving(
     """
     runner = web.AppRunner(
         app,
-        access_log=None,
-        logger=HttpLog(app[_DROPS]),
-        keepalive_timeout=BOUNDS.idle_s,
         shutdown_timeout=drain_s,
-        handler_cancellation=True,  # nothing waits for a caller that has disconnected
-        max_line_size=MAX_FIELD_BYTES,
-        max_field_size=MAX_FIELD_BYTES,
-        max_headers=MAX_HEADERS,
-        auto_decompress=False,  # compressed bodies are refused, and not unpacked before
+        **http_options(BOUNDS, app[_DROPS]),
     )
     await runner.setup()
     listener = None
@@ -285,7 +270,7 @@ def _is_authorized(request: web.Request, token: bytes) -> bool:
 def _refusal(error: RefusedError | web.RequestPayloadError, drops: DropCounts) -> web.Response:
     if isinstance(error, RefusedError):
         return _error_answer(error.status, str(error), error.field)
-    note(drops, Drop.MALFORMED)
+    count_drop(drops, Drop.MALFORMED)
     return _error_answer(400, "the body is not as its headers say")
 
 
