@@ -15,7 +15,7 @@ from kube import config
 from kube.client import Client
 from kube.errors import ConfigError
 from policy.names import SYSTEM_NAMESPACE
-from runtime import certs, clock, extender_tls, signals, supervisor
+from runtime import certs, clock, extender_tls, supervisor
 from runtime.certs import Pair
 from runtime.command_line import Parser
 from runtime.serve import ServeError
@@ -72,7 +72,7 @@ def _with_certificates(settings: ExtenderSettings, connection: Configuration) ->
     """The settings with the files of --tls-secret, once they are there."""
     if not settings.tls_secret:
         return settings
-    signals.exit_on_signals()
+    supervisor.exit_on_signals()
     client = Client(connection, user_agent="edl-extender")
     files = TlsFiles(client, settings)
     files.wait()

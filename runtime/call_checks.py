@@ -1,4 +1,4 @@
-"""Checks of calls over HTTP, and their refusal, for the pure parts of a job's servers. Pure."""
+"""Checks and refusals of HTTP calls to a job's servers. Pure."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -6,23 +6,23 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 MAX_DIGITS = 15
-"""Digits of a number in a path."""
+"""Most digits of a number in a path."""
 _MAX_FIELD_CHARS = 200
-"""A longer name of a field is shown cut."""
+"""A longer name of a field is cut in messages."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
 class RefusedError(Exception):
-    """A call that cannot be served, and that would be refused again.
+    """A call is refused; repeating it would not help.
 
     Attributes:
-        status: The HTTP status, 400 to 499, or 507 where memory does not suffice.
+        status: The HTTP status, 400 to 499, or 507 if memory does not suffice.
         field: The wrong field, or None.
     """
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
-        """States what is wrong and how to correct it, in one line."""
+        """Takes a message of one line: what is wrong, and how to correct it."""
         super().__init__(message)
         self.status = status
         self.field = field
@@ -31,17 +31,16 @@ class RefusedError(Exception):
 def check_body(
     kind: type[Body], raw: bytes, ruled: Sequence[str] = (), *, ignores_unknown: bool = False
 ) -> Body:
-    """Reads a JSON body.
+    """Parses a JSON body.
 
     Args:
-        kind: Its class.
-        raw: Its bytes.
-        ruled: Fields with rules beyond their own type; the message of a rule names the wrong one
-            first.
-        ignores_unknown: Whether fields that the class does not have are ignored, and not refused.
+        kind: The class of the body.
+        raw: The body.
+        ruled: Fields with rules beyond their type; the message of a rule names the wrong field first.
+        ignores_unknown: Whether unknown fields are ignored instead of refused.
 
     Raises:
-        RefusedError: 400 where it is not JSON, 422 where a field is wrong; names the field.
+        RefusedError: 400, the body is not JSON; 422, a field is wrong, which the error names.
     """
     try:
         return kind.model_validate_json(raw, extra="ignore" if ignores_unknown else None)
@@ -50,7 +49,7 @@ def check_body(
 
 
 def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
-    """The refusal of a body that is wrong; `ruled` as in `check_body`."""
+    """Returns the refusal of a wrong body; `ruled` as for `check_body`."""
     first = error.errors(include_url=False, include_context=False)[0]
     field = _one_line(".".join(str(part) for part in first["loc"]))
     if first["type"] == "json_invalid":
@@ -67,15 +66,19 @@ def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
 
 
 def _one_line(field: str) -> str:
-    """A field's name as it is shown: a caller may send any, of any length."""
+    """Returns a field's name for a message: callers may send any characters, and any length."""
     return field if field.isprintable() and len(field) <= _MAX_FIELD_CHARS else f"{field!r:.200}"
 
 
 def whole_number(text: str, name: str) -> int:
-    """A whole number in a path, from 0 and of at most MAX_DIGITS digits; `name` names its field.
+    """Parses a whole number in a path, from 0, with at most MAX_DIGITS digits.
+
+    Args:
+        text: The part of the path.
+        name: The field's name, for messages.
 
     Raises:
-        RefusedError: 422, it is something else.
+        RefusedError: 422, the text is something else.
     """
     if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:
         raise RefusedError(422, f"{name} must be a whole number", name)

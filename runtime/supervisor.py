@@ -66,6 +66,19 @@ def run(settings: ServeSettings, build: Callable[[], WebService]) -> None:
     _Application(settings, build, certificates, serve.bind(settings)).run()
 
 
+def exit_on_signals() -> None:
+    """Makes SIGTERM and SIGINT raise SystemExit(0) until `run`, which sets other handlers.
+
+    Process 1 of a container ignores signals without a handler.
+    """
+
+    def exit_cleanly(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, exit_cleanly)
+
+
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no types
     """The gunicorn application of one component."""
 

@@ -11,7 +11,7 @@ from policy.document import parser as document
 from policy.document.model import Policy
 from policy.errors import DocumentError
 from policy.priority_classes import EDL_CLASSES
-from runtime import signals, supervisor
+from runtime import supervisor
 from runtime.command_line import Parser
 from runtime.printable import printable
 from runtime.serve import ServeError
@@ -68,7 +68,7 @@ def _dry_run(file: Path, policy_file: Path | None, master_image: str) -> int:
 def _serve(settings: WebhookSettings) -> int:
     connection = config.load(settings.kubeconfig, settings.context)
     settings.start_logging()
-    signals.exit_on_signals()
+    supervisor.exit_on_signals()
     managed = settings.tls_cert is None
     if managed:
         client = Client(connection, user_agent=_AGENT)

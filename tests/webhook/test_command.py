@@ -9,7 +9,7 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from kube import config
-from runtime import logs, signals, supervisor
+from runtime import logs, supervisor
 from webhook import __main__ as command
 from webhook.settings import WebhookSettings
 
@@ -77,7 +77,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> Happened:
 
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
-    monkeypatch.setattr(signals, "exit_on_signals", lambda: recorded.steps.append(("signals",)))
+    monkeypatch.setattr(supervisor, "exit_on_signals", lambda: recorded.steps.append(("signals",)))
     monkeypatch.setattr(supervisor, "run", recorded.serve)
     monkeypatch.setattr(command, "first_certificate", first)
     monkeypatch.setattr(command, "Client", recorded.client)
