@@ -1,4 +1,4 @@
-"""Checks and refusals of HTTP calls to a job's servers. Pure."""
+"""Checks of calls over HTTP, and their refusal, for the pure parts of a job's servers. Pure."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -6,9 +6,9 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 MAX_DIGITS = 15
-"""Most digits of a number in a path."""
+"""Digits of a number in a path."""
 _MAX_FIELD_CHARS = 200
-"""A longer name of a field is cut in messages."""
+"""A longer name of a field is shown cut."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -31,16 +31,17 @@ class RefusedError(Exception):
 def check_body(
     kind: type[Body], raw: bytes, ruled: Sequence[str] = (), *, ignores_unknown: bool = False
 ) -> Body:
-    """Parses a JSON body.
+    """Reads a JSON body.
 
     Args:
-        kind: The class of the body.
-        raw: The body.
-        ruled: Fields with rules beyond their type; the message of a rule names the wrong field first.
-        ignores_unknown: Whether unknown fields are ignored instead of refused.
+        kind: Its class.
+        raw: Its bytes.
+        ruled: Fields with rules beyond their own type; the message of a rule names the wrong one
+            first.
+        ignores_unknown: Whether fields that the class does not have are ignored, and not refused.
 
     Raises:
-        RefusedError: 400, the body is not JSON; 422, a field is wrong, which the error names.
+        RefusedError: 400 where it is not JSON, 422 where a field is wrong; names the field.
     """
     try:
         return kind.model_validate_json(raw, extra="ignore" if ignores_unknown else None)
@@ -49,7 +50,7 @@ def check_body(
 
 
 def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
-    """Returns the refusal of a wrong body; `ruled` as for `check_body`."""
+    """The refusal of a body that is wrong; `ruled` as in `check_body`."""
     first = error.errors(include_url=False, include_context=False)[0]
     field = _one_line(".".join(str(part) for part in first["loc"]))
     if first["type"] == "json_invalid":
