@@ -9,7 +9,6 @@ import gc
 import hmac
 import logging
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -176,15 +175,11 @@ async def serving(
     Raises:
         OSError: the address cannot be used; the text names address and flag.
     """
-    runner = web.AppRunner(
-        app,
-        shutdown_timeout=drain_s,
-        **http_options(BOUNDS, app[_DROPS]),
-    )
+    runner = web.AppRunner(app, shutdown_timeout=drain_s, **http_options(BOUNDS, app[_DROPS]))
     await runner.setup()
     listener = None
     try:
-        listening = _bound(listen)
+        listening = bind(listen)
         host, port = listening.getsockname()[:2]
         assert runner.server is not None  # noqa: S101 - for mypy: the set-up has made it
         listener = Listener(listening, runner.server, BOUNDS, app[_DROPS])
@@ -195,14 +190,6 @@ async def serving(
         if listener is not None:
             await listener.close()
         await runner.cleanup()
-
-
-def _bound(listen: str) -> socket.socket:
-    try:
-        return bind(listen)
-    except OSError as error:
-        text = f"cannot listen on {listen}: {error.strerror}; choose another --listen"
-        raise OSError(text) from error
 
 
 async def serve_until_stopped(

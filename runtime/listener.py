@@ -29,21 +29,26 @@ _TLS_END_S = 1.0
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-def bind(listen: str) -> socket.socket:
+def bind(listen: str, flag: str = "--listen") -> socket.socket:
     """Returns a socket that listens.
 
     Args:
         listen: Address and port, as in settings; port 0 selects a free port.
+        flag: The setting that chooses the address, for the error.
 
     Raises:
-        OSError: the address cannot be used.
+        OSError: the address cannot be used; the text names the address and `flag`.
     """
     host, port = address(listen)
     is_dual = not host and socket.has_dualstack_ipv6()  # pods may have IPv6 addresses only
     family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
-    return socket.create_server(
-        (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
-    )
+    try:
+        return socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+        )
+    except OSError as error:
+        text = f"cannot listen on {listen}: {error.strerror}; choose another {flag}"
+        raise OSError(text) from error
 
 
 class _ServerTls(SSLProtocol):

@@ -191,21 +191,15 @@ def bind(settings: ServeSettings) -> dict[Port | None, socket.socket]:
     Raises:
         ServeError: an address cannot be used.
     """
-    if settings.probe_listen is None:
-        return {None: _bound(settings.listen, Port.API)}
-    return {
-        Port.API: _bound(settings.listen, Port.API),
-        Port.APART: _bound(settings.probe_listen, Port.APART),
-    }
-
-
-def _bound(listen: str, port: Port) -> socket.socket:
     try:
-        return listener.bind(listen)
+        if settings.probe_listen is None:
+            return {None: listener.bind(settings.listen, Port.API)}
+        return {
+            Port.API: listener.bind(settings.listen, Port.API),
+            Port.APART: listener.bind(settings.probe_listen, Port.APART),
+        }
     except OSError as error:
-        raise ServeError(
-            f"cannot listen on {listen}: {error.strerror}; choose another {port}"
-        ) from error
+        raise ServeError(str(error)) from error
 
 
 def _bounds(settings: ServeSettings) -> Bounds:
