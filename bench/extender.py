@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import orjson
-from flask import Flask
 from werkzeug.test import create_environ
 
 from bench import objects
@@ -164,7 +163,7 @@ class _ExtenderHarness:
         self._look()
 
 
-def application(cache: ClusterCache) -> Flask:
+def application(cache: ClusterCache) -> web.WebApp:
     """Returns the application of `extender.app.build`, without a server."""
     active = ActivePolicy.of(cache.config)
     metrics = Metrics("extender")

@@ -16,7 +16,6 @@ from page.service import build as build_page
 from page.settings import PageSettings
 from pserver.metrics import PserverMetrics
 from reconciler.settings import ReconcilerSettings
-from runtime import web
 from runtime.metrics import MetricDescription, Metrics
 from runtime.serve import WebService
 from webhook.server import WebhookServer
@@ -69,9 +68,7 @@ def page(components: Mapping[str, Metrics]) -> str:
 
 
 def _service_metrics(service: WebService) -> Metrics:
-    metrics = service.app.extensions[web.METRICS]
-    assert isinstance(metrics, Metrics)  # noqa: S101 - for mypy
-    return metrics
+    return service.app.metrics
 
 
 def _table(component: str, descriptions: Sequence[MetricDescription]) -> str:

@@ -200,7 +200,7 @@ def test_sigterm_to_exit_takes_no_time(api: Client) -> None:
 def test_the_image_has_the_project_in_it(api: Client) -> None:
     """Its packages, the SDK and numpy import for a user without rights on a read-only root."""
     manifest = pod(
-        "imports", "real-1", IMPORTS, "master.__main__", "kube.client", "runtime.signals"
+        "imports", "real-1", IMPORTS, "master.__main__", "kube.client", "runtime.supervisor"
     )
     manifest["spec"]["containers"][0]["securityContext"] = {
         "runAsUser": 65532,

@@ -15,9 +15,10 @@ from kube import config
 from kube.client import Client
 from kube.errors import ConfigError
 from policy.names import SYSTEM_NAMESPACE
-from runtime import certs, clock, extender_tls, serve, signals
+from runtime import certs, clock, extender_tls, supervisor
 from runtime.certs import Pair
 from runtime.command_line import Parser
+from runtime.serve import ServeError
 
 _DESCRIPTION = (
     "EDL's scheduler extender: filters and scores nodes for training pods and chooses preemption "
@@ -62,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             settings.kubeconfig
         )  # inside `try`: an error is reported as one line
         settings = _with_certificates(settings, connection)
-        serve.run(settings, partial(build, settings, connection))
-    except (OSError, ConfigError, serve.ServeError, certificates.CaError) as error:
+        supervisor.run(settings, partial(build, settings, connection))
+    except (OSError, ConfigError, ServeError, certificates.CaError) as error:
         print(f"extender: {error}", file=sys.stderr)
         return 1
     return 0
@@ -73,7 +74,7 @@ def _with_certificates(settings: ExtenderSettings, connection: Configuration) ->
     """Returns the settings with the files of --tls-secret, after waiting until they exist."""
     if not settings.tls_secret:
         return settings
-    signals.exit_on_signals()
+    supervisor.exit_on_signals()
     client = Client(connection, user_agent="edl-extender")
     files = TlsFiles(client, settings)
     files.wait()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from flask import Flask, Response, request
+from flask import Response, request
 from kubernetes.client.configuration import Configuration
 from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
@@ -98,7 +98,7 @@ class Extender:
             for verb, request_s in self._last_request_s.items()
         }
 
-    def routes(self, app: Flask) -> None:
+    def routes(self, app: web.WebApp) -> None:
         """Adds the three verbs to `app`."""
         answers: dict[str, Callable[[], object]] = {
             "filter": self._filter,

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
-from flask import Flask, Response, request
+from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
 from policy.decisions import Decision
@@ -129,7 +129,7 @@ def _newest(subject: str, entries: deque[_Entry]) -> _Entry:
     return next(matching, entries[-1])
 
 
-def add_decisions_route(app: Flask, log: DecisionLog) -> None:
+def add_decisions_route(app: web.WebApp, log: DecisionLog) -> None:
     """Adds `GET /decisions`, and `GET /decisions?pod=namespace/name`.
 
     The route is only reachable from the same host, so the cluster's RBAC for `kubectl port-forward` decides
@@ -155,4 +155,4 @@ def add_decisions_route(app: Flask, log: DecisionLog) -> None:
             )
         return web.reply({"pod": name, "decisions": decisions_json})
 
-    web.private(app, "/decisions", decisions)
+    app.private("/decisions", decisions)

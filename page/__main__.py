@@ -9,7 +9,8 @@ from kube import config
 from kube.errors import ConfigError
 from page.service import build
 from page.settings import PageSettings
-from runtime import serve
+from runtime import supervisor
+from runtime.serve import ServeError
 from runtime.settings import address
 
 _DESCRIPTION = (
@@ -30,11 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     settings.start_logging()
     try:
-        connection = config.load(
-            settings.kubeconfig
-        )  # inside `try`: an error is reported as one line
-        serve.run(settings, partial(build, settings, connection))
-    except (OSError, ConfigError, serve.ServeError) as error:
+        connection = config.load(settings.kubeconfig)  # in `try`: an error is one line
+        supervisor.run(settings, partial(build, settings, connection))
+    except (OSError, ConfigError, ServeError) as error:
         print(f"page: {error}", file=sys.stderr)
         return 1
     return 0

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from flask import Flask
 from kubernetes.client.configuration import Configuration
 
 from kube import config
@@ -99,8 +98,8 @@ def application(
     watches: Watches,
     with_token: Callable[[str], Api],
     clock_s: Callable[[], float] = clock.monotonic_s,
-) -> Flask:
-    """Returns the Flask application.
+) -> web.WebApp:
+    """Returns the page's application.
 
     Args:
         settings: The page's settings.
@@ -133,7 +132,7 @@ def application(
     bounds = StreamBounds(
         settings.max_streams, settings.max_streams_per_caller, settings.stream_seconds
     )
-    streams = Streams(view, bounds, clock_s, lambda: bool(app.config[web.DRAINING]))
+    streams = Streams(view, bounds, clock_s, lambda: app.draining)
     authorizer = Authorizer(with_token, lambda: view.namespaces, settings.access_seconds, clock_s)
     PageRoutes(view, authorizer, streams, metrics).routes(app)
     return app

@@ -7,7 +7,8 @@ from kube import config
 from kube.errors import ConfigError
 from reconciler.app import build
 from reconciler.settings import ReconcilerSettings
-from runtime import serve
+from runtime import supervisor
+from runtime.serve import ServeError
 
 
 def main() -> None:
@@ -17,11 +18,9 @@ def main() -> None:
     )
     settings.start_logging()
     try:
-        connection = config.load(
-            settings.kubeconfig
-        )  # inside `try`: an error is reported as one line
-        serve.run(settings, partial(build, settings, connection))
-    except (ConfigError, serve.ServeError) as error:
+        connection = config.load(settings.kubeconfig)  # in `try`: an error is one line
+        supervisor.run(settings, partial(build, settings, connection))
+    except (ConfigError, ServeError) as error:
         sys.stderr.write(f"reconciler: {error}\n")
         raise SystemExit(1) from error
 

@@ -49,7 +49,7 @@ class WebhookServer:
             ).set_function(partial(_expiry_s, self.rotator))
 
     def service(self) -> serve.WebService:
-        """Returns the service that `runtime.serve` runs."""
+        """Returns the service that `runtime.supervisor` runs."""
         flask = web.application(
             self._settings.component,
             registry=self.metrics,

@@ -21,7 +21,7 @@ from reconciler import __main__ as command
 from reconciler import app
 from reconciler.settings import ReconcilerSettings
 from reconciler.watchdog import DEAD_S, PATIENCE_S, LoopHealth, WallClock, Watchdog
-from runtime import logs, serve
+from runtime import logs, supervisor
 from runtime.serve import WebService
 from tests.reconciler import objects
 from tests.reconciler.waiting import until
@@ -207,7 +207,7 @@ def test_the_command_serves_what_it_was_told_to(
 
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
-    monkeypatch.setattr(serve, "run", lambda settings, build: served.append((settings, build)))
+    monkeypatch.setattr(supervisor, "run", lambda settings, build: served.append((settings, build)))
     monkeypatch.setattr(command, "build", lambda *arguments: arguments)
     flags = ["--namespace=edl", "--log-level=debug", "--log-format=text"]
     where = tmp_path / "kubeconfig"
