@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from kube import elastic_spec, pod_failure, podspec
-from policy.admission import failure_policy, job_spec, sidecar
+from policy.admission import failure_policy, job_spec
 from policy.cluster import membership, trainer_accounting
 from policy.cluster.live_trainers import MAX_UNCOMMITTED_S
 from policy.cluster.membership import NO_CONTROLLER, Controller, Membership
@@ -39,6 +39,7 @@ from policy.names import (
     DEFAULT_SCHEDULER,
     LABEL_MASTER,
     MANAGER,
+    MASTER_CONTAINER,
     TRAINER_RESOURCE,
     NodeRequest,
 )
@@ -83,7 +84,8 @@ def pod(obj: Object) -> Pod:
     member = _member(meta["name"], spec, controller, labels)
     failed_trainer = phase is Phase.FAILED and member.trainer_id >= 0
     is_rejected = phase is Phase.FAILED and pod_failure.is_rejected(status)
-    master = labels.get(LABEL_MASTER) == "true" and sidecar.has_sidecar(obj)
+    init_names = [container.get("name") for container in spec.get("initContainers") or ()]
+    master = labels.get(LABEL_MASTER) == "true" and MASTER_CONTAINER in init_names
     return Pod(
         namespace=intern(meta["namespace"]),
         name=meta["name"],

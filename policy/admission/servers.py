@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import orjson
 
 from policy import quantity
-from policy.admission import job_spec, role_templates, unstructured
-from policy.admission.patch import Patch
+from policy.admission import job_spec, role_templates
 from policy.cluster.snapshot import ServerSpec
 from policy.errors import JobError, QuantityError
 from policy.names import (
@@ -21,9 +20,6 @@ from policy.names import (
     ANNOTATION_SERVER_MEMORY,
     ANNOTATION_SERVER_TEMPLATE,
     ANNOTATION_SERVERS,
-    LABEL_JOB,
-    LABEL_SERVER,
-    SERVER_CONTAINER,
     SERVER_INFIX,
     object_name,
 )
@@ -110,23 +106,3 @@ def _claim(annotations: Mapping[str, str]) -> str:
 def name_of(job: str, number: int) -> str:
     """The name of a server's pod and Service; the replacement of a lost pod has the same name."""
     return object_name(job, f"{SERVER_INFIX}{number}")
-
-
-def is_server(labels: Mapping[str, str]) -> bool:
-    """Whether a pod is a parameter server that EDL created."""
-    return bool(labels.get(LABEL_SERVER)) and bool(labels.get(LABEL_JOB))
-
-
-def lacks_image(pod: Mapping[str, object]) -> bool:
-    """Whether a pod has EDL's server without an image; a program of the user's has its own."""
-    containers = unstructured.objects(unstructured.mapping(pod, "spec"), "containers")
-    return any(c.get("name") == SERVER_CONTAINER and not c.get("image") for c in containers)
-
-
-def add_image(patch: Patch, pod: Mapping[str, object], image: str) -> None:
-    """Sets the image of the server's container, which lacks one."""
-    for position, container in enumerate(
-        unstructured.objects(unstructured.mapping(pod, "spec"), "containers")
-    ):
-        if container.get("name") == SERVER_CONTAINER:
-            patch.put(("spec", "containers", position, "image"), image)

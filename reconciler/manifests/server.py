@@ -1,6 +1,6 @@
 """A job's parameter servers as JSON: a Service and a pod for each.
 
-Pods are complete except for the image, which admission adds (`policy.admission.servers`). The Job owns all
+Pods are complete except for the image, which admission adds (`policy.admission.mutation`). The Job owns all
 objects (docs/decisions/0013). Pure. Called by `reconciler.masters.job_objects` and
 `reconciler.masters.server_controller`.
 """
@@ -11,9 +11,10 @@ from typing import Any
 import orjson
 
 from policy import quantity
-from policy.admission import environment, servers, sidecar, unstructured
+from policy.admission import servers, sidecar, unstructured
 from policy.admission.frameworks import RolePod
 from policy.admission.sidecar import STRICT, USER
+from policy.admission.views import PodView
 from policy.cluster.snapshot import Job, ServerSpec
 from policy.names import (
     CLASS_SUPPORT,
@@ -113,7 +114,7 @@ def _edl_spec(
         "enableServiceLinks": False,  # their variables resemble those of EDL
         "securityContext": {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [_container(job, server_spec, number)],
-        "volumes": [_volume(server_spec), environment.token_volume(secret)],
+        "volumes": [_volume(server_spec), sidecar.token_volume(secret)],
     }
 
 
@@ -132,7 +133,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
     health = {"path": "/healthz", "port": SERVER_PORT}
     cpu = quantity.show("cpu", server_spec.requests["cpu"])
     memory = quantity.show("memory", server_spec.requests["memory"])
-    limited = sidecar.limits_cpu(unstructured.mapping(job.template, "spec"))
+    limited = PodView.parse(job.template).limits_cpu
     return {
         "name": SERVER_CONTAINER,
         "command": [
@@ -142,7 +143,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
             *("--checkpoints", _MOUNT_PATH),
             *("--job", job.name),
         ],
-        "env": environment.of_server(job.name),
+        "env": sidecar.server_variables(job.name),
         "ports": [{"name": SERVER_CONTAINER, "containerPort": SERVER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {
@@ -157,7 +158,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
         "securityContext": dict(STRICT),
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": _MOUNT_PATH},
-            environment.token_mount(),
+            sidecar.token_mount(),
         ],
     }
 
