@@ -7,18 +7,10 @@ returns JSON Patch operations with warnings. A patched object needs no further o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from policy.admission import (
-    failure_policy,
-    job_options,
-    job_spec,
-    patch,
-    servers,
-    sidecar,
-    template_limits,
-    unstructured,
-)
+from policy.admission import job_settings, job_spec, patch, sidecar
+from policy.admission.job_settings import JobSettings
 from policy.admission.patch import Change, Drop, Operation, Put
-from policy.admission.views import PodView
+from policy.admission.views import JobView, PodView
 from policy.document.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
@@ -143,51 +135,43 @@ def job_patch(document: Mapping[str, object], namespace: str, policy: Policy) ->
     Raises:
         JobError: the annotations or the spec contradict elasticity; the message names the field.
     """
-    annotations = unstructured.annotations(document)
-    if not job_spec.is_elastic(annotations):
+    job = JobView.parse(document)
+    if not job_settings.is_elastic(job.annotations):
         return UNTOUCHED
     if policy.protects(namespace):
         warning = f"the policy protects namespace {namespace}, so EDL does not manage this Job"
         return Mutation(warnings=(warning,))
-    spec = unstructured.mapping(document, "spec")
-    low, _ = check_job(annotations, spec)
+    settings = check_job(job)
     changes: list[Change] = []
-    if spec.get("managedBy") is None:
+    if job.managed_by is None:
         changes.append(Put(("spec", "managedBy"), MANAGER))
-    if "completions" in spec and job_spec.defaulted_completions(spec):
+    if job.has_default_completions:
         changes.append(Drop(("spec", "completions")))
-    changes.append(Put(("spec", "parallelism"), low))
-    name = unstructured.mapping(document, "metadata").get("name")
-    if isinstance(name, str) and 0 < len(name) <= _MAX_LABEL_CHARS:
-        changes.append(Put(("spec", "template", "metadata", "labels", LABEL_JOB), name))
-    changes.append(Put(("spec", "template", "metadata", "labels", LABEL_ROLE), Role.TRAINER.value))
-    warnings = tuple(_unknown_names(PodView.parse(spec.get("template"))))
+    changes.append(Put(("spec", "parallelism"), settings.min_trainers))
+    labels = ("spec", "template", "metadata", "labels")
+    if 0 < len(job.name) <= _MAX_LABEL_CHARS:
+        changes.append(Put((*labels, LABEL_JOB), job.name))
+    changes.append(Put((*labels, LABEL_ROLE), Role.TRAINER.value))
+    warnings = tuple(_unknown_names(job.template))
     return Mutation(patch.operations(document, changes), Role.TRAINER, warnings=warnings)
 
 
-def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tuple[int, int]:
-    """(min, max) trainers of a valid elastic Job.
+def check_job(job: JobView) -> JobSettings:
+    """Checks an elastic Job as it is created; returns its settings.
 
     Raises:
         JobError: the first error; the message names the field and what would be valid.
     """
-    trainer_bounds = job_spec.bounds(annotations)
-    job_spec.weight(annotations)
-    job_spec.queue(annotations)
-    job_spec.master(annotations)
-    job_spec.master_settings(annotations)
-    job_spec.token_generation(annotations)
-    servers.requested(annotations)
-    job_options.check(annotations)
-    job_spec.check_spec(spec)
-    template_limits.check(unstructured.mapping(spec, "template"))
-    job_spec.check_template(spec, annotations)
-    failure_policy.check(spec)
-    return trainer_bounds
+    settings = job_settings.parse(job.annotations)
+    job_spec.check_spec(job)
+    job_spec.check_size(job.template_document, job.template)
+    job_spec.check_placement(job.template, has_edl_master=settings.edl_master)
+    job_spec.check_failure_rules(job)
+    return settings
 
 
 def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
-    """The role in the label; trainer where the label is missing or invalid."""
+    """Returns the role in the label; trainer if the label is missing or invalid."""
     named = labels.get(LABEL_ROLE, Role.TRAINER.value)
     try:
         return Role(named)
@@ -199,7 +183,7 @@ def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
 
 
 def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
-    """Surplus for a trainer unless labelled guaranteed; support for the other roles.
+    """Returns surplus for a trainer unless it is labelled guaranteed, and support for other roles.
 
     A user who sets the guaranteed label gains little: that class is below every service too.
     """

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from policy import quantity
-from policy.admission import servers, sidecar, unstructured
+from policy.admission import sidecar, unstructured
 from policy.admission.frameworks import RolePod
 from policy.admission.sidecar import STRICT, USER
 from policy.admission.views import PodView
@@ -27,6 +27,7 @@ from policy.names import (
     NodeRequest,
     Role,
     Tier,
+    server_name,
 )
 from policy.scheduling import UNMARKED, Scheduling
 from reconciler.manifests import owned, role_pods, scheduler
@@ -46,7 +47,7 @@ _START_S = 600
 
 def service(job: Job, number: int) -> dict[str, Any]:
     """The Service of one server, ready or not: one that starts answers that it is not ready."""
-    name = servers.name_of(job.name, number)
+    name = server_name(job.name, number)
     own_ports = job.servers.ports if job.servers is not None else ()
     ports = role_pods.port_names(own_ports) or {SERVER_CONTAINER: SERVER_PORT}
     return owned.service(job, name, {LABEL_SERVER: str(number)}, ports)
@@ -76,7 +77,7 @@ def pod(
         role_pod: Whom a program of the user's reaches, for its variables.
         scheduling: How training pods ask for a scheduler now.
     """
-    metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
+    metadata = owned.metadata(job, server_name(job.name, number), blocks=True)
     metadata["labels"] |= {
         LABEL_ROLE: Role.PSERVER.value,
         LABEL_TIER: Tier.SUPPORT.value,
