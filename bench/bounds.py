@@ -17,7 +17,7 @@ from bench.shapes import GIB, amounts
 from e2e.measure.criteria import Criterion
 from kube.request import Request
 from lab.fake_api import FakeApi
-from policy.admission.job_spec import MAX_TRAINERS
+from policy.admission.job_settings import MAX_TRAINERS
 from policy.cluster.cluster_state import ClusterState
 from policy.cluster.snapshot import (
     Constraints,

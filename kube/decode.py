@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from kube import elastic_spec, pod_failure, podspec
-from policy.admission import failure_policy, job_spec, sidecar
+from policy.admission import job_settings
+from policy.admission.views import JobView
 from policy.cluster import membership, trainer_accounting
 from policy.cluster.live_trainers import MAX_UNCOMMITTED_S
 from policy.cluster.membership import NO_CONTROLLER, Controller, Membership
@@ -39,6 +40,7 @@ from policy.names import (
     DEFAULT_SCHEDULER,
     LABEL_MASTER,
     MANAGER,
+    MASTER_CONTAINER,
     TRAINER_RESOURCE,
     NodeRequest,
 )
@@ -85,7 +87,8 @@ def pod(obj: Object) -> Pod:
     member = _member(meta["name"], spec, controller, labels)
     failed_trainer = phase is Phase.FAILED and member.trainer_id >= 0
     is_rejected = phase is Phase.FAILED and pod_failure.is_rejected(status)
-    master = labels.get(LABEL_MASTER) == "true" and sidecar.has_sidecar(obj)
+    init_names = [container.get("name") for container in spec.get("initContainers") or ()]
+    master = labels.get(LABEL_MASTER) == "true" and MASTER_CONTAINER in init_names
     return Pod(
         namespace=intern(meta["namespace"]),
         name=meta["name"],
@@ -156,33 +159,35 @@ def job(obj: Object) -> Job | None:
     """Decodes a batch/v1 Job; returns None if it has neither bound and thus is not an elastic job."""
     meta = obj["metadata"]
     annotations = meta.get("annotations") or {}
-    if not job_spec.is_elastic(annotations):
+    if not job_settings.is_elastic(annotations):
         return None
     spec = obj["spec"]
     template = spec.get("template") or {}
     requests = podspec.requests(template.get("spec") or {})
-    elastic = elastic_spec.read(annotations, spec, template)
+    view = JobView.parse(obj)
+    elastic = elastic_spec.read(view)
+    settings = elastic.settings
     books_text = annotations.get(ANNOTATION_BOOKS) or ""
     return Job(
         namespace=intern(meta["namespace"]),
         name=meta["name"],
         uid=meta["uid"],
-        min_trainers=elastic.low,
-        max_trainers=elastic.high,
+        min_trainers=settings.min_trainers,
+        max_trainers=settings.max_trainers,
         requests=requests,
         constraints=podspec.constraints(template.get("spec") or {}),
         limits=podspec.limits(template.get("spec") or {}),
-        weight=elastic.weight,
-        queue=elastic.queue,
-        master=elastic.master,
-        master_settings=elastic.master_settings,
-        master_requests=elastic.master_requests,
-        master_template_json=elastic.master_template_json,
-        token_generation=elastic.token_generation,
-        servers=elastic.servers,
-        sizes=elastic.sizes,
-        processes=elastic.processes,
-        environment=elastic.environment,
+        weight=settings.weight,
+        queue=settings.queue,
+        master=settings.master,
+        master_settings=settings.master_settings,
+        master_requests=settings.master_requests,
+        master_template_json=settings.master_template_json,
+        token_generation=settings.token_generation,
+        servers=settings.servers,
+        sizes=settings.sizes,
+        processes=settings.processes,
+        environment=settings.environment,
         account=(template.get("spec") or {}).get("serviceAccountName") or "default",
         scheduler=intern((template.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER),
         created_s=seconds(meta.get("creationTimestamp")),
@@ -192,7 +197,7 @@ def job(obj: Object) -> Job | None:
         deleting="deletionTimestamp" in meta,
         backoff_limit=_or_default(spec.get("backoffLimit"), 6),
         deadline_s=_or_default(spec.get("activeDeadlineSeconds"), 0),
-        failure_rules=failure_policy.rules(spec),
+        failure_rules=view.failure_rules,
         replaces_ended=spec.get("podReplacementPolicy") == "Failed",
         status=_job_status(obj.get("status") or {}),
         accounting=trainer_accounting.parse(books_text),

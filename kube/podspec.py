@@ -14,11 +14,8 @@ import orjson
 
 from kube.byte_cache import ByteCache
 from policy import quantity
-from policy.admission.template_limits import (
-    MAX_CONSTRAINTS,
-    MAX_CONSTRAINTS_BYTES,
-    constraint_fields,
-)
+from policy.admission import unstructured
+from policy.admission.job_spec import MAX_CONSTRAINTS, MAX_CONSTRAINTS_BYTES
 from policy.cluster.amounts import add
 from policy.cluster.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
 from policy.errors import QuantityError
@@ -134,10 +131,10 @@ def limits(spec: Mapping[str, Any]) -> Resources:
 def constraints(spec: Mapping[str, Any]) -> Constraints:
     """Returns the node selector, required node affinity and tolerations of a pod of this spec.
 
-    Returns `UNREAD` if they are larger than `policy.admission.template_limits` allows for Jobs, because a
+    Returns `UNREAD` if they are larger than `policy.admission.job_spec` allows for Jobs, because a
     plan compares them with every node. EDL then leaves the placement of the pod to kube-scheduler.
     """
-    raw = orjson.dumps(constraint_fields(spec))
+    raw = orjson.dumps(_constraint_fields(spec))
     if len(raw) > MAX_CONSTRAINTS_BYTES:
         return UNREAD
     pod_constraints = _IN_USE.get(raw)
@@ -146,6 +143,13 @@ def constraints(spec: Mapping[str, Any]) -> Constraints:
         if pod_constraints not in (UNREAD, ANYWHERE):  # these two always exist and need no sharing
             _IN_USE[raw] = pod_constraints
     return pod_constraints
+
+
+def _constraint_fields(spec: Mapping[str, Any]) -> tuple[object, object, object]:
+    """Returns (node selector, required node affinity, tolerations) as written."""
+    node_affinity = unstructured.mapping(unstructured.mapping(spec, "affinity"), "nodeAffinity")
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return spec.get("nodeSelector"), required or None, spec.get("tolerations")
 
 
 def only_resources(spec: Mapping[str, Any]) -> bool:

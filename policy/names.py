@@ -232,6 +232,11 @@ class Tier(StrEnum):
     SUPPORT = "support"
 
 
+def server_name(job: str, number: int) -> str:
+    """Returns the name of a parameter server's pod and Service, which its replacement gets too."""
+    return object_name(job, f"{SERVER_INFIX}{number}")
+
+
 def object_name(job: str, suffix: str) -> str:
     """Returns the name of an object of a job: `<job><suffix>` if that is a valid name of a Service.
 

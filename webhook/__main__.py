@@ -22,7 +22,7 @@ from webhook.settings import WebhookSettings
 
 _AGENT = "edl-webhook"
 _OWN_IMAGE = "edl"
-"""The image of masters in a dry run, if none is given."""
+"""The default image of masters in a dry run."""
 _DESCRIPTION = "EDL's admission webhook. Without a command, it serves until SIGTERM."
 
 

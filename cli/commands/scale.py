@@ -5,7 +5,7 @@ import click
 from cli import changes, completion, lookup
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, command
-from policy.admission.job_spec import bounds
+from policy.admission.job_settings import bounds
 from policy.errors import JobError
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 

@@ -1,4 +1,4 @@
-"""Rules of a Job's `podFailurePolicy`, as records (`policy.admission.failure_policy` reads and applies them)."""
+"""Rules of a Job's `podFailurePolicy`, as records (`policy.cluster.failure_policy` applies them)."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from policy.admission import failure_policy
+from policy.cluster import failure_policy
 from policy.cluster.failure_rules import FailureAction, FailureRule
 from policy.cluster.live_trainers import failed_at_start
 from policy.cluster.snapshot import Pod, TrainerAccounting

@@ -1,6 +1,6 @@
 """A job's parameter servers as JSON: a Service and a pod for each. Pure.
 
-Pods are complete except for the image, which admission adds (`policy.admission.servers`). The Job owns
+Pods are complete except for the image, which admission adds (`policy.admission.mutation`). The Job owns
 all objects (docs/decisions/0013). Called by `reconciler.masters.job_objects` and
 `reconciler.masters.server_controller`.
 """
@@ -11,9 +11,10 @@ from typing import Any
 import orjson
 
 from policy import quantity
-from policy.admission import environment, servers, sidecar, unstructured
+from policy.admission import sidecar, unstructured
 from policy.admission.frameworks import RolePod
 from policy.admission.sidecar import STRICT, USER
+from policy.admission.views import PodView
 from policy.cluster.snapshot import Job, ServerSpec
 from policy.names import (
     CLASS_SUPPORT,
@@ -26,6 +27,7 @@ from policy.names import (
     NodeRequest,
     Role,
     Tier,
+    server_name,
 )
 from policy.scheduling import UNMARKED, Scheduling
 from reconciler.manifests import owned, role_pods, scheduler
@@ -45,7 +47,7 @@ _START_S = 600
 
 def service(job: Job, number: int) -> dict[str, Any]:
     """Returns the Service of one server, ready or not: a starting server answers that it is not ready."""
-    name = servers.name_of(job.name, number)
+    name = server_name(job.name, number)
     own_ports = job.servers.ports if job.servers is not None else ()
     ports = role_pods.port_names(own_ports) or {SERVER_CONTAINER: SERVER_PORT}
     return owned.service(job, name, {LABEL_SERVER: str(number)}, ports)
@@ -75,7 +77,7 @@ def pod(
         role_pod: Addresses of the job's other roles, for the variables of a user's program.
         scheduling: How training pods choose their scheduler at present.
     """
-    metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
+    metadata = owned.metadata(job, server_name(job.name, number), blocks=True)
     metadata["labels"] |= {
         LABEL_ROLE: Role.PSERVER.value,
         LABEL_TIER: Tier.SUPPORT.value,
@@ -113,7 +115,7 @@ def _edl_spec(
         "enableServiceLinks": False,  # their variables could be mistaken for EDL's
         "securityContext": {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [_container(job, server_spec, number)],
-        "volumes": [_volume(server_spec), environment.token_volume(secret)],
+        "volumes": [_volume(server_spec), sidecar.token_volume(secret)],
     }
 
 
@@ -132,7 +134,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
     health = {"path": "/healthz", "port": SERVER_PORT}
     cpu = quantity.show("cpu", server_spec.requests["cpu"])
     memory = quantity.show("memory", server_spec.requests["memory"])
-    limited = sidecar.limits_cpu(unstructured.mapping(job.template, "spec"))
+    limited = PodView.parse(job.template).limits_cpu
     return {
         "name": SERVER_CONTAINER,
         "command": [
@@ -142,7 +144,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
             *("--checkpoints", _MOUNT_PATH),
             *("--job", job.name),
         ],
-        "env": environment.of_server(job.name),
+        "env": sidecar.server_variables(job.name),
         "ports": [{"name": SERVER_CONTAINER, "containerPort": SERVER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {
@@ -157,7 +159,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
         "securityContext": dict(STRICT),
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": _MOUNT_PATH},
-            environment.token_mount(),
+            sidecar.token_mount(),
         ],
     }
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kube import errors, request
-from policy.admission import servers
 from policy.cluster.snapshot import Job, Pod, ServerSpec
-from policy.names import SERVER_CONTAINER, Role
+from policy.names import SERVER_CONTAINER, Role, server_name
 from policy.planning.plan import Plan, ReleaseServer
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import PATIENCE_S
@@ -214,7 +213,7 @@ def _not_ready_event(job: Job, number: int, pod: Pod | None, silent_s: float) ->
     if pod is None:
         text = f"{subject}: it has no pod, because no node has capacity or its creation failed"
     elif not pod.node:
-        name = servers.name_of(job.name, number)
+        name = server_name(job.name, number)
         text = f"{subject}: see kubectl -n {job.namespace} describe pod {name}"
     else:
         text = f"{subject}: see kubectl -n {job.namespace} logs {pod.name} -c {SERVER_CONTAINER}"

@@ -14,8 +14,7 @@ from typing import Any
 
 from kube import decode, errors, request
 from kube.reading import call
-from policy.admission import sidecar
-from policy.admission.unstructured import labels
+from policy.admission.views import PodView
 from policy.cluster import trainer_accounting
 from policy.cluster.cluster_state import ClusterState
 from policy.cluster.live_trainers import is_surplus
@@ -311,7 +310,7 @@ class TrainerController:
         This happens because admission fails open, and a master cannot be added to an existing pod.
         """
         pod = decode.pod(pod_object)
-        if not sidecar.is_master_host(labels(pod_object)) or pod.master:
+        if pod.master or not PodView.parse(pod_object).hosts_master:
             return pod
         error = self._context.try_send(
             request.delete(request.PODS, pod.namespace, pod.name, uid=pod.uid)

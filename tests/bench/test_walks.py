@@ -14,13 +14,21 @@ import edl
 import orjson
 import pytest
 
-from policy.names import LABEL_MASTER
+from policy.document.model import Policy
+from policy.names import (
+    ANNOTATION_MASTER,
+    ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_SERVERS,
+    LABEL_MASTER,
+)
+from policy.priority_classes import EDL_CLASSES
 from tests.master.serving import TOKEN, Served
 from tests.page.serving import LIMIT_S, serving
 from tests.reconciler.waiting import until
 from tests.reconciler.world import Process, World
 from tests.webhook.cluster import put_policy, with_classes
-from tests.webhook.vectors import review
+from tests.webhook.vectors import request, review, thing
+from webhook.review import AdmissionContext, AdmissionRequest, mutate
 from webhook.server import WebhookServer
 from webhook.settings import WebhookSettings
 
@@ -71,6 +79,30 @@ def _calls(flow: Callable[[], None]) -> Calls:
         sys.setprofile(None)
         threading.setprofile(None)
     return calls
+
+
+def _stays(flow: Callable[[], object]) -> list[str]:
+    """The files that a reader of a run visits: consecutive calls and returns in one file are one stay."""
+    visits: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event not in ("call", "return") or not (file := _file(frame.f_code.co_filename)):
+            return
+        if event == "return":  # back in the nearest caller; libraries in between do not count
+            caller = frame.f_back
+            while caller is not None and not _file(caller.f_code.co_filename):
+                caller = caller.f_back
+            if caller is None:
+                return
+            file = _file(caller.f_code.co_filename)
+        visits.append(file)
+
+    sys.setprofile(note)
+    try:
+        flow()
+    finally:
+        sys.setprofile(None)
+    return [file for file, _ in groupby(visits)]
 
 
 def _new_trainer() -> None:
@@ -165,3 +197,30 @@ def test_a_plan_visits_its_rules_one_after_the_other() -> None:
     walk = [file for file, _ in groupby(visits)]
     assert len(walk) <= 30
     assert len({*walk}) <= 10
+
+
+def _host_of_a_master() -> AdmissionRequest:
+    """The creation of a trainer that hosts its job's master."""
+    pod = thing("pod-create-trainer")
+    pod["metadata"]["labels"][LABEL_MASTER] = "true"
+    pod["metadata"]["annotations"] = {ANNOTATION_MASTER_ADDRESS: "http://10.96.0.7:8790"}
+    return request("pod-create-trainer", object=pod)
+
+
+def _job_with_servers() -> AdmissionRequest:
+    """The creation of a Job with a master and parameter servers."""
+    job = thing("job-create-elastic")
+    job["metadata"]["annotations"] |= {ANNOTATION_MASTER: "true", ANNOTATION_SERVERS: "2"}
+    return request("job-create-elastic", object=job)
+
+
+@pytest.mark.parametrize("review_request", [_host_of_a_master(), _job_with_servers()])
+def test_a_review_goes_through_few_files(review_request: AdmissionRequest) -> None:
+    """`webhook.review.mutate` parses the object once, so a reader does not go back and forth."""
+    context = AdmissionContext(Policy(), EDL_CLASSES, master_image="edl:1")
+    answers = []
+    stays = _stays(lambda: answers.append(mutate(review_request, context)))
+
+    assert answers[0].operations
+    assert len(stays) <= 40
+    assert len(set(stays)) <= 9

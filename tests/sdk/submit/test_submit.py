@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from edl import __main__
 
-from policy.admission import job_spec, mutation
+from policy.admission import mutation
+from policy.admission.views import JobView
 
 MODEL = """\
 def model(): ...
@@ -63,15 +64,16 @@ def test_it_prints_a_config_map_and_an_elastic_job(
         == 0
     )
     files, job = _printed(capsys)
-    annotations, spec = job["metadata"]["annotations"], job["spec"]
+    spec = job["spec"]
     pod = spec["template"]["spec"]
     container = pod["containers"][0]
 
     assert files["data"] == {"digits.py": MODEL, "layers.py": "# caf\u00e9\r\n"}
     assert files["immutable"] is True
-    assert mutation.check_job(annotations, spec) == (2, 8)
-    assert job_spec.master(annotations)
-    assert job_spec.weight(annotations) == 3
+    settings = mutation.check_job(JobView.parse(job))
+    assert (settings.min_trainers, settings.max_trainers) == (2, 8)
+    assert settings.master
+    assert settings.weight == 3
     assert container["command"] == [
         *("edl", "train", "/etc/edl/model/digits.py", "--data=/data/train.npz", "--epochs=3"),
         *("--micro-batches=8", "--scale-learning-rate", "--seed=7"),
