@@ -155,7 +155,7 @@ def _task_lease(tmp_path: Path) -> None:
     ("title", "flow", "most"),
     [
         ("A change of a pod", _new_trainer, 15),
-        ("An admission review", _admission_review, 9),
+        ("An admission review", _admission_review, 10),
         ("A task's lease", _task_lease, 14),
     ],
 )

@@ -242,7 +242,7 @@ def test_a_program_has_the_store_of_its_round_and_what_the_others_told(served: S
 
     def run(member: edl.Session) -> None:
         with edl.Rounds(extra="first", member=member) as rounds:
-            with pytest.raises(edl.RoundOver, match="has not begun"):
+            with pytest.raises(edl.RoundOver, match="has not started"):
                 rounds.store.set("k", b"")
             for entered in rounds:
                 rounds.tell("later")
