@@ -89,7 +89,11 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
 def _review(
     obj: Mapping[str, Any], context: AdmissionContext
 ) -> tuple[str, tuple[AdmissionResponse, AdmissionResponse] | None]:
-    """Returns an object's display name, and its validation and mutation at creation."""
+    """Returns an object's display name, and its validation and mutation at creation.
+
+    Raises:
+        FileError: A field's name is not a string, such as an unquoted `true`.
+    """
     kind = str(obj.get("kind"))
     metadata = mapping(obj, "metadata")
     object_name = str(metadata.get("name") or metadata.get("generateName") or "(no name)")
@@ -102,6 +106,9 @@ def _review(
         obj = mapping(mapping(obj, "spec"), "template")
     if kind not in _RESOURCES:
         return name, None
+    for key in obj:
+        if not isinstance(key, str):
+            raise FileError(f"{name}: the field {printable(str(key))} is not a string: quote it")
     request = AdmissionRequest(
         uid="dry-run",
         resource=_RESOURCES[kind],

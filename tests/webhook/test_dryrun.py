@@ -215,3 +215,9 @@ def test_command_says_what_it_cannot_read(
     assert codes == [1, 1, 1, 1]
     assert len(lines) == 4
     assert all(line.startswith("webhook: ") for line in lines)
+
+
+def test_a_field_whose_name_is_not_a_string_is_refused() -> None:
+    """YAML reads an unquoted `true` as a boolean, also as the name of a field."""
+    with pytest.raises(dryrun.FileError, match="the field True is not a string: quote it"):
+        _lines("kind: Pod\nmetadata: {name: web}\ntrue: 1\n")
