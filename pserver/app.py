@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from edl_protocol.frames import CONTENT_TYPE, Json
 
 from pserver import protocol
 from pserver.errors import BusyError, ShardError
-from pserver.frames import Json
 from pserver.inflight_limit import InflightLimit
 from pserver.metrics import PserverMetrics
 from pserver.service import ParameterService
@@ -23,7 +23,6 @@ from runtime.job_server import (
 )
 
 INFLIGHT_BYTES = 256 << 20
-FRAME = "application/vnd.edl.frame"
 
 
 def make(service: ParameterService, token: str, metrics: PserverMetrics) -> web.Application:
@@ -92,7 +91,7 @@ class _Handlers:
             async with self._inflight.reserve(size):
                 data = await handler(await read_body(request))
                 answer = web.StreamResponse()
-                answer.content_type, answer.content_length = FRAME, len(data)
+                answer.content_type, answer.content_length = CONTENT_TYPE, len(data)
                 try:
                     async with asyncio.timeout(BODY_S):
                         await answer.prepare(request)

@@ -6,7 +6,7 @@ pushed since. The servers do not look into either; trainers set the data back wi
 
 from collections.abc import Iterable, Mapping
 
-from pserver.frames import Json
+from edl_protocol.frames import Json
 
 MAX_TASKS = 1 << 16
 """Tasks that are listed; without checkpoints the list is never renewed."""

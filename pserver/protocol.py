@@ -18,9 +18,9 @@
 
 from typing import Annotated, Literal
 
+from edl_protocol.frames import Json
 from pydantic import Field, ValidationError
 
-from pserver.frames import Json
 from pserver.model import Model, Part, Pieces
 from runtime.call_checks import Body, refusal
 

@@ -9,12 +9,13 @@ notice the restart and settle all servers again. Used by one thread at a time.
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from edl_protocol.frames import Array, Frame, Json
+
 from pserver import coordinator_lease, optimizers, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
 from pserver.coordinator_lease import CoordinatorLeases
 from pserver.data_position import DataPosition
 from pserver.errors import FullError, ShardError
-from pserver.frames import Array, Frame, Json
 from pserver.memory import Memory, Views
 from pserver.model import MAX_DENSE_NUMBERS, Model, Piece, check_dense_size, check_fits, check_same
 from pserver.protocol import (

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 import numpy as np
+from edl_protocol.frames import Frame, FrameError, Json
 
 from pserver import frames, protocol
 from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName
 from pserver.errors import BusyError, NonFiniteError, ShardError
-from pserver.frames import FrameError, Json
 from pserver.server import ParameterServer
 from pserver.serving import Answer, ShardSnapshot
 from pserver.store import CheckpointStore
@@ -290,7 +290,7 @@ def _log_non_finite(trainer: str, step: int, parameter: str) -> None:
     )
 
 
-def _frame(raw: bytes) -> frames.Frame:
+def _frame(raw: bytes) -> Frame:
     try:
         return frames.decode(raw)
     except FrameError as error:

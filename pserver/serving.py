@@ -5,12 +5,12 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
+from edl_protocol.frames import Array, Body, Json
 
 from pserver import memory, shard_codec
 from pserver.checkpoint import CheckpointName
 from pserver.checkpoint_schedule import MAX_PINS, CheckpointSchedule, Pin
 from pserver.errors import BusyError, NonFiniteError
-from pserver.frames import Array, Body, Json
 from pserver.protocol import Lookup, Page, Pull, Push
 from pserver.shard import PushedGradients as Gradients
 from pserver.shard import PushOutcome, Shard, model_size

@@ -9,12 +9,11 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
+from edl_protocol.frames import Array, Body, Frame, Json
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from pserver import frames
 from pserver.errors import ShardError
-from pserver.frames import Array, Frame, Json
 from pserver.memory import Floats, Memory, Views
 from pserver.model import Model, Piece
 from pserver.shard import MAX_PROCESSES, Shard, ShardCounts
@@ -23,7 +22,7 @@ FORMAT = 1
 _ROWS_AT_ONCE = 1 << 16
 
 
-def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, frames.Body]]:
+def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, Body]]:
     """The header and arrays to be written; a view must be open until they are.
 
     Args:
@@ -42,7 +41,7 @@ def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, frames.Body]]:
         "row_counts": [asdict(table.counts) for table in shard.tables.values()],
         "data": shard.data.dump(),
     }
-    arrays: dict[str, frames.Body] = {"dense": shard.vector.values, "slots": shard.vector.slots}
+    arrays: dict[str, Body] = {"dense": shard.vector.values, "slots": shard.vector.slots}
     for place, table in enumerate(shard.tables.values()):
         snapshot_ = table.snapshot()
         size = snapshot_.size

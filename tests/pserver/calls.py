@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
+from edl_protocol.frames import Frame
 
 from pserver import frames, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
-from pserver.frames import Frame
 from pserver.model import Model
 from pserver.protocol import Enter, Push, Settle
 from pserver.server import ParameterServer, ServerIdentity

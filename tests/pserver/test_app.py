@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from edl_protocol.frames import MAGIC
 
 from pserver import frames, inflight_limit
 from pserver.errors import BusyError
@@ -50,7 +51,7 @@ def call(
         data = answer.read()
     finally:
         link.close()
-    if data.startswith(frames.MAGIC):
+    if data.startswith(MAGIC):
         return answer.status, frames.decode(data)
     return answer.status, json.loads(data) if data.startswith(b"{") else data.decode()
 

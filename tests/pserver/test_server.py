@@ -3,10 +3,10 @@
 import contextlib
 
 import pytest
+from edl_protocol.frames import Frame
 
 from pserver.checkpoint import CheckpointName
 from pserver.errors import ShardError
-from pserver.frames import Frame
 from pserver.protocol import Enter, Refusal
 from pserver.rollbacks import NOTHING, ServerRollbacks
 from pserver.shard import ShardCounts

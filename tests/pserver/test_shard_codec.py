@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from edl.servers import layout
+from edl_protocol.frames import Frame
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pserver import frames, pages, shard_codec
 from pserver.errors import FullError, ShardError
-from pserver.frames import Frame
 from pserver.memory import Memory, Views
 from pserver.model import Model, Piece
 from pserver.shard import Shard

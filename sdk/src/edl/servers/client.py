@@ -18,13 +18,14 @@ from edl.servers.connection import PserverConnection
 from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import NonFiniteGradient, ServersError
 from edl.servers.fan_out import FanOut
-from edl.servers.frames import Frame, encode
+from edl.servers.frames import encode
 from edl.servers.gradient_norm import global_norm
 from edl.servers.layout import split
 from edl.servers.model_spec import ModelSpec
 from edl.servers.parameter_reader import ParameterReader, checked_ids
 from edl.servers.push_history import PushHistory, RollbackReport, rollback_report
 from edl.servers.worker import Gradients
+from edl_protocol.frames import Frame
 
 log = logging.getLogger("edl")
 

@@ -17,11 +17,12 @@ from edl.servers.connection import PserverConnection
 from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import GenerationChanged, ServersError
 from edl.servers.fan_out import FanOut
-from edl.servers.frames import Frame, encode
+from edl.servers.frames import encode
 from edl.servers.generation_barrier import GenerationBarrier
 from edl.servers.layout import Layout, ParameterSlice, partition, split
 from edl.servers.model_spec import ModelSpec
 from edl.servers.worker import Ids
+from edl_protocol.frames import Frame
 
 log = logging.getLogger("edl")
 NEVER = -1
