@@ -1,15 +1,13 @@
 """Bounds of numbers that trainers report, so that one trainer cannot exhaust them for all. Pure."""
 
+from edl_protocol.fields import MOST
+
 from runtime.call_checks import RefusedError
 
-MOST = 1 << 53
-"""The largest number: integers up to here survive every JSON reader."""
 MAX_AHEAD = 1 << 24
 """By how much a number that a trainer reports may exceed the newest that this master knows, where
 the master assigns the next one: it may have resumed from an older snapshot, or have none. It takes
 2^29 calls to bring such a number to 2^53, beyond which it cannot be sent back."""
-MAX_EVALUATIONS = 1024
-"""Evaluations of one data set that are kept, or that are still to do."""
 
 
 def check_assigned(name: str, number: int, most: int) -> None:

@@ -3,7 +3,9 @@
 Commands of a journal are not checked: they were answered, perhaps by a master without these limits.
 """
 
-from master.bounds import MAX_AHEAD, MAX_EVALUATIONS, check_assigned
+from edl_protocol.master import MAX_EVALUATIONS
+
+from master.bounds import MAX_AHEAD, check_assigned
 from master.commands import Command, Evaluate, Join, Lead, Save, Term
 from master.ledger import Ledger
 from runtime.call_checks import RefusedError

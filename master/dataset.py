@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
-from master.bounds import MAX_EVALUATIONS, capped
+from edl_protocol.master import MAX_EVALUATIONS
+
+from master.bounds import capped
 from master.epoch import Epoch
 from master.evaluation import Evaluation
 from master.failure_wave import FailureWave

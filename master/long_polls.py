@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from edl_protocol.master import RendezvousPoll
+
 from master.membership import DISCONNECTED_S, MemberId
-from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from master.types import Json
 from runtime.logs import keys

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from edl_protocol.master import RendezvousPoll
+
 from master.bounds import MAX_AHEAD, check_assigned
-from master.protocol import RendezvousPoll
 from runtime.call_checks import RefusedError
 
 MAX_CLAIMED = 1 << 51

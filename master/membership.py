@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from master.protocol import RendezvousPoll
+from edl_protocol.master import RendezvousPoll
 
 MemberId = tuple[str, str]
 """Trainer and incarnation: one process."""

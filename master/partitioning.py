@@ -4,7 +4,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple
 
-from master.bounds import MOST
+from edl_protocol.fields import MOST
+
 from master.types import Json
 
 MAX_RECORDS = MOST

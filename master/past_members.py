@@ -1,7 +1,8 @@
 """What a rendezvous remembers of processes that are no longer members. Pure."""
 
+from edl_protocol.master import RendezvousPoll
+
 from master.membership import MAX_PATIENCE, Member, MemberId
-from master.protocol import RendezvousPoll
 from runtime.bounded_dict import BoundedDict
 
 _MAX_REMEMBERED = 1024

@@ -6,6 +6,8 @@ and nothing is logged; the caller may log `events`. Not in the journal: after a 
 report their round.
 """
 
+from edl_protocol.master import RendezvousPoll
+
 from master.change_window import SHORT_WINDOW_S, VOID_WINDOW_S, WINDOW_S, ChangeWindow
 from master.member_checks import check_code, check_numbers
 from master.membership import (
@@ -19,7 +21,6 @@ from master.membership import (
     suspicious_s,
 )
 from master.past_members import PastMembers
-from master.protocol import RendezvousPoll
 from master.round import FORMING_S, Round, RoundHistory
 from master.types import Json
 from runtime.call_checks import RefusedError
@@ -269,7 +270,10 @@ class Rendezvous:
         claim = call.claim
         if claim is None or claim.round <= self.round.number:
             return
-        slots = tuple(Slot(**dict(member)) for member in claim.members)
+        slots = tuple(
+            Slot(member.trainer, member.incarnation, member.address, member.extra)
+            for member in claim.members
+        )
         is_member = (call.trainer, call.incarnation) in {slot.member_id for slot in slots}
         if not is_member or (self.round.number and not self.inherited):
             return

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from pserver.model import Model
+from edl_protocol.pserver import Model
 
 SHUTDOWN_VERSION = (1 << 53) - 1
 """The version under which a server writes its checkpoint at shutdown."""

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from edl_protocol.pserver import Rules
+
 from pserver.memory import Floats
-from pserver.model import Rules
 from pserver.table import TableView
 
 MAX_PINS = 2

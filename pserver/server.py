@@ -10,6 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from edl_protocol.frames import Array, Frame, Json
+from edl_protocol.pserver import (
+    Enter,
+    Model,
+    ObservedProgress,
+    Piece,
+    PositionCall,
+    Refusal,
+    Settle,
+    TicketRequest,
+)
 
 from pserver import coordinator_lease, optimizers, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
@@ -17,15 +27,7 @@ from pserver.coordinator_lease import CoordinatorLeases
 from pserver.data_position import DataPosition
 from pserver.errors import FullError, ShardError
 from pserver.memory import Memory, Views
-from pserver.model import MAX_DENSE_NUMBERS, Model, Piece, check_dense_size, check_fits, check_same
-from pserver.protocol import (
-    Enter,
-    ObservedProgress,
-    PositionCall,
-    Refusal,
-    Settle,
-    TicketRequest,
-)
+from pserver.model import MAX_DENSE_NUMBERS, check_dense_size, check_fits, check_same
 from pserver.rollbacks import NOTHING, ServerRollbacks
 from pserver.serving import ServedGeneration
 from pserver.shard import Shard, ShardCounts
@@ -186,7 +188,7 @@ class ParameterServer:
             data = self.serving_at(body.generation).shard.data
         else:
             try:
-                files = load(CheckpointName(**body.checkpoint.model_dump()))
+                files = load(CheckpointName(**vars(body.checkpoint)))
                 data.load(files[0].meta.get("data"))
             except (ShardError, LookupError, TypeError, ValueError, AttributeError) as error:
                 text = f"checkpoint: its position in the data cannot be read: {error!r:.100}"
@@ -299,9 +301,7 @@ class ParameterServer:
         memory = Memory(self._max_bytes)
         try:
             if body.checkpoint is not None:
-                return self._restored(
-                    body, CheckpointName(**body.checkpoint.model_dump()), load, memory
-                )
+                return self._restored(body, CheckpointName(**vars(body.checkpoint)), load, memory)
             if dense is None:
                 raise RefusedError(422, "dense: initial parameters are missing", "dense")
             return Shard(

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 from edl_protocol.frames import Array, Body, Json
+from edl_protocol.pserver import Lookup, Page, Pull, Push
 
 from pserver import memory, shard_codec
 from pserver.checkpoint import CheckpointName
 from pserver.checkpoint_schedule import MAX_PINS, CheckpointSchedule, Pin
 from pserver.errors import BusyError, NonFiniteError
-from pserver.protocol import Lookup, Page, Pull, Push
 from pserver.shard import PushedGradients as Gradients
 from pserver.shard import PushOutcome, Shard, model_size
 from pserver.stats import ServerStats

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from edl_protocol.frames import Array, Body, Frame, Json
+from edl_protocol.pserver import Model, Piece
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from pserver.errors import ShardError
 from pserver.memory import Floats, Memory, Views
-from pserver.model import Model, Piece
 from pserver.shard import MAX_PROCESSES, Shard, ShardCounts
+from runtime.call_checks import RefusedError, check_fields
 
 FORMAT = 1
 _ROWS_AT_ONCE = 1 << 16
@@ -32,8 +32,8 @@ def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, Body]]:
     meta = {
         "format": FORMAT,
         **about,
-        "model": shard.model.model_dump(),
-        "pieces": [piece.model_dump() for piece in shard.pieces],
+        "model": asdict(shard.model),
+        "pieces": [asdict(piece) for piece in shard.pieces],
         "counts": list(shard.counts),
         "updates": shard.vector.count,
         "applied": list(shard.applied.items()),
@@ -65,8 +65,8 @@ def model_of(frame: Frame) -> Model:
     try:
         if frame.meta["format"] != FORMAT:
             raise ShardError(f"it has format {frame.meta['format']}, this server reads {FORMAT}")
-        return Model.model_validate(frame.meta["model"])
-    except (KeyError, TypeError, ValidationError) as error:
+        return check_fields(Model, frame.meta["model"])
+    except (KeyError, TypeError, RefusedError) as error:
         raise ShardError("it contains no model") from error
 
 

@@ -1,6 +1,6 @@
 """How the learning rate depends on the staleness of a gradient."""
 
-from pserver.model import Rules
+from edl_protocol.pserver import Rules
 
 
 def scale(rules: Rules, staleness: int) -> float | None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from edl_protocol.pserver import Table
 from numpy.typing import NDArray
 
-from pserver import model, optimizers, row_init
+from pserver import optimizers, row_init
 from pserver.admission import Candidates
 from pserver.errors import FullError
 from pserver.eviction import UPDATES, VERSION, EvictionWindow
@@ -79,9 +80,7 @@ class RowCounts:
 class EmbeddingTable:
     """The stored rows of one table and their optimizer slots."""
 
-    def __init__(
-        self, shape: model.Table, optimizer: Optimizer, views: Views, servers: int = 1
-    ) -> None:
+    def __init__(self, shape: Table, optimizer: Optimizer, views: Views, servers: int = 1) -> None:
         """Has no rows yet.
 
         Args:

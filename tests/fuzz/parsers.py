@@ -24,12 +24,14 @@ from edl.master import protocol as answers
 from edl.model.npz_files import read_arrays as read_npz
 from edl.model.pickled_arrays import read_arrays as read_pickle
 from edl.servers import frames as sdk_frames
+from edl_protocol import master as protocol
 from edl_protocol.frames import FrameError
 from pydantic import ValidationError
 
 from extender import wire as extender_wire
 from kube import decode
-from master import fence, journal, protocol
+from master import fence, journal
+from master.protocol import check
 from policy import quantity
 from policy.cluster import trainer_accounting
 from policy.document import parser as document
@@ -106,7 +108,7 @@ def master_calls(random: Random) -> None:
     kind, body = random.choice(_CALLS)
     raw = _dump(mutate_json(random, body))
     with suppress(RefusedError):
-        protocol.check(kind, mutate_bytes(random, raw) if random.random() < 0.3 else raw)
+        check(kind, mutate_bytes(random, raw) if random.random() < 0.3 else raw)
 
 
 def master_answers(random: Random) -> None:

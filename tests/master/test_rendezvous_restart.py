@@ -1,13 +1,13 @@
 """Rounds after a restart of the master, and what it believes of what members claim."""
 
 import pytest
+from edl_protocol.master import RendezvousPoll
 
 from master.bounds import MAX_AHEAD
 from master.change_window import WINDOW_S
 from master.member_checks import MAX_CLAIMED
 from master.membership import SILENT_S
 from master.past_members import PastMembers
-from master.protocol import RendezvousPoll
 from master.rendezvous import SETTLE_S, Rendezvous
 from runtime.call_checks import RefusedError
 from tests.master.crowd import Crowd, meet

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from edl.servers import layout
 from edl_protocol.frames import Frame
+from edl_protocol.pserver import Model, Piece
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pserver import frames, pages, shard_codec
 from pserver.errors import FullError, ShardError
 from pserver.memory import Memory, Views
-from pserver.model import Model, Piece
 from pserver.shard import Shard
 from tests.pserver.builders import ALL, make_shard, model, push, rows
 from tests.support.strategies import CALM
