@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from edl_protocol.master import MODEL_GONE
+
 from master.types import Json
 
-_MODEL_GONE = "left"
-"""The metric that the SDK reports for records whose version of the model it had no longer."""
 _MAX_METRICS = 640
 """Metrics of one evaluation: its tasks may report different ones."""
 
@@ -39,12 +39,12 @@ class Evaluation:
     @property
     def failed(self) -> bool:
         """Whether it has no result of its model, and will have none."""
-        return _MODEL_GONE in self.sums or (self.complete and not self.sums)
+        return MODEL_GONE in self.sums or (self.complete and not self.sums)
 
     def discard(self) -> None:
         """Discards its result: its model was lost, and another will have the same version."""
-        self.sums[_MODEL_GONE] = 1.0
-        self.weights[_MODEL_GONE] = 1
+        self.sums[MODEL_GONE] = 1.0
+        self.weights[MODEL_GONE] = 1
 
     def to_json(self) -> Json:
         """The evaluation as answers about it contain it."""

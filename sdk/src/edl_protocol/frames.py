@@ -113,6 +113,8 @@ class FrameFormat:
         for name, dtype, shape, size in entries:
             arrays[name] = np.frombuffer(view[at : at + size], dtype).reshape(shape)
             at += _aligned(size)
+        if len(arrays) != len(entries):
+            raise FrameError("two of its arrays have one name")
         return Frame(meta, arrays)
 
     def _header(self, raw: bytes) -> tuple[Json, list[_Entry]]:
@@ -123,10 +125,7 @@ class FrameFormat:
             raise FrameError("its header is not a JSON object of meta and arrays") from error
         if not isinstance(meta, dict) or not isinstance(listed, list) or len(listed) > MAX_ARRAYS:
             raise FrameError("its header is not a JSON object of meta and arrays")
-        entries = [_parse_entry(entry) for entry in listed]
-        if len({entry.name for entry in entries}) != len(entries):
-            raise FrameError("two of its arrays have one name")
-        return meta, entries
+        return meta, [_parse_entry(entry) for entry in listed]
 
 
 class _Entry(NamedTuple):
@@ -171,7 +170,7 @@ def _parse_entry(entry: object) -> _Entry:
             and dtype in _DTYPES
             and isinstance(shape, list)
             and len(shape) <= MAX_DIMENSIONS
-            and all(type(size) is int and 0 <= size <= MAX_SIZE for size in shape)
+            and not [size for size in shape if type(size) is not int or not 0 <= size <= MAX_SIZE]
         ):
             kind = _DTYPES[dtype]
             return _Entry(name, kind, shape, prod(shape) * kind.itemsize)

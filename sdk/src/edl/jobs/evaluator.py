@@ -13,10 +13,9 @@ from edl.errors import Refused
 from edl.master import protocol
 from edl.master.session import Session
 from edl.sources.base import Dataset
+from edl_protocol.master import MODEL_GONE
 
 NAME = "evaluation"
-MODEL_GONE = "left"
-"""A metric of tasks whose model no longer exists; such an evaluation is discarded."""
 _UNKNOWN = 404
 _REQUEST_S = 1.0
 """How long to wait for the responsible trainer to start an evaluation."""

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from edl.model.arrays import to_array
+from edl_protocol.master import MAX_METRIC_NAME_CHARS, MAX_METRICS
 
 MAX_PARTS = 400
 """Sums of one metric."""
-_MAX_VALUES = 511
+_MAX_VALUES = MAX_METRICS - 1
 """Values of all metrics beside the loss, each sum being one: the limit of the master."""
-_MAX_NAME_CHARS = 64
-"""Of a value's name, likewise."""
 _PART = re.compile(r"(.+)\[(\d{1,3})\]")
 
 
@@ -134,10 +133,10 @@ def limit_problem(names: Collection[str]) -> str:
             "as many as bins, so give it fewer"
         )
     longest = max(names, key=len, default="")
-    if len(longest) > _MAX_NAME_CHARS:
+    if len(longest) > MAX_METRIC_NAME_CHARS:
         return (
             f"has the name {longest!r:.80}, of {len(longest)} characters: write at most "
-            f"{_MAX_NAME_CHARS}, with the number of a sum"
+            f"{MAX_METRIC_NAME_CHARS}, with the number of a sum"
         )
     return ""
 
