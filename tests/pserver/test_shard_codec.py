@@ -30,8 +30,7 @@ PUSHES = st.lists(
 
 def _split(model_: Model, servers: int) -> list[list[Piece]]:
     sizes = {name: model_.size(name) for name in model_.parameters}
-    layout_pieces = layout.partition(sizes, servers)
-    return [[Piece(**piece._asdict()) for piece in pieces] for pieces in layout_pieces]
+    return layout.partition(sizes, servers)
 
 
 def _begin(model_: Model, servers: int) -> list[Shard]:

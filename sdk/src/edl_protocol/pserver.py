@@ -45,19 +45,22 @@ Size = Annotated[int, Limits(ge=0, le=1 << 40)]
 
 @dataclass(frozen=True)
 class Table(Message):
-    """A sparse parameter: an embedding table of rows by id."""
+    """A sparse parameter: one row per id, created when it is first looked up."""
 
     dim: Annotated[int, Limits(ge=1, le=1 << 16)]
+    """Length of a row."""
     init: Annotated[float, Limits(ge=0, le=1e6)] = 0.01
+    """Initial values are uniform between -init and +init."""
     seed: Annotated[int, Limits(ge=-(1 << 63), le=(1 << 63) - 1)] = 0
+    """Together with the id it determines the initial row, so that all trainers get the same."""
     admit_after: Annotated[int, Limits(ge=1, le=1 << 20)] = 1
-    """A new id gets a row at this push that holds it, counted from 1."""
+    """A new id gets a row at this push that holds it, counted from 1; gradients before are dropped."""
     evict_after: Annotated[int, Limits(ge=1, le=MOST)] | None = None
-    """A row without updates for so many versions is evicted."""
+    """A row without updates for this number of versions is evicted."""
     max_rows: Annotated[int, Limits(ge=1, le=MOST)] | None = None
     """Rows of the table at all servers; beyond it others are evicted, or new ones refused."""
     evict: Literal["lru", "lfu"] | None = None
-    """Which rows make room: those not updated for longest, or those updated least often."""
+    """Which rows are evicted from a full table: the least recently, or least frequently updated."""
 
     @property
     def evicts(self) -> bool:
@@ -82,6 +85,12 @@ class Rules(Message):
     checkpoint_seconds: Annotated[float, Limits(ge=0, le=1e7)] = 0.0
     """Seconds from one checkpoint to the next; 0 for no limit in time."""
     checkpoint_keep: Annotated[int, Limits(ge=1, le=1000)] = 3
+    """Checkpoints that are kept."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether checkpoints are enabled."""
+        return bool(self.checkpoint_steps or self.checkpoint_seconds)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from edl.servers.model_spec import ModelSpec
 from edl.servers.parameter_reader import ParameterReader, checked_ids
 from edl.servers.push_history import PushHistory, RollbackReport, rollback_report
 from edl.servers.worker import Gradients
+from edl_protocol import pserver as calls
 from edl_protocol.frames import Frame
 
 log = logging.getLogger("edl")
@@ -84,7 +85,7 @@ class PserverClient(ParameterReader):
         body = {**self._request_fields(), "tasks": [lease.task for lease in again]}
         try:
             (answer,) = self._trim_fan.call_all(
-                lambda connection, _: connection.json("POST", "/v1/position", body), [0]
+                lambda connection, _: connection.json("POST", calls.PositionCall.PATH, body), [0]
             )
         except ServersError as error:
             log.info("what the servers have of tasks is not known: %s", error)
@@ -160,7 +161,7 @@ class PserverClient(ParameterReader):
             about = {**header, "version": max(0, self._versions[server])}
             if remaining and server == 0 and self._keeps_position:
                 about["remaining"] = dict(remaining)
-            return connection.exchange_frames("/v1/push", encode(about, arrays))
+            return connection.exchange_frames(calls.Push.PATH, encode(about, arrays))
 
         self._pushes.begin(number, records)
         answers = self._fan.call_all(call)
@@ -245,7 +246,7 @@ class PserverClient(ParameterReader):
     def _refusal(self, number: int, quantity: str) -> NonFiniteGradient:
         body = {**self._request_fields(), "number": number, "parameter": quantity}
         try:
-            self._fan.connections[0].json("POST", "/v1/refusals", body)
+            self._fan.connections[0].json("POST", calls.Refusal.PATH, body)
         except ServersError as error:
             log.info("could not report a non-finite number to parameter server 0: %s", error)
         return NonFiniteGradient(self._identity["trainer"], number, quantity)

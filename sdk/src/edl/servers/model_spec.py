@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from edl.errors import DataError, one_line
 from edl.master.protocol import Json
-from edl.servers.worker import ROW_OPTIONS, Table, Worker
+from edl.servers.worker import Worker
+from edl_protocol.fields import to_json
+from edl_protocol.pserver import Model, Rules, Table
 
 EVICTIONS = (None, "lru", "lfu")
 
@@ -18,7 +21,7 @@ EVICTIONS = (None, "lru", "lfu")
 class ModelSpec:
     """Shapes, tables, optimizer and rules of a job, and its initial parameters."""
 
-    def __init__(self, worker: Worker, code: Mapping[str, str], rules: Mapping[str, Any]) -> None:
+    def __init__(self, worker: Worker, code: Mapping[str, str], rules: Rules) -> None:
         """Reads them from the worker.
 
         Raises:
@@ -28,24 +31,12 @@ class ModelSpec:
         """Initial dense parameters of this trainer; the servers use those of the first one."""
         self.shapes = {name: array.shape for name, array in self.initial.items()}
         self.dims = {name: int(table.dim) for name, table in worker.tables().items()}
-        tables = {
-            name: {
-                "dim": int(table.dim),
-                "init": float(table.init),
-                "seed": int(table.seed),
-                **_policy(name, table),
-            }
-            for name, table in worker.tables().items()
-        }
+        tables = {name: _checked(name, table) for name, table in worker.tables().items()}
         if not self.initial and not tables:
             raise DataError("the model has no parameters and no tables: there is nothing to train")
-        self.payload: Json = {
-            "code": dict(code),
-            "parameters": {name: list(shape) for name, shape in self.shapes.items()},
-            "tables": tables,
-            "optimizer": dict(worker.optimizer()),
-            "rules": dict(rules),
-        }
+        parameters = {name: list(shape) for name, shape in self.shapes.items()}
+        model = Model(parameters, tables, dict(worker.optimizer()), rules, dict(code))
+        self.payload: Json = to_json(model)
         """The description as the protocol sends it."""
         try:
             json.dumps(self.payload, allow_nan=False)
@@ -53,8 +44,8 @@ class ModelSpec:
             raise DataError(f"optimizer: {one_line(error)}; write numbers and texts") from error
 
 
-def _policy(name: str, table: Table) -> Json:
-    """Returns the options of rows that differ from their defaults, which older servers know.
+def _checked(name: str, table: Table) -> Table:
+    """Returns a table whose numbers are of Python's types.
 
     Raises:
         DataError: A value is out of range.
@@ -67,9 +58,7 @@ def _policy(name: str, table: Table) -> Json:
     if table.evict not in EVICTIONS:
         kinds = ", ".join(repr(kind) for kind in EVICTIONS if kind)
         raise DataError(f"table {name!r}: evict is {table.evict!r}: write one of {kinds}, or None")
-    values = table._asdict()
-    defaults = Table(table.dim)._asdict()
-    return {option: values[option] for option in ROW_OPTIONS if values[option] != defaults[option]}
+    return replace(table, dim=int(table.dim), init=float(table.init), seed=int(table.seed))
 
 
 def _floats(name: str, values: Any) -> Any:

@@ -7,10 +7,12 @@ sparse ones are tables of rows (embeddings), of which a batch looks up those it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple, Optional, Protocol
+from typing import Any, Callable, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edl_protocol.pserver import Table
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -19,25 +21,6 @@ Lookup = Callable[[str, Ids], Floats]
 
 ROW_OPTIONS = ("admit_after", "evict_after", "max_rows", "evict")
 """The options of `Table` that say which rows it keeps."""
-
-
-class Table(NamedTuple):
-    """A sparse parameter: one row per id, created when it is first looked up."""
-
-    dim: int
-    """Length of a row."""
-    init: float = 0.01
-    """Initial values are uniform between -init and +init."""
-    seed: int = 0
-    """Together with the id it determines the initial row, so that all trainers get the same."""
-    admit_after: int = 1
-    """A new id gets a row at this push that holds it, counted from 1; gradients before are dropped."""
-    evict_after: Optional[int] = None  # noqa: UP045 - evaluated, and Python 3.9 has no other way
-    """A row without updates for so many versions is evicted."""
-    max_rows: Optional[int] = None  # noqa: UP045 - as above
-    """Rows of the table at all servers; beyond it others are evicted, or new ones refused."""
-    evict: Optional[str] = None  # noqa: UP045 - as above
-    """Which rows make room: "lru", not updated for longest, or "lfu", updated least often."""
 
 
 class Gradients(NamedTuple):
