@@ -1,1 +1,1 @@
-"""Commands of an admin: is a cluster ready for EDL, is EDL well, what remains of it."""
+"""Commands for cluster admins: check a cluster before, during and after an installation of EDL."""

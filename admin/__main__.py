@@ -1,4 +1,4 @@
-"""`python -m admin`: the commands of an admin, with the rights of the caller's kubeconfig."""
+"""`python -m admin`: commands for cluster admins, with the permissions of the caller's kubeconfig."""
 
 import sys
 from argparse import SUPPRESS, Namespace
@@ -23,7 +23,7 @@ _SERVICE = "edl-extender"
 
 
 class CommandError(Exception):
-    """A command cannot do what is asked; the text is one line."""
+    """A command cannot do what it was asked to; the message is one line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,17 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             "scheduler-config": _scheduler_config,
         }
         _greet(reader)
-        return commands[arguments.command](reader, arguments)
+        run = commands[arguments.command]
+        return run(reader, arguments)
     except (OSError, ConfigError, KubeError, CommandError) as fault:
         print(f"admin: {printable(fault)}", file=sys.stderr)
         return 1
 
 
 def _greet(reader: Reader) -> None:
-    """Asks the API server something that everybody may know.
+    """Sends the API server a request that every user may send.
 
     Raises:
-        CommandError: it does not answer, or not to the caller; no check would find anything.
+        CommandError: The API server does not respond, or rejects the caller, so no check would work.
     """
     try:
         reader.version()
@@ -149,7 +150,7 @@ def _scheduler_config(reader: Reader, arguments: Namespace) -> int:
 
 
 def _host(reader: Reader, name: str) -> str:
-    """How kube-scheduler reaches the extender: names do not resolve in the network of a host."""
+    """Returns how kube-scheduler reaches the extender: names do not resolve in the network of a host."""
     if not in_host_network(reader.all(request.PODS, "kube-system")):
         return name
     service = reader.get(request.SERVICES, SYSTEM_NAMESPACE, _SERVICE) or {}

@@ -1,4 +1,4 @@
-"""Judges, after EDL is installed, whether it is well. Pure."""
+"""Judges an installation of EDL. Pure."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from runtime import certs
 _SOON = timedelta(days=30)
 _LEASE_S = 30.0
 _STALE_S = 90.0
-"""Bookmarks come every minute: a watch that is silent for longer is dead."""
+"""Bookmarks come every minute, so a watch that is silent for longer is broken."""
 _TICK_S = 30.0
 _SETTLED_S = 5.0
-"""From a server's readiness until its Service leads to it."""
+"""Delay between a server's readiness and the first requests that its Service forwards to it."""
 
 
 def deployment(
@@ -46,7 +46,7 @@ def deployment(
 
 
 def no_extender(config_map: Mapping[str, Any] | None) -> Finding:
-    """Judges an installation without the extender, by what the reconciler's ConfigMap says of the scheduler."""
+    """Judges an installation without the extender, by the reconciler's ConfigMap about the scheduler."""
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     if check.registration is Registration.REGISTERED:
         text = f"is not installed, but {check.scheduler} has its entries and calls it: "
@@ -55,7 +55,7 @@ def no_extender(config_map: Mapping[str, Any] | None) -> Finding:
 
 
 def _failures(obj: Mapping[str, Any]) -> list[str]:
-    """Returns why a Deployment creates no pods: quotas, Pod Security, admission."""
+    """Returns why a Deployment creates no pods, such as quotas, Pod Security or admission."""
     conditions = obj.get("status", {}).get("conditions", ())
     return [
         str(condition.get("message", ""))
@@ -65,7 +65,7 @@ def _failures(obj: Mapping[str, Any]) -> list[str]:
 
 
 def _waiting(pod: Mapping[str, Any]) -> list[str]:
-    """Why the containers of a pod do not run, such as a missing image."""
+    """Returns why containers of a pod do not run, such as a missing image."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
     return [
         f"{pod['metadata']['name']}: {state['reason']} {state.get('message', '')}".strip()
@@ -77,15 +77,15 @@ def _waiting(pod: Mapping[str, Any]) -> list[str]:
 
 
 def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding]:
-    """Judges on which nodes the replicas of a server are: the loss of one must not end all of them.
+    """Judges the placement of a server's replicas: losing one node must not end all of them.
 
     Args:
-        name: Of its Deployment.
-        pods: Those that run.
-        nodes: Of the cluster.
+        name: Name of the server's Deployment.
+        pods: Its running pods.
+        nodes: The nodes of the cluster.
     """
     places = {pod.node for pod in pods}
-    if len(pods) < 2 or len(places) > 1:  # noqa: PLR2004 - one replica is nowhere else
+    if len(pods) < 2 or len(places) > 1:  # noqa: PLR2004 - a single replica cannot be spread
         return []
     others = [
         node.name
@@ -102,12 +102,12 @@ def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding
 def unasked(
     extender: Mapping[str, Any], details: Mapping[str, Any], trainers: Iterable[Pod]
 ) -> list[Finding]:
-    """Judges an extender that kube-scheduler should have asked about trainers.
+    """Judges an extender to which kube-scheduler should have sent requests about trainers.
 
     Args:
-        extender: Its pod.
-        details: Its answer to /readyz.
-        trainers: Of all jobs.
+        extender: The extender's pod.
+        details: Its response to /readyz.
+        trainers: The trainers of all jobs.
     """
     requests = details.get("last_requests")
     if not isinstance(requests, Mapping) or requests.get("filter") != "never":
@@ -135,7 +135,7 @@ def lease(obj: Mapping[str, Any] | None, renewed_s: float, now_s: float) -> Find
     """Judges the Lease of the leading reconciler.
 
     Args:
-        obj: The Lease; None for none.
+        obj: The Lease, or None if it does not exist.
         renewed_s: Its `renewTime`, in seconds since the epoch.
         now_s: The API server's time.
     """
@@ -153,10 +153,10 @@ def certificate(subject: str, pem: bytes, now: datetime, renew: str) -> Finding:
     """Judges a certificate.
 
     Args:
-        subject: Whose.
-        pem: The certificate, or a bundle of them, of which the first counts.
-        now: The time, aware.
-        renew: How it is renewed.
+        subject: Owner of the certificate, for the report.
+        pem: The certificate, or a bundle whose first certificate is judged.
+        now: The current time, time zone aware.
+        renew: How the certificate is renewed, for the report.
     """
     try:
         ends = certs.expires(pem)
@@ -169,12 +169,12 @@ def certificate(subject: str, pem: bytes, now: datetime, renew: str) -> Finding:
 
 
 def bundles(kind: str, texts: Iterable[str], now: datetime) -> Finding:
-    """Judges the caBundles of one of EDL's registrations; the webhook writes them.
+    """Judges the caBundles of one of EDL's webhook configurations, which the webhook writes.
 
     Args:
-        kind: Of the registration.
-        texts: The fields, in base64; "" for one that is missing.
-        now: The time, aware.
+        kind: Kind of the webhook configuration.
+        texts: The caBundles in base64; "" for a missing one.
+        now: The current time, time zone aware.
     """
     different = sorted(set(texts))
     waits = "if the webhook does not write it within a minute, see its log"
@@ -186,7 +186,7 @@ def bundles(kind: str, texts: Iterable[str], now: datetime) -> Finding:
 
 
 def pem(text: object) -> bytes:
-    """The bytes of a field in base64; b"" where it is not base64."""
+    """Decodes a base64 field; returns b"" if it is not base64."""
     try:
         return base64.b64decode(str(text), validate=True)
     except ValueError:
@@ -194,7 +194,7 @@ def pem(text: object) -> bytes:
 
 
 def policy(config_map: Mapping[str, Any] | None) -> Finding:
-    """Judges the ConfigMap with the policy."""
+    """Judges the policy ConfigMap."""
     if config_map is None:
         return note("policy", f"no ConfigMap {POLICY_CONFIGMAP}: the default is in force")
     text = config_map.get("data", {}).get(POLICY_KEY)
@@ -208,7 +208,7 @@ def policy(config_map: Mapping[str, Any] | None) -> Finding:
 
 
 def scheduling(config_map: Mapping[str, Any] | None) -> Finding:
-    """Judges the ConfigMap in which the reconciler keeps what it knows of the scheduler."""
+    """Judges the ConfigMap in which the reconciler stores what it found out about the scheduler."""
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     text = f"{check.scheduler} {check.registration}"
     if check.registration is Registration.REGISTERED:
@@ -221,7 +221,7 @@ def scheduling(config_map: Mapping[str, Any] | None) -> Finding:
 
 
 def webhook_called(job: Mapping[str, Any]) -> Finding:
-    """Judges an elastic Job as a dry run of its creation returns it: was the webhook called?"""
+    """Judges from the dry run of an elastic Job whether the API server calls the webhook."""
     if job.get("spec", {}).get("managedBy") == MANAGER:
         return ok("admission", "the API server reaches the webhook")
     text = "the API server does not reach the webhook, so new Jobs are not elastic: if edl-webhook is ready, open port "
@@ -232,12 +232,12 @@ def webhook_called(job: Mapping[str, Any]) -> Finding:
 
 
 def page(pod: str, server: str, details: Mapping[str, Any]) -> list[Finding]:
-    """Judges what a server answers to /readyz.
+    """Judges a server's response to /readyz.
 
     Args:
-        pod: Its name.
+        pod: Name of the server's pod.
         server: extender, reconciler or webhook.
-        details: The answer's JSON.
+        details: The JSON of the response.
     """
     findings = [_policy_in_force(pod, details.get("policy") or {})]
     synced = details.get("synced")
@@ -287,7 +287,7 @@ def _webhook(pod: str, details: Mapping[str, Any]) -> list[Finding]:
 
 
 def same_policy(versions: Mapping[str, str]) -> Finding:
-    """Judges whether all servers follow the same version of the policy, by pod."""
+    """Judges whether all servers use the same policy version, given by pod name."""
     if len(set(versions.values())) > 1:
         text = ", ".join(f"{pod} {version}" for pod, version in sorted(versions.items()))
         return warning("policies", f"servers use different versions: {text}")

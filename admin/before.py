@@ -1,4 +1,4 @@
-"""Judges, before EDL is installed, whether a cluster is ready for it. Pure."""
+"""Judges whether a cluster is ready for an installation of EDL. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,18 +9,18 @@ from policy.names import MANAGER, SYSTEM_NAMESPACE
 from policy.priority_classes import EDL_CLASSES
 
 OLDEST = (1, 35)
-"""`spec.managedBy` of Jobs is stable from here on."""
+"""First version of Kubernetes in which `spec.managedBy` of Jobs is stable."""
 _SKEW_S = 5.0
 _LEASE_S = 60.0
-"""A kubelet renews its lease every 10 s, and is lost after 40 s."""
+"""A kubelet renews its lease every 10 s, and is considered lost after 40 s."""
 _PART = ("app.kubernetes.io/part-of", "edl")
 API_PORTS = frozenset((443, 6443, 8443, 16443))
-"""Ports of API servers that EDL's NetworkPolicies open to its servers (deploy/base/network-policies.yaml)."""
+"""API server ports that EDL's NetworkPolicies open for its servers (deploy/base/network-policies.yaml)."""
 _NUMBER = re.compile(r"\d+")
 
 
 class Right(NamedTuple):
-    """Something that the admin must be allowed to do to install EDL."""
+    """A permission that the admin needs to install EDL."""
 
     verb: str
     group: str
@@ -28,29 +28,28 @@ class Right(NamedTuple):
     namespace: str = ""
 
 
-_RBAC, _REGISTRATION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+_RBAC = "rbac.authorization.k8s.io"
+_REGISTRATION = "admissionregistration.k8s.io"
 RIGHTS = (
     Right("create", "", "namespaces"),
-    *(Right("create", _RBAC, plural) for plural in ("clusterroles", "clusterrolebindings")),
+    Right("create", _RBAC, "clusterroles"),
+    Right("create", _RBAC, "clusterrolebindings"),
     Right("escalate", _RBAC, "clusterroles"),
     Right("bind", _RBAC, "clusterroles"),
-    *(
-        Right("create", _REGISTRATION, plural)
-        for plural in (
-            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-            *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        )
-    ),
+    Right("create", _REGISTRATION, "mutatingwebhookconfigurations"),
+    Right("create", _REGISTRATION, "validatingwebhookconfigurations"),
+    Right("create", _REGISTRATION, "validatingadmissionpolicies"),
+    Right("create", _REGISTRATION, "validatingadmissionpolicybindings"),
     Right("create", "scheduling.k8s.io", "priorityclasses"),
     Right("create", "apiextensions.k8s.io", "customresourcedefinitions"),
     Right("create", "apps", "deployments", SYSTEM_NAMESPACE),
     Right("create", "", "secrets", SYSTEM_NAMESPACE),
 )
-"""What `kubectl apply -k deploy/base` does; the roles have rights that the admin himself may lack."""
+"""Permissions for `kubectl apply -k deploy/base`, including roles with rights that the admin may lack."""
 
 
 def version(info: Mapping[str, Any]) -> Finding:
-    """Judges the version of Kubernetes, by the answer to `GET /version`."""
+    """Judges the version of Kubernetes, from the response to `GET /version`."""
     text = str(info.get("gitVersion", "unknown"))
     numbers = tuple(
         int(match[0]) if (match := _NUMBER.match(str(info.get(part, "")))) else 0
@@ -63,7 +62,7 @@ def version(info: Mapping[str, Any]) -> Finding:
 
 
 def managed_by(stored: Mapping[str, Any]) -> Finding:
-    """Judges a Job that names EDL as its manager, as a dry run returns it."""
+    """Judges the dry run of a Job that names EDL as its manager."""
     if stored.get("spec", {}).get("managedBy") == MANAGER:
         return ok("managedBy", "the API server stores spec.managedBy")
     text = "the API server drops spec.managedBy of Jobs: enable its feature gate JobManagedBy"
@@ -71,7 +70,7 @@ def managed_by(stored: Mapping[str, Any]) -> Finding:
 
 
 def rights(allowed: Mapping[Right, bool]) -> Finding:
-    """Judges what the API server says that the admin may do."""
+    """Judges the admin's permissions, as reported by the API server."""
     missing = [
         f"{right.verb} {right.plural}{f' in {right.namespace}' if right.namespace else ''}"
         for right, is_allowed in allowed.items()
@@ -83,7 +82,7 @@ def rights(allowed: Mapping[Right, bool]) -> Finding:
 
 
 def clock(api_s: float, own_s: float) -> Finding:
-    """Compares the API server's clock with this machine's; both are seconds since the epoch."""
+    """Compares the API server's clock with this machine's; both in seconds since the epoch."""
     skew_s = api_s - own_s
     if abs(skew_s) > _SKEW_S:
         text = (
@@ -94,7 +93,7 @@ def clock(api_s: float, own_s: float) -> Finding:
 
 
 def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
-    """Judges the clocks of nodes, by the newest sign of life of each, which has its own time.
+    """Judges the clocks of nodes, by the last renewal of each node's Lease, which has the node's own time.
 
     Args:
         renewed_s: Node -> `renewTime` of its Lease, in seconds since the epoch.
@@ -112,9 +111,9 @@ def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
 
 
 def api_ports(slices: Iterable[Mapping[str, Any]]) -> Finding:
-    """Judges, by the EndpointSlices of the Service `kubernetes`, whether EDL's servers may call the API server.
+    """Judges, from EndpointSlices of the Service `kubernetes`, whether EDL can reach the API server.
 
-    NetworkPolicies see the port of the endpoint, not that of the Service.
+    NetworkPolicies apply to the port of the endpoint, not that of the Service.
     """
     ports = {
         int(port["port"]) for part in slices for port in part.get("ports") or () if port.get("port")
@@ -131,7 +130,7 @@ def api_ports(slices: Iterable[Mapping[str, Any]]) -> Finding:
 
 
 def priority_classes(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """Judges the cluster's PriorityClasses: none may have EDL's names or rank services below training."""
+    """Judges the PriorityClasses: none may have EDL's names, or rank services below training."""
     findings = []
     for obj in classes:
         name, value = obj["metadata"]["name"], int(obj.get("value", 0))
@@ -152,10 +151,10 @@ def priority_classes(classes: Iterable[Mapping[str, Any]]) -> list[Finding]:
 def installations(
     deployments: Iterable[Mapping[str, Any]], registrations: Iterable[Mapping[str, Any]]
 ) -> list[str]:
-    """The namespaces where EDL is installed: its Deployments, and Services that its webhooks name.
+    """Returns the namespaces of EDL installations, found by Deployments and by Services of webhooks.
 
     Args:
-        deployments: Of all namespaces.
+        deployments: Deployments of all namespaces.
         registrations: Webhook configurations.
     """
     key, value = _PART
@@ -173,7 +172,7 @@ def installations(
 
 
 def second_installation(namespaces: Iterable[str]) -> Finding:
-    """Judges in which namespaces EDL is installed."""
+    """Judges whether EDL is installed in another namespace."""
     others = sorted(set(namespaces) - {SYSTEM_NAMESPACE})
     if others:
         text = f"also installed in {', '.join(others)}: both would plan the same Jobs; remove one"
@@ -184,7 +183,7 @@ def second_installation(namespaces: Iterable[str]) -> Finding:
 
 
 def schedulers(pods: Iterable[Mapping[str, Any]]) -> Finding:
-    """Judges, by the pods of the namespace kube-system, how EDL can stand beside kube-scheduler."""
+    """Judges, from the pods in kube-system, how EDL can work with kube-scheduler."""
     own = list(_schedulers(pods))
     if not own:
         text = "kube-scheduler is not visible, as on managed control planes: use way (b), no "
@@ -196,7 +195,7 @@ def schedulers(pods: Iterable[Mapping[str, Any]]) -> Finding:
 
 
 def in_host_network(pods: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a kube-scheduler among these pods cannot resolve names of Services."""
+    """Returns whether a kube-scheduler among these pods cannot resolve names of Services."""
     return any(pod.get("spec", {}).get("hostNetwork") for pod in _schedulers(pods))
 
 
@@ -207,7 +206,7 @@ def _schedulers(pods: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
 
 
 def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
-    """Judges, by the webhook configurations of others, whether the API server reaches any in the cluster."""
+    """Judges, from other webhook configurations, whether the API server reaches webhooks in the cluster."""
     key, value = _PART
     others = [
         obj["metadata"]["name"]
@@ -226,12 +225,12 @@ def webhooks(registrations: Iterable[Mapping[str, Any]]) -> Finding:
 
 
 def admission(namespace: str, purpose: str, refusals: Mapping[str, str]) -> list[Finding]:
-    """Judges dry runs of a pod as EDL creates it, and of the objects beside it.
+    """Judges dry runs of a pod, and of related objects, as EDL would create them.
 
     Args:
-        namespace: Where.
-        purpose: What the pod is for.
-        refusals: Kind -> the API server's words; "" where it admits the object.
+        namespace: Namespace of the objects.
+        purpose: Purpose of the pod, for the report.
+        refusals: Kind -> the API server's refusal, or "" if it admits the object.
     """
     subject = f"namespace {namespace}"
     texts = [

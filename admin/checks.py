@@ -1,4 +1,4 @@
-"""Gathers what `before`, `after` and `removal` judge. What cannot be read is a finding itself."""
+"""Gathers the input for `before`, `after` and `removal`; what cannot be read becomes a finding itself."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,7 +28,7 @@ _PART_OF = "app.kubernetes.io/part-of=edl"
 _API_SERVICE = "kubernetes.io/service-name=kubernetes"
 _RENEW = "replace it (docs/install.md, Certificates)"
 Ask = Callable[[str], Mapping[str, Any]]
-"""Name of a pod of EDL -> what it answers to /readyz."""
+"""Returns the response of a pod of EDL, given by name, to /readyz."""
 Check = Callable[[], Iterable[Finding]]
 
 
@@ -37,12 +37,12 @@ def check(
     now: datetime,
     namespaces: Iterable[str],
 ) -> list[Finding]:
-    """Whether the cluster is ready for EDL.
+    """Checks whether the cluster is ready for EDL.
 
     Args:
-        reader: The cluster.
-        now: This machine's time, aware.
-        namespaces: Where elastic Jobs will be.
+        reader: Reads the cluster.
+        now: This machine's time, time zone aware.
+        namespaces: Namespaces intended for elastic Jobs.
     """
     checks: dict[str, Check] = {
         "Kubernetes": lambda: [before.version(reader.version())],
@@ -61,12 +61,12 @@ def check(
 
 
 def doctor(reader: Reader, now: datetime, ask: Ask) -> list[Finding]:
-    """Whether EDL is well.
+    """Checks whether EDL works.
 
     Args:
-        reader: The cluster.
-        now: This machine's time, aware.
-        ask: Asks a server of EDL.
+        reader: Reads the cluster.
+        now: This machine's time, time zone aware.
+        ask: Reads /readyz of EDL's servers.
     """
     namespace = SYSTEM_NAMESPACE
     ask = cache(ask)
@@ -95,7 +95,7 @@ def doctor(reader: Reader, now: datetime, ask: Ask) -> list[Finding]:
 
 
 def remains(reader: Reader) -> list[Finding]:
-    """What the removal of EDL does to jobs, and what is left of EDL."""
+    """Reports how a removal of EDL affects jobs, and which objects of EDL are left."""
 
     def objects() -> Iterator[tuple[str, Mapping[str, Any]]]:
         for kind in KINDS:
@@ -192,7 +192,7 @@ def _replicas(reader: Reader) -> Iterator[Finding]:
 def _calls(reader: Reader, ask: Ask) -> Iterator[Finding]:
     trainers = [decode.pod(obj) for obj in reader.all(request.PODS, labels=LABEL_ROLE)]
     for pod in _pods_of(reader, "edl-extender"):
-        with suppress(UnreachableError):  # a finding of its own
+        with suppress(UnreachableError):  # `_page` reports this
             yield from after.unasked(pod, ask(pod["metadata"]["name"]), trainers)
 
 

@@ -1,4 +1,4 @@
-"""What the admin's commands find, as lines of text. Pure."""
+"""The findings of the admin's commands, as lines of text. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a report: the text of what is not OK says what helps."""
+    """One line of a report; unless it is OK, its text says what helps."""
 
     level: Level
     subject: str
@@ -26,27 +26,27 @@ class Finding:
 
 
 def ok(subject: str, text: str) -> Finding:
-    """A finding that asks for nothing."""
+    """Returns a finding that needs no action."""
     return Finding(Level.OK, subject, text)
 
 
 def note(subject: str, text: str) -> Finding:
-    """A finding to know of."""
+    """Returns a finding for information."""
     return Finding(Level.NOTE, subject, text)
 
 
 def warning(subject: str, text: str) -> Finding:
-    """A finding to look at."""
+    """Returns a finding that should be examined."""
     return Finding(Level.WARNING, subject, text)
 
 
 def error(subject: str, text: str) -> Finding:
-    """A finding that keeps EDL from working."""
+    """Returns a finding that prevents EDL from working."""
     return Finding(Level.ERROR, subject, text)
 
 
 def report(findings: Iterable[Finding]) -> str:
-    """One line for each finding, and no line or terminal broken by what others wrote."""
+    """Returns one line for each finding, with control characters from other users' texts removed."""
     return "\n".join(
         f"{finding.level:8}{printable(finding.subject)}: {printable(finding.text)}"
         for finding in findings
@@ -54,5 +54,5 @@ def report(findings: Iterable[Finding]) -> str:
 
 
 def failed(findings: Iterable[Finding]) -> bool:
-    """Whether there is an error among them."""
+    """Returns whether any finding is an error."""
     return any(finding.level is Level.ERROR for finding in findings)

@@ -1,4 +1,4 @@
-"""Objects that the admin's commands try in a dry run: as EDL makes them. Pure."""
+"""Objects for dry runs by the admin's commands, equal to those that EDL creates. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def job(manager: str = "") -> dict[str, Any]:
-    """A Job: an elastic one, or one that names its manager."""
+    """Returns an elastic Job, or one with a manager."""
     spec: dict[str, Any] = {
         "parallelism": 1,
         "template": {"spec": {"restartPolicy": "Never", "containers": [_container()]}},
@@ -24,7 +24,7 @@ def job(manager: str = "") -> dict[str, Any]:
 
 
 def pod() -> dict[str, Any]:
-    """A pod as EDL makes its own and the masters of jobs."""
+    """Returns a pod like EDL's own and those of jobs' masters."""
     security = {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -35,7 +35,7 @@ def pod() -> dict[str, Any]:
 
 
 def master_objects(namespace: str) -> Mapping[Resource, dict[str, Any]]:
-    """What EDL makes for a job beside its pods, as `reconciler.manifests` does."""
+    """Returns the objects that `reconciler.manifests` creates for a job, other than pods."""
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],

@@ -1,4 +1,4 @@
-"""Reads a cluster for the admin's commands. I/O through `kube.api` alone; creates nothing but dry runs."""
+"""Reads a cluster for the admin's commands; all I/O goes through `kube.api`, and creations are dry runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,42 +32,48 @@ ADMISSIONPOLICIES = Resource(
 )
 ENDPOINTSLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 KINDS = (
-    *(request.NAMESPACES, request.PRIORITYCLASSES, CLUSTERROLES, CLUSTERROLEBINDINGS),
-    *(request.MUTATINGWEBHOOKS, request.VALIDATINGWEBHOOKS, ADMISSIONPOLICIES),
+    request.NAMESPACES,
+    request.PRIORITYCLASSES,
+    CLUSTERROLES,
+    CLUSTERROLEBINDINGS,
+    request.MUTATINGWEBHOOKS,
+    request.VALIDATINGWEBHOOKS,
+    ADMISSIONPOLICIES,
     request.CUSTOMRESOURCEDEFINITIONS,
-    *(request.DEPLOYMENTS, request.SERVICES),
+    request.DEPLOYMENTS,
+    request.SERVICES,
 )
-"""The kinds that an installation of EDL consists of."""
+"""The kinds of objects in an installation of EDL."""
 
 
 class Reader:
-    """An API server, of which parsed objects are read."""
+    """Reads objects from an API server and parses them."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def version(self) -> Mapping[str, Any]:
-        """What the API server says of itself."""
+        """Returns the API server's version information."""
         return call(self._api, Request("GET", "/version"))
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """An object; None where it does not exist."""
+        """Returns an object, or None if it does not exist."""
         return find(self._api, request.get(resource, namespace, name))
 
     def all(
         self, resource: Resource, namespace: str | None = None, *, labels: str = ""
     ) -> list[dict[str, Any]]:
-        """All objects of a kind, page by page."""
+        """Returns all objects of a kind; reads them page by page."""
         return list_all(self._api, resource, namespace, labels=labels)
 
     def dry_run(
         self, resource: Resource, namespace: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The object that a creation would store."""
+        """Returns the object that a creation would store."""
         return call(self._api, request.create(resource, namespace, body, dry_run=True))
 
     def refusal(self, resource: Resource, namespace: str, body: Mapping[str, Any]) -> str:
-        """Why the API server would refuse to create an object; "" where it would not."""
+        """Returns why the API server would refuse to create an object, or "" if it would not."""
         try:
             self.dry_run(resource, namespace, body)
         except KubeError as error:
@@ -75,7 +81,7 @@ class Reader:
         return ""
 
     def is_allowed(self, right: Right) -> bool:
-        """Whether the caller has a right."""
+        """Returns whether the caller has a permission."""
         attributes = {"verb": right.verb, "group": right.group, "resource": right.plural}
         if right.namespace:
             attributes["namespace"] = right.namespace

@@ -1,4 +1,4 @@
-"""Reports how a removal of EDL affects jobs, and what it has left. Pure."""
+"""Reports how a removal of EDL affects jobs, and which objects are left. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from policy.names import LABEL_ROLE, MANAGER
 
 
 def jobs(objects: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """Says what happens to the Jobs that EDL manages; `objects` are all Jobs."""
+    """Reports the effect on Jobs that EDL manages; `objects` are all Jobs."""
     findings = []
     for job in objects:
         conditions = job.get("status", {}).get("conditions", ())
@@ -28,7 +28,7 @@ def jobs(objects: Iterable[Mapping[str, Any]]) -> list[Finding]:
 
 
 def remains(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
-    """Lists what is left of EDL; `objects` are (plural, object) with its label."""
+    """Lists the objects of EDL that are left; `objects` are (plural, object) with EDL's label."""
     findings = []
     for plural, obj in objects:
         metadata = obj["metadata"]
@@ -38,7 +38,7 @@ def remains(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Finding]:
 
 
 def pods(objects: Iterable[Mapping[str, Any]]) -> Finding:
-    """Says whether pods of training are left; `objects` are all pods."""
+    """Reports training pods that are left; `objects` are all pods."""
     training = [pod for pod in objects if LABEL_ROLE in pod["metadata"].get("labels", {})]
     if training:
         subject = (

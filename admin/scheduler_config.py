@@ -1,4 +1,4 @@
-"""Renders the configuration of kube-scheduler with the extender's entries. Pure."""
+"""Renders kube-scheduler's configuration with the extender's entries. Pure."""
 
 import base64
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ extenders:
 
 
 class ClientFiles(NamedTuple):
-    """PEM files of kube-scheduler's side."""
+    """PEM files that kube-scheduler uses as a client."""
 
     ca: bytes
     cert: bytes
@@ -56,14 +56,13 @@ class ClientFiles(NamedTuple):
 
 
 def render(host: str, server_name: str, files: ClientFiles | None, folder: str) -> str:
-    """The configuration.
+    """Renders the configuration.
 
     Args:
-        host: Name or address under which kube-scheduler reaches the extender.
-        server_name: A name that the extender's certificate has, so that an address needs no
-            certificate of its own.
-        files: Written into the configuration; None names files instead.
-        folder: Where these files are on kube-scheduler's machine.
+        host: Name or address at which kube-scheduler reaches the extender.
+        server_name: A name in the extender's certificate, so that `host` may be an address that is not.
+        files: Contents to embed in the configuration; None refers to files by path instead.
+        folder: Folder of these files on kube-scheduler's machine.
     """
     tls: Mapping[str, str]
     if files is None:

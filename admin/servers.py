@@ -1,7 +1,8 @@
-"""Asks EDL's servers for /readyz, through `kubectl port-forward`.
+"""Reads /readyz of EDL's servers through `kubectl port-forward`.
 
-That arrives in the pod from 127.0.0.1: it works whatever NetworkPolicies say, and with every way in which
-kubectl authenticates. The API server's proxy of pods comes from outside, and NetworkPolicies stop it.
+Forwarded requests arrive in the pod from 127.0.0.1. So they work regardless of NetworkPolicies, and with
+every authentication method of kubectl. The API server's proxy for pods connects from outside, which
+NetworkPolicies block.
 """
 
 import json
@@ -22,19 +23,19 @@ _PORT = 8080
 
 
 class UnreachableError(Exception):
-    """A server could not be asked; the text is one line."""
+    """A server could not be reached; the message is one line."""
 
 
 def readyz(kubectl: Sequence[str], namespace: str, pod: str) -> Mapping[str, Any]:
-    """What a server answers, ready or not.
+    """Returns a server's response, whether or not it is ready.
 
     Args:
-        kubectl: The command and its flags for the cluster.
-        namespace: Of the pod.
-        pod: Its name.
+        kubectl: The command, with flags that select the cluster.
+        namespace: Namespace of the pod.
+        pod: Name of the pod.
 
     Raises:
-        UnreachableError: There is no kubectl, no such pod, or no answer.
+        UnreachableError: kubectl or the pod does not exist, or there was no response.
     """
     command = [*kubectl, "-n", namespace, "port-forward", f"pod/{pod}", f":{_PORT}"]
     try:
@@ -51,7 +52,7 @@ def readyz(kubectl: Sequence[str], namespace: str, pod: str) -> Mapping[str, Any
 
 
 def _local_port(process: "subprocess.Popen[bytes]") -> int:
-    """The port of this machine that kubectl forwards."""
+    """Returns the local port that kubectl forwards."""
     assert process.stdout is not None  # noqa: S101 - for mypy
     until_s = clock.monotonic_s() + _START_S
     line = b""
@@ -71,7 +72,7 @@ def _local_port(process: "subprocess.Popen[bytes]") -> int:
 def _ask(port: int) -> Mapping[str, Any]:
     connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
     try:
-        connection.request("GET", "/readyz")  # 503 has the same details as 200
+        connection.request("GET", "/readyz")  # a 503 has the same details as a 200
         details = json.loads(connection.getresponse().read(_MAX_BYTES))
     except (OSError, HTTPException, ValueError) as error:
         raise UnreachableError(f"no answer from /readyz: {error}") from error

@@ -47,7 +47,7 @@ def texts(prefix: str) -> dict[str, str]:
 
 
 def page() -> str:
-    """The text of the page: a table for each section."""
+    """Returns the text of the page: a table for each section."""
     users = [name for name in JOB_ANNOTATIONS if name not in OWN_JOB_ANNOTATIONS]
     pods = [name for name in POD_ANNOTATIONS if name not in JOB_ANNOTATIONS]
     resources = [names.TRAINER_RESOURCE, names.CHECK_RESOURCE]

@@ -71,7 +71,7 @@ class Times:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that `percent` of 100 are not above: 50 for the median, 0 to 99.
+    """Returns the value that `percent` of 100 are not above: 50 for the median, 0 to 99.
 
     Raises:
         IndexError: There are no values.

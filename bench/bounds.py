@@ -17,7 +17,7 @@ from bench.shapes import GIB, amounts
 from e2e.measure.criteria import Criterion
 from kube.request import Request
 from lab.fake_api import FakeApi
-from policy.admission.job_spec import MAX_TRAINERS
+from policy.admission.job_settings import MAX_TRAINERS
 from policy.cluster.cluster_state import ClusterState
 from policy.cluster.snapshot import (
     Constraints,
@@ -57,7 +57,7 @@ LIMITS = {
 
 
 def run(setting: Setting) -> Result:
-    """Measures each cluster; their sizes are those of the criteria, whatever `setting` asks for."""
+    """Measures each cluster, always in the sizes of the criteria."""
     scenes: dict[str, Callable[[], float]] = {
         "huge_minimums_plan_ms": lambda: _again_ms(_huge_minimums(shapes=1)),
         "huge_minimums_of_40_shapes_plan_ms": lambda: _again_ms(_huge_minimums(shapes=_JOBS)),
@@ -77,7 +77,7 @@ def run(setting: Setting) -> Result:
 
 
 def _cold_ms(snapshot: Snapshot) -> float:
-    """The fastest of a few plans from nothing: other load of the machine only adds to a time."""
+    """Returns the fastest of a few plans from nothing: other load of the machine only adds to a time."""
     times = Times()
     for _ in range(_REPETITIONS):
         state = ClusterState.of(snapshot)
@@ -86,7 +86,7 @@ def _cold_ms(snapshot: Snapshot) -> float:
 
 
 def _again_ms(snapshot: Snapshot) -> float:
-    """The fastest of a few plans of one state, as the loop makes them while little changes."""
+    """Returns the fastest of a few plans of one state, as the loop makes them while little changes."""
     times = Times()
     state = ClusterState.of(snapshot)
     plan(state, policy(), NOW_S)
@@ -96,7 +96,7 @@ def _again_ms(snapshot: Snapshot) -> float:
 
 
 def _refusal_ms(text: str) -> float:
-    """The fastest of a few refusals of a policy document."""
+    """Returns the fastest of a few refusals of a policy document."""
     times = Times()
     for _ in range(_REPETITIONS):
         times.run(lambda: _refuse(text))
@@ -140,7 +140,7 @@ class _SlowApi(FakeApi):
 
 
 def _budgets_ms() -> float:
-    """The slowest of the ticks in which the budgets of all jobs are created, in the loop's thread."""
+    """Returns the slowest of the ticks in which the budgets of all jobs are created, in the loop's thread."""
     jobs = [_job(number, amounts(1, 1024), 2) for number in range(_BUDGETS)]
     times = Times()
     with ThreadPoolExecutor(_WRITERS) as pool:
@@ -174,7 +174,7 @@ def _odd_shapes() -> Snapshot:
 
 
 def _rollout(trainers_per_node: int) -> Snapshot:
-    """A DaemonSet's pod waits for each node; three trainers fill a node."""
+    """Returns a DaemonSet's pod waits for each node; three trainers fill a node."""
     nodes = [_node(number, 16, 64) for number in range(_ROLLOUT_NODES)]
     job = _job(0, amounts(5, 8192), 1)
     places = [node for node in nodes for _ in range(trainers_per_node)]

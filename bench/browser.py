@@ -15,7 +15,7 @@ from tests.page.browser.site import PageSite
 from tests.support.browser import PROGRAM, Browser, Tab, chromium
 
 _PAINT_NODES, _LARGE_NODES = 500, 5_000
-"""A fifth as many jobs."""
+"""The number of nodes; there is one job for every five nodes."""
 _RECORDS = 1_000
 _PAINT_S = 1.0
 _EVENT_S = 1.0
@@ -33,7 +33,7 @@ _WATCH_TASKS = (
 
 
 def run(setting: Setting) -> Result:
-    """Measures at 100 jobs, and at 1 000 jobs and 5 000 nodes, whatever the sizes: the bars are about them."""
+    """Measures at 100 jobs, and at 1 000 jobs and 5 000 nodes, always: the bars are defined for these sizes."""
     if not PROGRAM:
         setting.report_progress("browser: no Chromium on this machine: apt-get install chromium")
         return Result((), {})

@@ -1,4 +1,4 @@
-"""What a burst of services costs the reconciler where it finds free room, beside many trainers at rest.
+"""The cost of a burst of services for the reconciler if it finds free capacity, with many idle trainers.
 
 The real control loop over an API server in memory, in virtual time: services are created, get nodes and run
 within five seconds, and the loop looks eight times a second. Figures are processor time.
@@ -45,10 +45,10 @@ _TICKS, _TICK_S = 40, 0.125
 _CREATING = 25
 """In the first of these ticks services are created."""
 _BOUND_AFTER, _RUNNING_AFTER = 2, 5
-"""So many ticks later each of them has a node, and runs."""
+"""Ticks after which each service has a node and runs."""
 _MAX_SETTLING = 200
 _QUIET_TICKS = 20
-"""After so many ticks without a write and a new trainer, all is at rest."""
+"""Ticks without a write or a new trainer after which the cluster is at rest."""
 
 
 def run(setting: Setting) -> Result:
@@ -77,11 +77,11 @@ class _Clock:
     now_s: float = NOW_S
 
     def seconds(self) -> float:
-        """The time."""
+        """Returns the time."""
         return self.now_s
 
     def now(self) -> datetime:
-        """The same, for stamps."""
+        """Returns the same, for stamps."""
         return datetime.fromtimestamp(self.now_s, UTC)
 
 

@@ -32,7 +32,7 @@ _FIXED = {
     "kubeconfig", "context", "namespace", "listen", "probe_listen", "announce_file", "tls_cert",
     "tls_key", "client_ca", "certificate_dir", "tls_secret", "tls_dir", "identity", "hosts",
 }  # fmt: skip
-"""Settings that the manifests decide: another value would not fit the rest of them."""
+"""Settings with fixed values in the manifests, which other parts of them depend on."""
 _REPLICATED = ("webhook", "reconciler")
 _SERVERS: tuple[type[Settings], ...] = (
     *(WebhookSettings, ExtenderSettings),
@@ -85,7 +85,7 @@ class Image(_Values):
     """The image of all servers, of masters and of parameter servers."""
 
     repository: Annotated[str, Field(pattern=_REPOSITORY)] = ""
-    """Where you have pushed it, without a tag; there is no default."""
+    """The repository to which you pushed the image, without a tag; there is no default."""
     tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")] = "0.1.0"
     """Its tag; unused with a digest."""
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
@@ -139,7 +139,7 @@ class NetworkPolicies(_Values):
 
 
 def settings_model(settings: type[Settings]) -> type[BaseModel]:
-    """The settings of a server that an admin may change, as a model in camelCase."""
+    """Returns the settings of a server that an admin may change, as a model in camelCase."""
     fields: dict[str, Any] = {
         name: (field.annotation, field)
         for name, field in settings.model_fields.items()
@@ -208,14 +208,14 @@ class ChartValues(_Values):
     affinity: Affinity
     """More of what decides about their nodes; its `podAntiAffinity` takes the place of that by zones."""
     spread: Literal["preferred", "required"]
-    """Whether two replicas of a server may share a node where there is no other."""
+    """Whether two replicas of a server may share a node if there is no other node."""
     network_policies: NetworkPolicies
     namespaces: Annotated[list[Namespace], Field(json_schema_extra={"uniqueItems": True})]
     """Where the reconciler may write; [] is everywhere. Name the same ones in `policy.namespaces`."""
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the values: every key may be left out, unknown ones are refused."""
+    """Returns the JSON Schema of the values: every key may be left out, unknown ones are refused."""
     document = ChartValues.model_json_schema(by_alias=True)
     document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     document["properties"]["global"] = _ANY_OBJECT  # Helm's own
@@ -258,7 +258,7 @@ def _usable(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def values() -> dict[str, Any]:
-    """The default values: those of `deploy/base`."""
+    """Returns the default values, which `deploy/base` has."""
     names = ("webhook", "extender", "reconciler")
     servers = {name: _of_file(DEPLOY / "base" / f"{name}.yaml") for name in names}
     (policy,) = yaml.safe_load_all((DEPLOY / "base" / "policy.yaml").read_text())
@@ -328,7 +328,7 @@ def _rows(
 
 
 def _defaults_of_settings() -> dict[str, str]:
-    """Value -> the default that its server has, in JSON; those of settings without one are left out."""
+    """Value -> the server's default as JSON, for settings that have a default."""
     return {
         f"{settings.component}.settings.{field.alias}": f"`{json.dumps(to_jsonable_python(field.default))}`"
         for settings in _SERVERS

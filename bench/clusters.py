@@ -47,7 +47,7 @@ _DECK = tuple(shape for shape in TRAINERS for _ in range(shape.share))
 
 
 def policy() -> Policy:
-    """The policy of the benchmarks."""
+    """Returns the policy of the benchmarks."""
     return Policy(
         reserve=Reserve(max_load={"cpu": LOAD + 0.01}),
         fairness=Fairness(queue_weights=QUEUE_WEIGHTS),
@@ -142,7 +142,7 @@ class _ClusterBuilder:
         return _TrainerGroup(job, shape, dominant / (job.weight * QUEUE_WEIGHTS.get(queue, 1)))
 
     def _distribute_trainers(self, groups: list[_TrainerGroup]) -> None:
-        """Adds trainers one by one to the job with the least share, until the cluster is full."""
+        """Adds trainers, one at a time to the job with the smallest share, until the cluster is full."""
         for group in groups:
             while group.count < group.job.min_trainers and self._add_trainer(group):
                 pass
@@ -246,7 +246,7 @@ def trainer(
     tier: Tier | None = None,
     created_s: float | None = None,
 ) -> Pod:
-    """A trainer of a job; guaranteed if its number is below the job's minimum."""
+    """Returns a trainer of a job; guaranteed if its number is below the job's minimum."""
     if tier is None:
         tier = Tier.GUARANTEED if number < owner.min_trainers else Tier.SURPLUS
     values = EDL_CLASSES[CLASS_OF[tier]]

@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, Main] = {
 
 
 def parser_of(main: Main) -> argparse.ArgumentParser:
-    """The parser of a command, which is asked for its help; nothing else of it runs."""
+    """Returns the parser of a command, without running the command."""
     parsers: list[argparse.ArgumentParser] = []
 
     def note(parser: argparse.ArgumentParser, _: object = None) -> None:
@@ -57,7 +57,7 @@ def parser_of(main: Main) -> argparse.ArgumentParser:
 
 
 def page(commands: Mapping[str, Main] = COMMANDS) -> str:
-    """The text of the page: a section for each command, with its subcommands."""
+    """Returns the text of the page: a section for each command, with its subcommands."""
     sections = [
         section for words, main in commands.items() for section in _sections(words, parser_of(main))
     ]
@@ -80,7 +80,7 @@ def _sections(
 
 
 def _row(action: argparse.Action) -> str:
-    """An argument as a row; "" for help, subcommands and what has its row elsewhere."""
+    """Returns an argument as a row; "" for help, subcommands and what has its row elsewhere."""
     is_other = isinstance(action, (argparse._HelpAction, argparse._SubParsersAction))  # noqa: SLF001 - as above
     if is_other or action.help == argparse.SUPPRESS:
         return ""
@@ -97,12 +97,12 @@ def _row(action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    """The placeholder of an argument's value."""
+    """Returns the placeholder of an argument's value."""
     return str(action.metavar or action.dest.upper())
 
 
 def _text(text: str | None) -> str:
-    """A description in one line of Markdown."""
+    """Returns a description in one line of Markdown."""
     return " ".join((text or "").split()).replace("|", "\\|").replace("<", "&lt;")
 
 

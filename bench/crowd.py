@@ -1,4 +1,4 @@
-"""A thousand trainers of one job: what their calls cost the master, and when losses are known.
+"""A thousand trainers of one job: the cost of their calls for the master, and the time to notice losses.
 
 A real master runs in its own process. The members are simulated by one asyncio program: each has a
 connection for polls and one for heartbeats, and calls as the SDK does, at the pace of the answers.
@@ -142,7 +142,7 @@ class _Member:
     wait: LongWait = field(default_factory=LongWait)
     """The wait of its program for others."""
     _sender: tuple[asyncio.StreamReader, asyncio.StreamWriter] = field(init=False)
-    """The connection for reports, apart from that of the polls."""
+    """The connection for reports, separate from the connection for polls."""
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 

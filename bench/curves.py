@@ -75,7 +75,7 @@ def run(setting: Setting) -> Result:
 
 
 def _asynchronous(flavour: Flavour, folder: Path, seed: int) -> float:
-    """The accuracy of the job with parameter servers, while trainers are killed and added."""
+    """Returns the accuracy of the job with parameter servers, while trainers are killed and added."""
     folder.mkdir()
     steps = _EPOCHS * STEPS_AN_EPOCH
     options = {**flavour.options, "seed": seed, "shuffle_seed": seed, "epochs": _EPOCHS}

@@ -94,7 +94,7 @@ def measure_hand_over(world: int, size: int, count: int) -> list[Figures]:
 def measure(
     kind: str, python: str, world: int, sizes: Sequence[int], counts: Sequence[int]
 ) -> Figures:
-    """Measures one ring or gloo group, in processes of its own.
+    """Measures one ring or gloo group in separate processes.
 
     Args:
         kind: "ring" or "gloo".

@@ -59,7 +59,7 @@ def hand_over(rank: int, world: int, size: int, count: int) -> None:
 
 
 def _peak_kb() -> int:
-    """The peak of this program's memory; `ru_maxrss` has that of the process that started it, too."""
+    """Returns the peak memory of this program; `ru_maxrss` includes the process that started it."""
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 

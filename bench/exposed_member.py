@@ -1,6 +1,6 @@
 """`python -m bench.exposed_member NAME FOLDER`: a port of a trainer's pod, as members of a round reach it.
 
-It writes its port to FOLDER/address. Who calls: `bench.stranger_targets`.
+It writes its port to FOLDER/address. Used by `bench.stranger_targets`.
 """
 
 import contextlib

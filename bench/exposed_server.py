@@ -1,6 +1,6 @@
 """`python -m bench.exposed_server NAME FOLDER`: a real server on a cluster in memory.
 
-FOLDER has server.pem and ca.crt, and gets the file address. Who calls: `bench.stranger_targets`.
+FOLDER has server.pem and ca.crt, and gets the file address. Used by `bench.stranger_targets`.
 """
 
 import sys
@@ -17,7 +17,7 @@ from lab.fake_api import FakeApi
 from page.settings import PageSettings
 from policy.names import POLICY_CONFIGMAP, SYSTEM_NAMESPACE
 from reconciler.settings import ReconcilerSettings
-from runtime import clock, metrics, serve, web
+from runtime import clock, metrics, supervisor, web
 from runtime.serve import ServeSettings, WebService
 from webhook.server import WebhookServer
 from webhook.settings import WebhookSettings
@@ -44,18 +44,18 @@ def main(name: str, folder: Path) -> None:
     if name == "webhook":
         webhook = WebhookSettings.model_validate({**files, **tls, "client_ca": None})
         settings = webhook
-        serve.run(settings, lambda: WebhookServer(FakeApi(), webhook, managed=False).service())
+        supervisor.run(settings, lambda: WebhookServer(FakeApi(), webhook, managed=False).service())
     elif name == "extender":
         settings = ExtenderSettings.model_validate({**files, **tls})
-        serve.run(settings, _extender)
+        supervisor.run(settings, _extender)
     elif name == "page":
         page = PageSettings.model_validate({**files, **tls, "client_ca": None})
         live = LiveCluster(NODES, clock.epoch_s)
         settings = page
-        serve.run(settings, lambda: service(page, live, _EVERY_S))
+        supervisor.run(settings, lambda: service(page, live, _EVERY_S))
     else:
         settings = ReconcilerSettings.model_validate(files)
-        serve.run(settings, _probes)
+        supervisor.run(settings, _probes)
 
 
 def _extender() -> WebService:

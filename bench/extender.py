@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import orjson
-from flask import Flask
 from werkzeug.test import create_environ
 
 from bench import objects
@@ -55,7 +54,7 @@ def run(setting: Setting) -> Result:
 
 
 def _row(times: dict[str, Times]) -> dict[str, float]:
-    """The figures per verb: first request after changes, its handler alone, and a repetition."""
+    """Returns the figures per verb: first request after changes, its handler alone, and a repetition."""
     row = {}
     for verb in _HANDLERS:
         row[f"{verb}_ms"] = times[f"{verb} first"].median
@@ -88,7 +87,7 @@ class _ExtenderHarness:
                 raise RuntimeError("the extender could not read the synthetic cluster")
 
     def _first_answer_ms(self) -> float:
-        """The duration of the first request after the start, which builds the cluster state."""
+        """Returns the duration of the first request after the start, which builds the cluster state."""
         self._ask("filter", orjson.dumps(self._question(0)))
         return self.times["filter first"].values.pop()
 
@@ -134,14 +133,14 @@ class _ExtenderHarness:
             raise RuntimeError(f"the extender answered {verb} with {statuses[0]}")
 
     def _question(self, number: int) -> dict[str, object]:
-        """A request for a surplus trainer; the jobs take turns."""
+        """Returns a request for a surplus trainer; the jobs take turns."""
         jobs = self._snapshot.jobs
         owner = jobs[number % len(jobs)]
         pod = trainer(owner, 10_000 + number, tier=Tier.SURPLUS, created_s=NOW_S)
         return {"Pod": objects.pod(pod), "Nodes": None, "NodeNames": self._names}
 
     def _preemption(self, number: int) -> dict[str, object]:
-        """A preemption request of a service, with surplus trainers as victims on many nodes."""
+        """Returns a preemption request of a service, with surplus trainers as victims on many nodes."""
         pod = service(f"preemptor-{number}", "shop", SERVICES[number % len(SERVICES)])
         victims: dict[str, list[dict[str, str]]] = {}
         for surplus_pod in self._surplus:
@@ -164,8 +163,8 @@ class _ExtenderHarness:
         self._look()
 
 
-def application(cache: ClusterCache) -> Flask:
-    """The application of `extender.app.build`, without a server."""
+def application(cache: ClusterCache) -> web.WebApp:
+    """Returns the application of `extender.app.build`, without a server."""
     active = ActivePolicy.of(cache.config)
     metrics = Metrics("extender")
     app = web.application(

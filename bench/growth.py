@@ -1,4 +1,4 @@
-"""Growth of a synchronous job with a gigabyte of state: how long the others stand still.
+"""Growth of a synchronous job with a gigabyte of state: how long the other trainers pause.
 
 Two trainers train; a third joins. Once they hand the state over in parts while they train, and
 once at once, in the same run: the machine is the same for both.

@@ -13,8 +13,10 @@ from typing import Any
 import edl
 import numpy as np
 from edl import clock
+from edl.overriding import override
 from edl.sync import Micro, State, SyncStep
-from edl.sync.parts import ArrayGroup
+from edl.sync.parts import ArrayGroup, PartedReplica
+from edl.sync.replica import Replica
 
 from tests.sdk.sync.notes import notes, place_of
 
@@ -22,7 +24,7 @@ _BLOCK = 1 << 18
 _NAMES = ("parameters", "mean", "squares")
 
 
-class Large:
+class Large(Replica):
     """A model with two accumulators for each parameter, as Adam has."""
 
     def __init__(self, size: int) -> None:
@@ -31,22 +33,23 @@ class Large:
         self._arrays = {name: np.full(size, 0, np.float32) for name in _NAMES}
         self._gradient = np.full(size, 0, np.float32)
 
+    @override
     def backward(self, records: Any, weight: float, micro: Micro) -> Mapping[str, float]:
-        """As in `Replica`."""
         del micro
         self._gradient += np.float32(weight * float(records.mean()))
         return {"loss": 1.0}
 
+    @override
     def read_gradient(self, out: Any) -> None:
-        """As in `Replica`."""
         out[:] = self._gradient
 
+    @override
     def write_gradient(self, flat: Any) -> None:
-        """As in `Replica`."""
         self._gradient[:] = flat
 
+    @override
     def step(self, scale: float) -> None:
-        """As in `Replica`; in blocks, so that it needs no memory of its own."""
+        # in blocks, so that it needs no more memory
         for start in range(0, self.size, _BLOCK):
             block = slice(start, start + _BLOCK)
             slope = self._gradient[block]
@@ -56,48 +59,49 @@ class Large:
             parameters -= np.float32(1e-6 * scale) * squares
         self.clear()
 
+    @override
     def clear(self) -> None:
-        """As in `Replica`."""
         self._gradient.fill(0)
 
+    @override
     def state(self) -> State:
-        """As in `Replica`."""
         return State(dict(self._arrays), {})
 
+    @override
     def load(self, state: State) -> None:
-        """As in `Replica`."""
         for name, array in self._arrays.items():
             array[:] = state.arrays[name]
 
 
-class LargeInParts(Large):
+class LargeInParts(Large, PartedReplica):
     """The same, which newcomers get while the others train; see `PartedReplica`."""
 
+    @override
     def groups(self) -> list[ArrayGroup]:
-        """As in `PartedReplica`."""
         return [ArrayGroup(_NAMES, self.size, 4 * len(_NAMES))]
 
+    @override
     def read_slice(self, name: str, start: int, stop: int) -> Any:
-        """As in `PartedReplica`."""
         return self._arrays[name][start:stop].copy()
 
+    @override
     def write_slice(self, name: str, start: int, elements: Any) -> None:
-        """As in `PartedReplica`."""
         self._arrays[name][start : start + len(elements)] = elements
 
+    @override
     def rest(self) -> State:
-        """As in `PartedReplica`."""
         return State({}, {})
 
+    @override
     def load_rest(self, rest: State) -> None:
-        """As in `PartedReplica`."""
+        pass
 
 
 def main(path: str, text: str) -> None:
     """Trains until it is killed, or to the end."""
     options = json.loads(text)
     size = options["megabytes"] * 1_000_000 // (4 * len(_NAMES))
-    replica = (LargeInParts if options["in_parts"] else Large)(size)
+    replica = LargeInParts(size) if options["in_parts"] else Large(size)
     data = edl.from_arrays("numbers", np.ones(options["steps"] * 8, np.float32))
     with notes(path) as tell:
 
@@ -111,7 +115,7 @@ def main(path: str, text: str) -> None:
 
 
 def peak_mb() -> float:
-    """The peak of this program's memory since `bench.growth` has reset it."""
+    """Returns the peak of this program's memory since `bench.growth` has reset it."""
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 

@@ -1,18 +1,16 @@
-"""Semi-synchronous training beside synchronous training: accuracy and bytes, while trainers are killed."""
+"""Semi-synchronous and synchronous training compared: accuracy and bytes, while trainers are killed."""
 
 import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from bench.benchmark import Result, Setting
 from e2e.measure.criteria import Criterion
 from tests.sdk.torch.digits_jobs import TORCH, digits
 
-LOCAL_STEPS, KILLS, RUNS = 50, 3, 3
-"""Several runs, since the moments of the kills move the accuracy of one run by half a point."""
+LOCAL_STEPS, KILLS = 50, 3
 _POINTS, _SHARE = 0.01, 0.1
 """Bars: accuracy that may be lost, and share of the bytes."""
 
@@ -28,19 +26,14 @@ def run(setting: Setting) -> Result:
     raw: dict[str, Any] = {}
     os.environ["PYTHONPATH"] = str(TORCH)
     try:
-        for name, runs, train in (
-            ("together", 1, partial(digits, local_steps=0, kills=0, pause_s=0.0)),
-            ("apart", RUNS, partial(digits, local_steps=LOCAL_STEPS, kills=KILLS, pause_s=0.03)),
+        for name, train in (
+            ("together", partial(digits, local_steps=0, kills=0, pause_s=0.0)),
+            ("apart", partial(digits, local_steps=LOCAL_STEPS, kills=KILLS, pause_s=0.03)),
         ):
-            results = []
-            for run in range(runs):
-                setting.report_progress(f"local: the digits, {name}, run {run + 1} of {runs}")
-                with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
-                    results.append(train(Path(folder)))
-            raw[name] = {
-                "accuracy": mean(accuracy for accuracy, _ in results),
-                "megabytes": max(megabytes for _, megabytes in results),
-            }
+            setting.report_progress(f"local: the digits, {name}")
+            with tempfile.TemporaryDirectory(prefix="edl-bench-") as folder:
+                accuracy, megabytes = train(Path(folder))
+            raw[name] = {"accuracy": accuracy, "megabytes": megabytes}
     finally:
         del os.environ["PYTHONPATH"]
     together, apart = raw["together"], raw["apart"]

@@ -16,7 +16,6 @@ from page.service import build as build_page
 from page.settings import PageSettings
 from pserver.metrics import PserverMetrics
 from reconciler.settings import ReconcilerSettings
-from runtime import web
 from runtime.metrics import MetricDescription, Metrics
 from runtime.serve import WebService
 from webhook.server import WebhookServer
@@ -46,7 +45,7 @@ Trainers serve no metrics: those of the master and the parameter servers describ
 
 
 def component_metrics() -> dict[str, Metrics]:
-    """The metrics of each component by its name, as its application registers them.
+    """Returns the metrics of each component by its name, as its application registers them.
 
     Nothing is started, and no address is contacted.
     """
@@ -63,15 +62,13 @@ def component_metrics() -> dict[str, Metrics]:
 
 
 def page(components: Mapping[str, Metrics]) -> str:
-    """The text of the page: a table for each component, its rows by name."""
+    """Returns the text of the page: a table for each component, its rows by name."""
     tables = [_table(name, components[name].descriptions) for name in sorted(components)]
     return "\n".join([_INTRODUCTION, *tables])
 
 
 def _service_metrics(service: WebService) -> Metrics:
-    metrics = service.app.extensions[web.METRICS]
-    assert isinstance(metrics, Metrics)  # noqa: S101 - for mypy
-    return metrics
+    return service.app.metrics
 
 
 def _table(component: str, descriptions: Sequence[MetricDescription]) -> str:

@@ -294,7 +294,7 @@ DASHBOARDS = {"services": _SERVICES, "jobs": _JOBS, "edl": _EDL}
 
 
 def dashboard_json(dashboard: Dashboard) -> str:
-    """The page as Grafana imports it; its data source is a variable."""
+    """Returns the page as Grafana imports it; its data source is a variable."""
     model = {
         "uid": dashboard.uid,
         "title": dashboard.title,
@@ -330,7 +330,7 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
 
 
 def prometheus_rule(rules: str) -> str:
-    """The rules as an object of the Prometheus Operator.
+    """Returns the rules as an object of the Prometheus Operator.
 
     Args:
         rules: Text of rules.yaml.

@@ -44,7 +44,7 @@ def run(setting: Setting) -> Result:
 
 
 def _plan_ms(snapshot: Snapshot) -> float:
-    """The fastest of a few plans from nothing: other load of the machine only adds to a time."""
+    """Returns the fastest of a few plans from nothing: other load of the machine only adds to a time."""
     times = Times()
     for _ in range(_REPETITIONS):
         state = ClusterState.of(snapshot)
@@ -53,12 +53,12 @@ def _plan_ms(snapshot: Snapshot) -> float:
 
 
 def _without_trainers(snapshot: Snapshot) -> Snapshot:
-    """The same cluster before any training: most of every node is free."""
+    """Returns the same cluster before any training: most of every node is free."""
     return replace(snapshot, pods=tuple(pod for pod in snapshot.pods if pod.role is None))
 
 
 def _with_sidecars(snapshot: Snapshot) -> Snapshot:
-    """The same cluster, with a sidecar for each trainer, of a size that depends on the job."""
+    """Returns the same cluster, with a sidecar for each trainer, of a size that depends on the job."""
     jobs = []
     for number, job in enumerate(snapshot.jobs):
         requests = dict(job.requests)
@@ -68,7 +68,7 @@ def _with_sidecars(snapshot: Snapshot) -> Snapshot:
 
 
 def _with_rollout(snapshot: Snapshot) -> Snapshot:
-    """The same cluster with one more DaemonSet, of which no pod has started yet."""
+    """Returns the same cluster with one more DaemonSet, whose pods have not started yet."""
     return replace(snapshot, pods=(*snapshot.pods, *_rollout(snapshot)))
 
 
@@ -89,7 +89,7 @@ def _rollout(snapshot: Snapshot) -> Iterable[Pod]:
 
 
 def _with_failures(snapshot: Snapshot) -> Snapshot:
-    """The same cluster, where each job has failed at its start on two nodes of its own."""
+    """Returns the same cluster after each job has failed at its start on two separate nodes."""
     trainers = {pod.job: pod for pod in snapshot.pods if pod.role is Role.TRAINER and pod.node}
     names = sorted(node.name for node in snapshot.nodes)
     failed = [

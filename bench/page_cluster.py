@@ -1,6 +1,6 @@
 """A synthetic cluster that lives, for the page: an API server in memory, with records, changes and callers.
 
-The objects are those of `bench.clusters`; the records are written by the reconciler's own writer. Who calls:
+The objects are those of `bench.clusters`; the records are written by the reconciler's own writer. Used by
 `bench.page`, `bench.page_server`, and tests of the page.
 """
 
@@ -41,7 +41,7 @@ _REASONS = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.AT_MAX, Reason.GROWING)
 
 @dataclass(frozen=True)
 class Rights:
-    """What a caller may list: `namespaces` None is everywhere."""
+    """The rights of a caller; `namespaces` is None for all namespaces."""
 
     namespaces: Collection[str] | None = ()
     nodes: bool = False
@@ -49,7 +49,7 @@ class Rights:
     kinds: Collection[Resource] = field(default=(DECISIONLOGS, JOBS, PODS))
 
     def allows(self, attributes: dict[str, str]) -> bool:
-        """Whether they include the attributes of a SelfSubjectAccessReview."""
+        """Returns whether they include the attributes of a SelfSubjectAccessReview."""
         plural, namespace = attributes["resource"], attributes["namespace"]
         if plural == NODES.plural:
             return self.nodes
@@ -63,7 +63,7 @@ CALLERS = {
     "vision": Rights((NAMESPACE,)),
     "nobody": Rights(),
 }
-"""Token -> what its owner may do."""
+"""Token -> rights of its owner."""
 
 
 class CallerApi:
@@ -123,7 +123,7 @@ class LiveCluster(FakeApi):
         self.write()
 
     def with_token(self, token: str) -> Api:
-        """The API server with the rights of a caller."""
+        """Returns the API server with the rights of a caller."""
         return CallerApi(self, token, self.callers)
 
     def _fill(self, nodes: int) -> None:
@@ -184,18 +184,18 @@ class LiveCluster(FakeApi):
         self.write()
 
     def give_master(self, key: str) -> None:
-        """A job gets a master of EDL's; no pod of it runs."""
+        """Gives a job a master of EDL, without a pod."""
         self._with_masters.add(key)
         self._put_job(key)
 
     def delete_job(self, key: str) -> None:
-        """A user deletes a job, and its trainers go with it."""
+        """Deletes a job with its trainers, as a user does."""
         self.resize(key, -len(self.trainers.get(key, ())))
         job = self.jobs.pop(key)
         self._storage.remove(Key(JOBS, job.namespace, job.name))
 
     def resize(self, key: str, change: int) -> None:
-        """A job gets so many trainers more; below 0, so many leave."""
+        """Adds trainers to a job; removes trainers if the number is below 0."""
         job, trainers = self.jobs[key], self.trainers.setdefault(key, [])
         for _ in range(-change):
             if trainers:

@@ -154,7 +154,7 @@ class Day(LiveCluster):
         self._put_job(job.key)
 
     def _scale(self) -> None:
-        """Each service has as many replicas as its wave says; in a burst, the first one has more."""
+        """Scales each service to the value of its wave; in a burst, the first one has more replicas."""
         passed_s = self.clock.now_s - START_S
         minute = passed_s / 60
         number, since_s = divmod(passed_s, _BURST_EVERY_S)

@@ -63,7 +63,7 @@ VIEWS = {
 
 
 def _training(day: Day) -> dict[str, Any]:
-    """What the master of a job of images says in the middle of its work."""
+    """Returns the status of an image job's master in the middle of the job."""
     evaluations = [
         {
             "dataset": "test",
@@ -163,7 +163,7 @@ def _choose_job(tab: Tab) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the pictures; returns 1 where there is no Chromium."""
+    """Writes the pictures; returns 1 if there is no Chromium."""
     parser = Parser(prog="python -m bench.page_pictures", description=__doc__)
     parser.add_argument("--output", type=Path, default=PICTURES, help="default: %(default)s")
     parser.add_argument("names", nargs="*", help=f"of {', '.join(VIEWS)}; default: all")

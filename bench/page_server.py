@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from bench.page_cluster import CALLERS, LiveCluster
 from page.service import assemble
 from page.settings import PageSettings
-from runtime import clock, serve
+from runtime import clock, supervisor
 from runtime.command_line import Parser
-from runtime.serve import WebService
+from runtime.serve import ServeError, WebService
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,15 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.write(f"http://127.0.0.1:{arguments.port}/ with the token {tokens}\n")
     sys.stdout.flush()
     try:
-        serve.run(settings, lambda: service(settings, cluster, arguments.every))
-    except serve.ServeError as error:
+        supervisor.run(settings, lambda: service(settings, cluster, arguments.every))
+    except ServeError as error:
         sys.stderr.write(f"page: {error}\n")
         return 1
     return 0
 
 
 def service(settings: PageSettings, cluster: LiveCluster, every_s: float) -> WebService:
-    """The page's service on a cluster that changes."""
+    """Returns the page's service on a cluster that changes."""
     page = assemble(settings, cluster, cluster.with_token)
     stopping = threading.Event()
 

@@ -57,7 +57,7 @@ def run(setting: Setting) -> Result:
 
 
 def _row(cold: list[dict[str, Any]], warm: dict[str, Times]) -> dict[str, float]:
-    """The figures of one size; full plans are timed in three states, which need different rules."""
+    """Returns the figures of one size; full plans are timed in three states, which need different rules."""
     full = [figures["plan_seconds"] for figures in cold]
     rebalancing_s, at_rest_s = (warm[name].median / 1000 for name in ("unrest", "rest"))
     return {

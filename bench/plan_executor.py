@@ -72,5 +72,5 @@ class PlanExecutor:
 
 
 def bound(pod: Pod, node: str) -> Pod:
-    """The pod running on `node`, for long enough that it may be moved again."""
+    """Returns the pod running on `node`, for long enough that it may be moved again."""
     return replace(pod, node=node, phase=Phase.RUNNING, ready=True, started_s=_LONG_AGO_S)

@@ -26,7 +26,7 @@ _LIMITS = {
 
 
 def page() -> str:
-    """The text of the page: a row for each field, in the order of the model."""
+    """Returns the text of the page: a row for each field, in the order of the model."""
     schema = policy_schema.schema()
     defaults = document.parse("").model_dump(mode="json", by_alias=True)
     rows = (" | ".join(cells) for cells in _rows(schema, schema["$defs"], "", defaults))
@@ -64,7 +64,7 @@ def _rows(
 
 
 def _resolved(field: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema itself, of what it refers to; of an optional field, that of its value."""
+    """Returns the schema itself, of what it refers to; of an optional field, that of its value."""
     for choice in field.get("anyOf", ()):
         if choice.get("type") != "null":
             field = {**choice, **{key: field[key] for key in field if key != "anyOf"}}
@@ -74,7 +74,7 @@ def _resolved(field: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str
 
 
 def _values(field: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-    """What a field may hold."""
+    """Returns the allowed values of a field."""
     if field.get("type") == "array":
         return _values(_resolved(field.get("items", {}), known), known)
     if field.get("type") == "object":
@@ -103,7 +103,7 @@ def _default(value: object) -> str:
 
 
 def _number(value: object) -> str:
-    """A number as people write it: 300, not 300.0."""
+    """Returns a number as people write it: 300, not 300.0."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -19,7 +19,7 @@ _NUMBERS_PASS = ["string", "number"]
 
 
 def schema() -> dict[str, Any]:
-    """The schema of a policy document, JSON Schema 2020-12."""
+    """Returns the schema of a policy document, JSON Schema 2020-12."""
     generated = Policy.model_json_schema(by_alias=True)
     generated.pop("title")
     return {
@@ -31,7 +31,7 @@ def schema() -> dict[str, Any]:
 
 
 def _readable(value: Any) -> Any:
-    """Without pydantic's titles, which repeat names; texts may be numbers, as in the policy."""
+    """Removes pydantic's titles, which repeat names, and allows numbers for texts, like the policy."""
     if isinstance(value, list):
         return [_readable(item) for item in value]
     if not isinstance(value, dict):
@@ -46,7 +46,7 @@ def _readable(value: Any) -> Any:
 
 
 def text() -> str:
-    """The file's content."""
+    """Returns the file's content."""
     return json.dumps(schema(), indent=2, sort_keys=False) + "\n"
 
 

@@ -25,7 +25,7 @@ _GROUPED = "\nRecords group nodes by code: `nodes` is their number, and a few ar
 
 
 def page() -> str:
-    """The text of the page: a table for each kind of decision."""
+    """Returns the text of the page: a table for each kind of decision."""
     return "\n".join(
         [
             _INTRODUCTION,

@@ -1,4 +1,4 @@
-"""The decision log: what it costs the control loop and etcd, and how fast `kubectl edl why` answers from it.
+"""The decision log: its cost for the control loop and etcd, and the speed of `kubectl edl why`.
 
 A thousand jobs of one namespace, which share its log, each change their reason every five minutes of a
 virtual day, and a burst of services takes trainers as often as in the demo. An API server in memory,
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def run(setting: Setting) -> Result:
-    """Measures at 1 000 jobs, whatever the sizes: the bar is about them."""
+    """Measures at 1 000 jobs, always: the bar is defined for this size."""
     clock = [_START_S]
     api = FakeApi(wall=lambda: datetime.fromtimestamp(clock[0], UTC))
     inbox = RecordInbox()

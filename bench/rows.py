@@ -24,7 +24,7 @@ LIMITS = {"rows_push_worst_ms": 50.0, "rows_snapshot_worst_ms": 50.0}
 
 
 def run(setting: Setting) -> Result:
-    """Measures pushes of which half the ids are new, while the number of rows doubles."""
+    """Measures pushes with half of their ids new, while the number of rows doubles."""
     rows = _ROWS_A_ROUND * setting.rounds
     setting.report_progress(f"rows: a table of {rows} rows grows to {2 * rows}")
     table = _filled(rows)

@@ -28,7 +28,7 @@ _HASH = re.compile(r"--hash=sha256:(?P<digest>[0-9a-f]{64})")
 
 
 def bill_of_materials(lock: str, version: str, created: datetime) -> dict[str, Any]:
-    """An SPDX document of the pins in a lock file, each with the hashes of files that pip accepts.
+    """Returns an SPDX document of the pins in a lock file, each with the hashes of files that pip accepts.
 
     Args:
         lock: Text of a requirements file with hashes.

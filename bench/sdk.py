@@ -33,7 +33,7 @@ _WIDTH = 256
 """A step multiplies matrices of this size: it takes some milliseconds without the GIL."""
 _STARTED_S = 60.0
 ORDER_PERCENT = 5.0
-"""The required limit: what the order of records costs a batch, of the SDK's overhead."""
+"""The required limit of the cost of the record order for a batch, as a share of the SDK's overhead."""
 _ORDER_TURNS = 9
 
 

@@ -44,7 +44,7 @@ class PodShape:
 
 
 def amounts(cpu: float, memory_mib: float, gpus: int = 0) -> dict[str, int]:
-    """The requests of one pod."""
+    """Returns the requests of one pod."""
     requests = {"cpu": round(cpu * 1000), "memory": round(memory_mib * MIB), "pods": 1}
     return requests | ({GPU: gpus} if gpus else {})
 
@@ -89,7 +89,7 @@ TRAINERS = (
 
 
 def plain_node(number: int, size: tuple[int, int]) -> Node:
-    """A node without GPUs; a few are dedicated to databases or cordoned."""
+    """Returns a node without GPUs; a few are dedicated to databases or cordoned."""
     cpu, memory_gib = size
     return Node(
         name=f"node-{number:05}",
@@ -101,7 +101,7 @@ def plain_node(number: int, size: tuple[int, int]) -> Node:
 
 
 def gpu_node(number: int, kind: int) -> Node:
-    """A node with 8 GPUs of one of two types, with a taint for GPU pods."""
+    """Returns a node with 8 GPUs of one of two types, with a taint for GPU pods."""
     return Node(
         name=f"node-{number:05}",
         allocatable=_allocatable(number, 64, 510) | {GPU: 8},

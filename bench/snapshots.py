@@ -1,4 +1,4 @@
-"""Snapshots in memory: how long a process stands still for one, and how fast it is on another pod."""
+"""Snapshots in memory: how long a process pauses for one, and how fast another pod has it."""
 
 import os
 import tempfile

@@ -1,7 +1,7 @@
 """Connections of strangers to one server: some drip, some stop in a handshake, some are silent.
 
 They come from eight other addresses of this machine, and are opened anew 5 s after the server has
-ended them. Who calls: `bench.strangers`.
+ended them. Used by `bench.strangers`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Kind(StrEnum):
-    """What a stranger does."""
+    """The behaviour of a stranger."""
 
     DRIPPING = "dripping"
     """It sends a byte a second."""
@@ -48,7 +48,7 @@ class Approach:
 
 
 class Strangers:
-    """Slow and silent connections, from a thread of their own, within the block."""
+    """Opens slow and silent connections in a separate thread, within the block."""
 
     def __init__(self, approaches: Mapping[Kind, Approach], counts: Mapping[Kind, int]) -> None:
         """Opens nothing yet.

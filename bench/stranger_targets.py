@@ -1,8 +1,8 @@
-"""The servers of EDL that whoever is in the pod network reaches: each is started, and called as by its callers.
+"""The servers of EDL that any pod can reach: each one is started, and called like its clients call it.
 
 Webhook, extender, reconciler and page have the settings of deploy/base, on clusters in memory; master and
 parameter servers are those of a job; a ring and an agent's snapshots are in a process like a trainer's.
-Who calls: `bench.strangers`.
+Used by `bench.strangers`.
 """
 
 import http.client
@@ -55,9 +55,9 @@ class Target:
     silent_s: float | None = None
     """Time limit for a connection that says nothing, but has shaken hands where anybody may; None: not measured."""
     call: Callable[[], object] | None = None
-    """What its callers do; None if nobody calls it."""
+    """A call of its clients; None if it has none."""
     probe_port: int | None = None
-    """None if nobody probes it."""
+    """A probe; None if it has none."""
     pause_s: float = 0.01
     """Between two calls: their latency is measured, not the throughput."""
 

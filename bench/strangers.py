@@ -1,4 +1,4 @@
-"""What strangers cost others: real servers beside slow and silent connections.
+"""The cost of strangers for other callers: real servers with slow and silent connections.
 
 Each server is a process (`bench.stranger_targets`). Its callers' calls and a kubelet's probes are measured
 alone, and beside 200 sockets that drip, 200 handshakes that are half done, where it has any, and 1 000 idle
@@ -23,7 +23,7 @@ from e2e.measure.criteria import Criterion
 
 P99_MS = 100.0
 MEMORY_MB = 128.0
-"""How much more a server may have beside strangers: a webhook has 80 MB at rest, and may have 268."""
+"""Additional memory that strangers may cost: a webhook uses 80 MB at rest and may use 268."""
 COUNTS = {Kind.DRIPPING: 200, Kind.HALF_OPEN: 200, Kind.IDLE: 1_000}
 QUICK_COUNTS = {Kind.DRIPPING: 10, Kind.HALF_OPEN: 10, Kind.IDLE: 20}
 LATE_S = 5.0
@@ -34,13 +34,13 @@ _QUICK_ROUNDS = 10
 _CALLS_A_ROUND, _SECONDS_A_ROUND = 10, 1.0
 """Calls, where they do not take longer than this."""
 _PROBE_S = 3.0
-"""Time limit of a probe, as that of deploy/base."""
+"""Time limit of a probe, as in deploy/base."""
 _MB = 1e6
 _FAILURES = (OSError, HTTPException, RuntimeError, EdlError)
 
 
 def run(setting: Setting) -> Result:
-    """Calls and probes of each server, alone and beside strangers, and when it ends connections."""
+    """Measures calls and probes of each server, alone and with strangers, and when it ends connections."""
     is_quick = setting.rounds <= _QUICK_ROUNDS
     counts = QUICK_COUNTS if is_quick else COUNTS
     raw: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def _answers(target: Target, rounds: int) -> dict[str, Any]:
 
 
 def _probe(port: int) -> None:
-    """A probe as a kubelet's, which has a connection of its own."""
+    """Probes a server on a separate connection, like a kubelet."""
     link = HTTPConnection("127.0.0.1", port, timeout=_PROBE_S)
     try:
         HttpCall(link, "GET", "/healthz", None)()

@@ -54,7 +54,7 @@ def pictures() -> Iterator[tuple[str, str]]:
 
 
 def _picture(words: str) -> str:
-    """A command and what it prints."""
+    """Returns a command and what it prints."""
     output = io.StringIO()
     with redirect_stdout(output):
         code = edl(words.split())

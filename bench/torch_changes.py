@@ -1,4 +1,4 @@
-"""`edl.torch` beside torchft: from a change of members to the next step, and the cost of a step over plain DDP."""
+"""`edl.torch` and torchft compared: time from a membership change to the next step, and cost of a step."""
 
 import json
 import os
@@ -220,7 +220,7 @@ def _measure(act: Callable[[Path], Json]) -> Json:
 
 
 def _all_at(active: Sequence[Member], count: int, since_s: float, steps: int) -> bool:
-    """Whether so many members have made some steps together since a moment."""
+    """Returns whether a number of members has made some steps together since a moment."""
     done = [
         sum(step["world"] == count and step["at_s"] > since_s for step in m.steps) for m in active
     ]

@@ -1,4 +1,4 @@
-"""Growth of a job in torch with a gigabyte of state: how long the others stand still."""
+"""Growth of a job in torch with a gigabyte of state: how long the other trainers pause."""
 
 import os
 import tempfile

@@ -22,24 +22,24 @@ class Network:
         }
 
     def forward(self, inputs: Any) -> Any:
-        """The scores of the classes."""
+        """Returns the scores of the classes."""
         self.inputs = inputs
         self.hidden = np.maximum(0, inputs @ self.parameters["w1"])
         return self.hidden @ self.parameters["w2"]
 
     def gradients(self, slope: Any) -> Arrays:
-        """The gradients of the loss, from its derivative with respect to the scores."""
+        """Returns the gradients of the loss, from its derivative with respect to the scores."""
         back = (slope @ self.parameters["w2"].T) * (self.hidden > 0)
         return {"w1": self.inputs.T @ back, "w2": self.hidden.T @ slope}
 
 
 def model() -> Network:
-    """Creates the network, as in examples/models."""
+    """Creates the network, like the models in examples/models."""
     return Network()
 
 
 def loss(outputs: Any, labels: Any) -> tuple[Any, Any]:
-    """The mean cross entropy and its derivative."""
+    """Returns the mean cross entropy and its derivative."""
     odds = np.exp(outputs - outputs.max(1, keepdims=True))
     odds /= odds.sum(1, keepdims=True)
     rows = np.arange(len(labels))
@@ -49,7 +49,7 @@ def loss(outputs: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def optimizer(parameters: Arrays) -> dict[str, Any]:  # noqa: ARG001 - as in all models
-    """The optimizer; the loss does not matter, so the rate is low."""
+    """Returns the optimizer; the loss does not matter, so the rate is low."""
     return {"kind": "momentum", "learning_rate": 0.001, "momentum": 0.9}
 
 

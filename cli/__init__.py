@@ -1,1 +1,1 @@
-"""Commands about the jobs of a cluster: `kubectl edl`, and `edl` where the SDK is installed."""
+"""Commands for the jobs of a cluster: `kubectl edl`, and `edl` if the SDK is installed."""

@@ -29,21 +29,21 @@ COMMANDS = {
     "snapshot": "snapshot",
     "policy": "policy",
 }
-"""Command -> its module in `cli.commands`, which has a function of the command's name.
+"""Command -> its module in `cli.commands`, which contains a function of the same name.
 
-A module is loaded when it is used: `why` does not wait for what other commands need.
+A module is only imported when its command is used, so `why` does not wait for the imports of others.
 """
 
 
 class _Commands(click.Group):
-    """The commands, each loaded by its name."""
+    """The group of all commands, each imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Returns the names of the commands in the order of the help."""
+        """Returns the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
-        """The command of a name, None if there is none."""
+        """Returns the command with this name, or None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"cli.commands.{COMMANDS[cmd_name]}")
@@ -53,7 +53,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Refuses an unknown command with the nearest one."""
+        """Resolves a command; rejects an unknown one and suggests the nearest name."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             near = advice(name, COMMANDS)
@@ -69,7 +69,7 @@ def _version() -> str:
 
 
 COMPLETE = "__complete"
-"""The first word by which kubectl_complete-edl asks for completions."""
+"""The first word with which kubectl_complete-edl asks for completions."""
 
 
 @click.group(cls=_Commands, epilog=CODES, no_args_is_help=False, invoke_without_command=True)
@@ -92,7 +92,7 @@ def program() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code (`cli.errors.ExitCode`)."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # `>&-`: nobody reads it
+        if getattr(sys, name) is None:  # closed with `>&-`, so nothing reads it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """Parses and runs; unlike `click.Group.main` it leaves a closed pipe to the caller."""
+    """Parses and runs a command; unlike `click.Group.main`, lets the caller handle a closed pipe."""
     if words[:1] == [COMPLETE]:
         return completion.complete(edl, words[1:])
     try:
@@ -134,7 +134,7 @@ def _fail(error: Exception) -> ExitCode:
 
 
 def _usage_text(error: click.ClickException) -> str:
-    """One line for wrong arguments, with the nearest flag that exists."""
+    """Returns one line about wrong arguments, with the nearest existing flag."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         flag_names = [name for param in error.ctx.command.params for name in param.opts]
         near = advice(
@@ -143,13 +143,13 @@ def _usage_text(error: click.ClickException) -> str:
         return f"unknown flag {error.option_name}{near}; --help lists all flags"
     text = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is None or "--help" in text:  # an unknown command names it already
+    if context is None or "--help" in text:  # the text for an unknown command already mentions it
         return text
     return f"{text} (see `{context.command_path} --help`)"
 
 
 def _discard_output() -> None:
-    """Discards the interpreter's last flush of stdout, which has no reader."""
+    """Discards the interpreter's final flush of stdout, which has no reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

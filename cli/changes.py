@@ -1,4 +1,4 @@
-"""Changes of jobs, with the rights of the caller; where a TrainingJob owns the Job, the TrainingJob is changed."""
+"""Changes jobs, or the TrainingJobs that own them, with the caller's permissions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from policy.names import GROUP
 
 
 def key(obj: Mapping[str, Any]) -> str:
-    """namespace/name of an object."""
+    """Returns namespace/name of an object."""
     return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
 
 
@@ -25,7 +25,7 @@ def send(
     """Applies a merge patch to a Job, or another one to the TrainingJob that owns it.
 
     Raises:
-        CliError: a right is missing, the API server refuses the change, or no EDL would act on it.
+        CliError: A permission is missing, the API server refuses the change, or the cluster has no EDL.
     """
     frame.require_edl()
     owner = next(

@@ -1,6 +1,6 @@
-"""Completions of `kubectl edl`, as kubectl asks for them: candidates, one a line, then a directive.
+"""Completions of `kubectl edl` in the form kubectl expects: one candidate per line, then a directive.
 
-The form is that of `kubectl __complete` (cobra's `ShellCompDirective`): 4 is "no file names".
+The format is that of `kubectl __complete` (cobra's `ShellCompDirective`), where 4 means "no file names".
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _NO_FILES = ":4"
 
 
 def complete(group: click.Group, words: Sequence[str]) -> int:
-    """Prints what may stand in place of the last word; returns the exit code 0."""
+    """Prints the candidates for the last word; returns the exit code 0."""
     *before, incomplete = words or [""]
     completer = ShellComplete(group, {}, "edl", "_EDL_COMPLETE")
     for item in completer.get_completions(list(before), incomplete):
@@ -22,9 +22,9 @@ def complete(group: click.Group, words: Sequence[str]) -> int:
 
 
 def jobs(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of elastic jobs in the namespace of the words so far; none where that fails."""
-    from cli.frame import Flags, Frame  # noqa: PLC0415 - no cluster for the words before a job
-    from kube import decode, request  # noqa: PLC0415 - as above
+    """Returns the names of the elastic jobs in the namespace given so far; empty if they cannot be read."""
+    from cli.frame import Flags, Frame  # noqa: PLC0415 - completing other words needs no cluster
+    from kube import decode, request  # noqa: PLC0415 - see above
 
     flag_values = context.params
     flags = Flags(
@@ -33,7 +33,7 @@ def jobs(context: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     try:
         frame = Frame(flags)
         objects = frame.all(request.JOBS, frame.namespace)
-    except Exception:  # noqa: BLE001 - whatever fails, a completion is silent
+    except Exception:  # noqa: BLE001 - a completion must not print an error, whatever fails
         return []
     elastic = [job.name for obj in objects if (job := decode.job(obj)) is not None]
     return [CompletionItem(name) for name in sorted(elastic) if name.startswith(incomplete)]

@@ -1,10 +1,10 @@
-"""Errors of the commands: each is one line for people, and an exit code for scripts.
+"""Errors of the commands: each has a one-line message for people and an exit code for scripts.
 
 ```
 Exception
-└── CliError   a command cannot do what is asked; the text names the way out
+└── CliError   a command cannot do what it was asked to; the message says what helps
 IntEnum
-└── ExitCode   what it returns then
+└── ExitCode   the exit code of the command
 ```
 """
 
@@ -16,32 +16,32 @@ class ExitCode(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The cluster cannot be reached, or did not do what was asked."""
+    """The cluster cannot be reached, or did not carry out the request."""
     USAGE = 2
     """A flag or an argument is wrong; nothing was sent."""
     NOT_FOUND = 3
     """A job, pod or file was not found."""
     FORBIDDEN = 4
-    """The caller lacks a permission, which the text names."""
+    """The caller lacks a permission, which the message names."""
     NO_EDL = 5
-    """The cluster has no EDL, or one that is older than this command."""
+    """The cluster has no EDL, or an EDL older than this command."""
     INTERRUPTED = 130
     """Ctrl-C."""
     CLOSED_PIPE = 141
-    """The program that reads the output has ended."""
+    """The program that was reading the output has exited."""
 
 
 CODES = (
     "Exit codes: 0 success, 1 cluster error, 2 wrong arguments, 3 job, pod or file not found, "
     "4 permission denied, 5 EDL not installed."
 )
-"""For the end of each help text."""
+"""Printed at the end of each help text."""
 
 
 class CliError(Exception):
-    """A command cannot do what is asked; the text is one line that names the way out."""
+    """A command cannot do what it was asked to; the message is one line and says what helps."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
-        """Stores the text, with line breaks removed, and the exit code."""
+        """Initializes the error with an exit code; line breaks are removed from the message."""
         super().__init__(" ".join(message.split()))
         self.code = code

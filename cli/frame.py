@@ -1,6 +1,6 @@
-"""The frame of every command: the API server, the namespace, the cluster's time, and the output.
+"""The context of a command: API server, namespace, the cluster's time, and output.
 
-I/O through `kube.api` and one console alone.
+All I/O goes through `kube.api` and one console.
 """
 
 import json
@@ -39,7 +39,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The flags that all commands have."""
+    """The flags common to all commands."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -49,21 +49,21 @@ class Flags:
 
 
 class Frame:
-    """A command's connection to the cluster and to the terminal; nothing is opened before its use."""
+    """A command's connection to the cluster and the terminal; opens nothing before it is needed."""
 
     def __init__(self, flags: Flags, console: Console | None = None) -> None:
-        """Stores the flags; the console is that of stdout by default."""
+        """Initializes the frame; without a console, prints to stdout."""
         self.flags = flags
         self.console = console or terminal.console(sys.stdout)
 
     @cached_property
     def api(self) -> Api:
-        """The API server, with the rights of the caller's kubeconfig."""
+        """The API server, used with the permissions of the caller's kubeconfig."""
         return connect(self.flags)
 
     @cached_property
     def namespace(self) -> str | None:
-        """The namespace to look at: the flag's, else the kubeconfig's; None for all."""
+        """The namespace from the flag or the kubeconfig; None for all namespaces."""
         if self.flags.all_namespaces:
             return None
         if self.flags.namespace is not None:
@@ -72,12 +72,12 @@ class Frame:
 
     @property
     def now_s(self) -> float:
-        """The API server's time, so that ages are right where this machine's clock is not."""
+        """The API server's time, so that ages are right even if this machine's clock is wrong."""
         return clock.epoch_s() + self._ahead_s
 
     @cached_property
     def _ahead_s(self) -> float:
-        """How much the API server's clock is ahead of this machine's; 0 where it does not say."""
+        """Seconds by which the API server's clock is ahead of this machine's; 0 if unknown."""
         try:
             server_s = reading.server_time_s(self.api)
         except KubeError:
@@ -87,31 +87,31 @@ class Frame:
     def all(
         self, resource: Resource, namespace: str | None = None, *, fields: str = ""
     ) -> list[dict[str, Any]]:
-        """All objects of a kind that a field selector selects, of a namespace or of all.
+        """Returns all objects of a kind that match a field selector, in one namespace or in all.
 
         Raises:
-            CliError: a right is missing, or the cluster does not have the kind.
+            CliError: A permission is missing, or the cluster does not have the kind.
         """
         has_flag = self.flags.all_namespaces and namespace is None
         with explained(resource, "list", namespace, has_flag=has_flag):
             return reading.list_all(self.api, resource, namespace, fields=fields)
 
     def require_edl(self) -> None:
-        """Checks that the cluster has EDL, without which a change would have no effect.
+        """Checks that EDL is installed; without it, a change would have no effect.
 
         Raises:
-            CliError: it has none.
+            CliError: EDL is not installed.
         """
-        with suppress(Forbidden):  # then other requests tell
+        with suppress(Forbidden):  # the following requests will show whether it is installed
             if not reading.is_served(self.api, DECISIONLOGS):
                 raise no_edl()
 
     def show(self, document: object, print_text: Callable[[Console], None]) -> None:
-        """Prints the result in the format that was asked for.
+        """Prints the result in the requested format.
 
         Args:
-            document: The result for programs: what JSON can write.
-            print_text: Prints it for people.
+            document: The result as JSON values.
+            print_text: Prints the result as text.
         """
         if self.flags.output is Output.TABLE:
             print_text(self.console)
@@ -121,18 +121,18 @@ class Frame:
             sys.stdout.write(yaml_text(document))
 
     def say(self, text: str) -> None:
-        """Prints a line about what was done; output in JSON or YAML has none."""
+        """Prints a line about what was done; prints nothing if the output is JSON or YAML."""
         if self.flags.output is Output.TABLE:
             self.console.print(printable(text), soft_wrap=True)
 
 
 def json_text(document: object) -> str:
-    """JSON in ASCII without control characters: texts of other users may reach a terminal."""
+    """Returns ASCII JSON, so that other users' texts cannot send control characters to a terminal."""
     return json.dumps(document, indent=2).replace("\x7f", "\\u007f")
 
 
 def yaml_text(document: object) -> str:
-    """YAML in ASCII, with escapes: texts of other users may contain control characters of terminals."""
+    """Returns ASCII YAML with escapes, so that other users' texts cannot send control characters."""
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
     return text
 
@@ -141,10 +141,10 @@ def yaml_text(document: object) -> str:
 def explained(
     resource: Resource, verb: str, namespace: str | None, *, has_flag: bool = False
 ) -> Iterator[None]:
-    """Turns the API server's refusals into errors that name the way out; arguments as of `forbidden`.
+    """Converts refusals by the API server to errors that say what helps; see `forbidden` for arguments.
 
     Raises:
-        CliError: a right is missing, or the cluster does not have a kind of EDL.
+        CliError: A permission is missing, or the cluster does not have a kind of EDL.
     """
     try:
         yield
@@ -159,13 +159,13 @@ def explained(
 def forbidden(
     resource: Resource, verb: str, namespace: str | None, *, has_flag: bool = False
 ) -> CliError:
-    """The error for a right that the caller lacks.
+    """Returns the error for a permission that the caller lacks.
 
     Args:
-        resource: What the caller may not use.
-        verb: Such as `list`.
-        namespace: Where; None for all namespaces.
-        has_flag: Whether the user has asked for all namespaces, so that -n is a way out.
+        resource: The kind that the caller may not use.
+        verb: The verb, such as `list`.
+        namespace: The namespace; None for all namespaces.
+        has_flag: Whether the user asked for all namespaces, so that -n would help.
     """
     group = f".{resource.group}" if resource.group else ""
     where = "in all namespaces" if namespace is None else f"in the namespace {namespace}"
@@ -179,7 +179,7 @@ def forbidden(
 
 
 def no_edl() -> CliError:
-    """The error for a cluster without EDL."""
+    """Returns the error for a cluster without EDL."""
     return CliError(
         "EDL is not installed in this cluster, or is older than this command: ask an admin to install or "
         "upgrade it (docs/install.md)",
@@ -188,25 +188,25 @@ def no_edl() -> CliError:
 
 
 def connect(flags: Flags) -> Api:
-    """The API server that the flags name."""
+    """Returns the API server selected by the flags."""
     return Client(config.load(flags.kubeconfig, flags.context), user_agent="kubectl-edl")
 
 
 def default_namespace(flags: Flags) -> str:
-    """The namespace of the kubeconfig's context."""
+    """Returns the namespace of the kubeconfig's context."""
     return config.namespace(flags.kubeconfig, flags.context)
 
 
 def command(
     name: str, *, listing: bool = False, output: bool = True, whole_cluster: bool = False
 ) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Makes a command of a function that takes a `Frame` and its own arguments.
+    """Returns a decorator that makes a command of a function, called with a `Frame` and its arguments.
 
     Args:
-        name: Of the command.
-        listing: Whether it can look at all namespaces (`-A`).
-        output: Whether it has `--output`.
-        whole_cluster: Whether it reads the same whatever namespace is named.
+        name: Name of the command.
+        listing: Whether the command can read all namespaces (`-A`).
+        output: Whether the command has `--output`.
+        whole_cluster: Whether the command ignores the namespace.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
@@ -230,7 +230,7 @@ def command(
 
 
 def _options(*, listing: bool, output: bool, whole_cluster: bool) -> list[Callable[[Any], Any]]:
-    """The shared options, the last one in the help first."""
+    """Returns the shared options, in reverse order of the help."""
     options = [
         click.option(
             "--context",

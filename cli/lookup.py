@@ -1,4 +1,4 @@
-"""Finds the job or pod that a user names: in the cluster, and where it is gone, in the records."""
+"""Finds the job or pod that a user names, in the cluster or, if it was deleted, in the records."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ KINDS = ("job", "pod")
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name as the user wrote it: `NAME`, `job/NAME` or `pod/NAME`, with the namespace of the flag."""
+    """A name as the user wrote it: `NAME`, `job/NAME` or `pod/NAME`, with the flag's namespace."""
 
     namespace: str
     name: str
@@ -35,7 +35,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A job or a pod; `obj` is None where only the records have it."""
+    """A job or a pod; `obj` is None if only the records mention it."""
 
     kind: str
     key: str
@@ -43,15 +43,15 @@ class Target:
 
     @property
     def job(self) -> Job | None:
-        """The elastic job, if it is one that exists."""
+        """The elastic job, if it still exists."""
         return decode.job(self.obj) if self.obj is not None and self.kind == "job" else None
 
 
 def parse(frame: Frame, text: str) -> Name:
-    """What the user has named.
+    """Parses the name of a job or pod.
 
     Raises:
-        CliError: it can be no name.
+        CliError: The name is invalid.
     """
     kind, slash, name = text.partition("/")
     if not slash:
@@ -66,10 +66,11 @@ def parse(frame: Frame, text: str) -> Name:
 
 
 def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
-    """The job or pod of a name; an elastic job comes first.
+    """Returns the job or pod with a name; an elastic job takes precedence.
 
     Raises:
-        CliError: there is none, and there was none; the text has the nearest name. Or a right is missing.
+        CliError: Neither the cluster nor the records have it; the message suggests the nearest name. Or a
+            permission is missing.
     """
     is_ordinary = False
     if "job" in name.kinds:
@@ -92,16 +93,16 @@ def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
 
 
 def elastic_job(frame: Frame, text: str) -> dict[str, Any]:
-    """The Job that a user names.
+    """Returns the Job that a user names.
 
     Raises:
-        CliError: there is no such elastic job, or a right is missing.
+        CliError: There is no such elastic job, or a permission is missing.
     """
     name = parse(frame, text)
     if "job" not in name.kinds:
         raise CliError(f"{text[:80]}: this command changes only jobs", ExitCode.USAGE)
     job_target = target(frame, Name(name.namespace, name.name, ("job",)), ())
-    assert job_target.obj is not None  # noqa: S101 - without records there is nothing else
+    assert job_target.obj is not None  # noqa: S101 - without records, only existing objects are found
     return job_target.obj
 
 
@@ -111,7 +112,7 @@ def _get(frame: Frame, resource: request.Resource, name: Name) -> dict[str, Any]
 
 
 def _unknown(frame: Frame, name: Name) -> str:
-    """The message about an unknown name, with the nearest one that exists or has existed."""
+    """Returns the message about an unknown name, with the nearest present or former one."""
     names = {
         record.name.rpartition("/")[2]
         for record in of_namespace(frame, name.namespace)

@@ -1,4 +1,4 @@
-"""What `top` shows: services that wait, jobs with shares and trainers, the newest burst, the objective."""
+"""What `top` shows: waiting services, jobs with shares and trainers, the newest burst, and the objective."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,20 +26,20 @@ _MAX_JOBS = 200
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of the cluster, or of one namespace, at one time."""
+    """The state of the cluster, or of one namespace, at one point in time."""
 
     scope: str
     now_s: float
     waiting: int
     """Services without a node."""
     oldest_s: float
-    """The wait of the oldest of them."""
+    """How long the oldest of them has waited."""
     trainers: int
     jobs: tuple[dict[str, Any], ...]
-    """The largest, with shares where the caller may see nodes."""
+    """The largest jobs, with shares if the caller may list nodes."""
     job_count: int
     burst: Record | None
-    """The newest."""
+    """The newest burst."""
     objective: Record | None
 
     def to_json(self) -> dict[str, Any]:
@@ -61,10 +61,10 @@ class Overview:
 
 
 class OverviewReader:
-    """Reads overviews repeatedly; the nodes, which seldom change, are read once."""
+    """Reads overviews repeatedly; reads the nodes, which rarely change, only once."""
 
     def __init__(self, frame: Frame) -> None:
-        """Reads nothing yet."""
+        """Initializes the overview reader."""
         self._frame = frame
         self._total: Mapping[str, int] | None = None
 
@@ -72,7 +72,7 @@ class OverviewReader:
         """Reads an overview.
 
         Raises:
-            CliError: a right on Jobs or DecisionLogs is missing.
+            CliError: The permission to list Jobs or DecisionLogs is missing.
         """
         frame = self._frame
         namespace = frame.namespace
@@ -115,7 +115,7 @@ class OverviewReader:
         }
 
     def _allocatable(self) -> Mapping[str, int]:
-        """The allocatable resources of all nodes; empty where the caller may not list them."""
+        """Returns the allocatable resources of all nodes; empty if the caller may not list nodes."""
         if self._total is None:
             try:
                 nodes = [decode.node(obj) for obj in self._frame.all(request.NODES)]
@@ -139,7 +139,7 @@ class OverviewReader:
 
 
 def _services(frame: Frame, namespace: str | None) -> list[Pod]:
-    """Services that wait for capacity; none where the caller may not list pods."""
+    """Returns the services that wait for capacity; empty if the caller may not list pods."""
     try:
         objects = frame.all(request.PODS, namespace, fields=_WAITING)
     except CliError:

@@ -1,4 +1,4 @@
-"""Reads the decision log for commands, as far as the caller's rights go."""
+"""Reads the decision log for commands, with the caller's permissions."""
 
 from cli.frame import Frame, explained
 from kube import record_log
@@ -9,15 +9,15 @@ from policy.records import Record
 
 
 def of_namespace(frame: Frame, namespace: str | None, containing: str = "") -> list[Record]:
-    """The records of a namespace, or of all, in order of time; with all names where the caller may.
+    """Returns the records of a namespace, or of all, in order of time; with all names if permitted.
 
     Args:
-        frame: Of the command.
-        namespace: None for all.
-        containing: Only records with this text, such as a job's key.
+        frame: The frame of the command.
+        namespace: The namespace; None for all.
+        containing: Only records with this text are returned, such as a job's key.
 
     Raises:
-        CliError: the caller may not read them, or the cluster has no EDL.
+        CliError: The caller may not read them, or EDL is not installed.
     """
     with explained(DECISIONLOGS, "list", namespace, has_flag=namespace is None):
         own = record_log.read(frame.api, namespace, containing=containing)
@@ -32,7 +32,7 @@ def of_namespace(frame: Frame, namespace: str | None, containing: str = "") -> l
 
 
 def of_cluster(frame: Frame, *, only_current: bool = False, containing: str = "") -> list[Record]:
-    """Records of the whole cluster; none where the caller may not read them."""
+    """Returns the records of the whole cluster; empty if the caller may not read them."""
     try:
         return record_log.read(
             frame.api, records.CLUSTER, only_current=only_current, containing=containing
@@ -42,10 +42,10 @@ def of_cluster(frame: Frame, *, only_current: bool = False, containing: str = ""
 
 
 def current(frame: Frame, namespace: str | None) -> list[Record]:
-    """The newest decision about each job of a namespace, or of all.
+    """Returns the newest decision about each job of a namespace, or of all.
 
     Raises:
-        CliError: as `of_namespace`.
+        CliError: As for `of_namespace`.
     """
     with explained(DECISIONLOGS, "list", namespace, has_flag=namespace is None):
         return record_log.read(frame.api, namespace, only_current=True)

@@ -1,4 +1,4 @@
-"""Snapshots for commands: taken of a cluster with the caller's rights, and read from files.
+"""Snapshots for commands: taken from a cluster with the caller's permissions, or read from files.
 
 Files whose name ends in .gz are compressed. Nothing is ever written to the cluster.
 """
@@ -37,14 +37,14 @@ _CONFIG_MAP = re.compile(r"^kind:\s*[\"']?ConfigMap\b", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """The records of a cluster as the API server has them, before a policy counts them."""
+    """The records of a cluster as stored on the API server, before a policy is applied to them."""
 
     at_s: float
     records: Snapshot
     check: SchedulerCheck
 
     def under(self, policy: Policy) -> PlanInput:
-        """The input of a plan with this policy."""
+        """Returns the input of a plan with this policy."""
         queues = QueueRules.of(policy)
         jobs = (overcommitted(policy.overcommit, queues.applied(job)) for job in self.records.jobs)
         cluster = ClusterState.of(replace(self.records, jobs=tuple(jobs)), policy)
@@ -53,10 +53,10 @@ class LiveCluster:
 
 
 def read_cluster(frame: Frame) -> LiveCluster:
-    """The records of the cluster.
+    """Returns the records of the cluster.
 
     Raises:
-        CliError: the caller may not read them.
+        CliError: The caller may not read them.
     """
     pods = [decode.pod(pod) for pod in frame.all(request.PODS)]
     jobs = [decode.job(job) for job in frame.all(request.JOBS)]
@@ -73,20 +73,20 @@ def read_cluster(frame: Frame) -> LiveCluster:
 
 
 def of_cluster(frame: Frame) -> SnapshotFile:
-    """The input of a plan now, without the reconciler's memory of earlier plans.
+    """Returns the input of a plan made now, without the reconciler's memory of earlier plans.
 
     Raises:
-        CliError: the caller may not read it, or the cluster's policy is invalid.
+        CliError: The caller may not read it, or the cluster's policy is invalid.
     """
     policy = policy_in_force(frame)
     return SnapshotFile(read_cluster(frame).under(policy), complete=False)
 
 
 def policy_in_force(frame: Frame) -> Policy:
-    """The cluster's policy; the default one where there is no ConfigMap.
+    """Returns the cluster's policy, or the default if there is no ConfigMap.
 
     Raises:
-        CliError: the caller may not read it, or it is invalid.
+        CliError: The caller may not read it, or it is invalid.
     """
     try:
         return document.parse(policy_text(frame))
@@ -95,10 +95,10 @@ def policy_in_force(frame: Frame) -> Policy:
 
 
 def policy_text(frame: Frame) -> str:
-    """The text of the cluster's policy, "" where there is none.
+    """Returns the text of the cluster's policy, or "" if there is none.
 
     Raises:
-        CliError: the caller may not read it, or the cluster has no EDL, and so no policy.
+        CliError: The caller may not read it, or EDL is not installed and so has no policy.
     """
     frame.require_edl()
     return _config_map(frame, POLICY_CONFIGMAP).get(POLICY_KEY, "")
@@ -111,10 +111,10 @@ def _config_map(frame: Frame, name: str) -> dict[str, str]:
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy in a file.
+    """Returns the policy in a file.
 
     Raises:
-        CliError: there is no such file, or no policy in it.
+        CliError: The file does not exist, or contains no valid policy.
     """
     try:
         text = _read(path, document.MAX_BYTES).decode()
@@ -130,10 +130,10 @@ def read_policy(path: Path) -> Policy:
 
 
 def read(path: Path) -> SnapshotFile:
-    """The snapshot in a file.
+    """Returns the snapshot in a file.
 
     Raises:
-        CliError: there is no such file, or no snapshot of this version in it.
+        CliError: The file does not exist, or is not a snapshot of this version.
     """
     try:
         return snapshot_file.loads(_read(path, snapshot_file.MAX_BYTES))
@@ -144,10 +144,10 @@ def read(path: Path) -> SnapshotFile:
 
 @contextmanager
 def planning(path: Path | None) -> Iterator[None]:
-    """Turns errors of a planner that a file's content has led to into one line; those of a cluster are bugs.
+    """Converts errors of the planner caused by a file to one line; with a live cluster they are bugs.
 
     Raises:
-        CliError: the planner failed on the file.
+        CliError: Planning failed on the file.
     """
     try:
         yield
@@ -159,11 +159,11 @@ def planning(path: Path | None) -> Iterator[None]:
 
 
 def write(path: Path, file: SnapshotFile) -> int:
-    """Writes a snapshot; under its name there is always a whole file. Returns its length in bytes.
+    """Writes a snapshot atomically; returns its size in bytes.
 
     Raises:
-        CliError: there is no such folder, or something other than a file has the name.
-        OSError: it cannot be written.
+        CliError: The folder does not exist, or the path is not an ordinary file.
+        OSError: The file cannot be written.
     """
     text = snapshot_file.dumps(file)
     if path.suffix == _COMPRESSED:
@@ -172,7 +172,7 @@ def write(path: Path, file: SnapshotFile) -> int:
         raise CliError(f"folder {path.parent} does not exist: create it first", ExitCode.NOT_FOUND)
     if path.exists() and not path.is_file():
         raise CliError(f"{path} is not an ordinary file: name another one", ExitCode.USAGE)
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # replaces a link's target, not the link
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.touch(0o600)
@@ -184,9 +184,9 @@ def write(path: Path, file: SnapshotFile) -> int:
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
-    """A file, decompressed where its name says so, of at most so many bytes.
+    """Returns the contents of a file, decompressed if its name ends in .gz, up to a size limit.
 
-    A small file may decompress to any size, so it is read in parts, and no further than the bound.
+    A small file may decompress to any size, so it is read in parts, and only up to the limit.
     """
     text = bytearray()
     try:
@@ -196,7 +196,9 @@ def _read(path: Path, max_bytes: int) -> bytes:
     except FileNotFoundError as error:
         raise CliError(f"file {path} does not exist", ExitCode.NOT_FOUND) from error
     except (OSError, EOFError, zlib.error) as error:
-        problem = getattr(error, "strerror", None) or error  # which names the file again
+        problem = (
+            getattr(error, "strerror", None) or error
+        )  # the error's text would repeat the path
         raise CliError(f"{path} cannot be read: {problem}", ExitCode.USAGE) from error
     if len(text) > max_bytes:
         raise CliError(f"{path} is larger than {max_bytes} bytes", ExitCode.USAGE)

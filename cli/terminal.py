@@ -1,7 +1,6 @@
-"""Output of commands: tables that fit the terminal, and ages.
+"""Output of commands: tables that fit the terminal, and ages. Pure, except for printing to a given console.
 
-Pure but for the console that it is given. Texts of the cluster are written by strangers: control
-characters are replaced, and nothing in them is markup.
+Texts from the cluster are written by others: control characters are replaced, and markup is not interpreted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,13 +17,13 @@ from runtime.printable import printable
 _GAP = 3
 """Spaces between columns."""
 _PIPE_COLUMNS = 10_000
-"""Lines that a program reads are not wrapped."""
+"""Width for output to a pipe, so that lines for other programs are not wrapped."""
 _MIN_COLUMNS = 30
 _WRAPS_FROM = 16
-"""A column that wraps has at least as many characters."""
+"""Minimum width of a column that wraps, in characters."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _FEW = 10
-"""Below as many units, an age has the next smaller unit as well."""
+"""Ages with fewer units than this also show the next smaller unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +32,23 @@ class Column:
 
     title: str
     optional: bool = False
-    """Whether a narrow terminal leaves it out; the last optional one first."""
+    """Whether a narrow terminal omits it; the rightmost optional column is omitted first."""
     wraps: bool = False
-    """Whether its texts may be long: they continue on the next line."""
+    """Whether its texts may be long and continue on the next line."""
     right: bool = False
-    """Whether it has numbers."""
+    """Whether it is right-aligned, for numbers."""
 
 
 class _Console(Console):
-    """A console that leaves a closed pipe to its caller, instead of an exit with 1."""
+    """A console that lets its caller handle a closed pipe, instead of exiting with 1."""
 
     def on_broken_pipe(self) -> None:
-        """Raises the error again: rich calls this while it is handled."""
+        """Raises the current error again; rich calls this while handling it."""
         raise BrokenPipeError
 
 
 def console(file: TextIO, columns: int | None = None) -> Console:
-    """A console for `file`; as wide as the terminal, or as `columns`, and without limit in a pipe."""
+    """Returns a console for `file`: as wide as the terminal or as `columns`, and unlimited for a pipe."""
     width = columns
     if width is None and not file.isatty():
         width = _PIPE_COLUMNS
@@ -59,12 +58,12 @@ def console(file: TextIO, columns: int | None = None) -> Console:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int) -> Table:
-    """A table without lines that is at most `width` wide where the terminal allows it.
+    """Returns a table without lines, at most `width` wide if possible.
 
     Args:
-        columns: Its columns.
-        rows: One cell for each column; None is an empty cell.
-        width: Of the terminal, in characters.
+        columns: The columns.
+        rows: One cell per column; None is an empty cell.
+        width: Width of the terminal, in characters.
     """
     cells = [["" if cell is None else printable(cell) for cell in row] for row in rows]
     widths = [
@@ -89,7 +88,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: in
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """The indexes of the columns that fit; optional ones go from the right."""
+    """Returns the indexes of the columns that fit; optional columns are removed from the right."""
     shown = list(range(len(columns)))
 
     def used() -> int:
@@ -108,7 +107,7 @@ def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> li
 
 
 def age(seconds: float) -> str:
-    """A duration as kubectl writes ages: `42s`, `3m20s`, `17m`, `5h3m`, `12d`; below 0 it is 0."""
+    """Formats a duration as kubectl does: `42s`, `3m20s`, `17m`, `5h3m`, `12d`; negative ones as 0."""
     whole = max(0, int(seconds))
     for unit, letter, smaller, smaller_letter in (
         (_DAY, "d", _HOUR, "h"),
@@ -127,7 +126,7 @@ def age(seconds: float) -> str:
 
 
 def short_seconds(seconds: float) -> str:
-    """A measured time: `0.42 s`, `3.1 s`, `42 s`."""
+    """Formats a measured time: `0.42 s`, `3.1 s`, `42 s`."""
     if seconds < 1:
         return f"{seconds:.2f} s"
     return f"{seconds:.1f} s" if seconds < _FEW else f"{seconds:.0f} s"

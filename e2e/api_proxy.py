@@ -47,7 +47,7 @@ class ApiProxy:
     """The proxy of one identity; attributes may be set at any time, from any thread."""
 
     def __init__(self, upstream: str, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-        """Serves at once, on a port of its own."""
+        """Starts to serve on a free port."""
         self.fault = Fault()
         self.refused = 0
         """Requests that were answered here."""
@@ -63,7 +63,7 @@ class ApiProxy:
 
     @property
     def url(self) -> str:
-        """What a kubeconfig names."""
+        """The address for a kubeconfig."""
         return f"https://127.0.0.1:{self._http.server_address[1]}"
 
     def mute(self) -> None:
@@ -78,7 +78,7 @@ class ApiProxy:
         self._http.server_close()
 
     def refuses(self) -> int:
-        """The status to refuse the next request with; 0 to let it through. Delays it where asked."""
+        """Returns the status to refuse the next request with; 0 to let it through. Delays it where asked."""
         fault = self.fault
         time.sleep(fault.delay_s)
         with self._lock:

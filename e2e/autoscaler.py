@@ -1,4 +1,4 @@
-"""A real Karpenter beside a local cluster, whose nodes kwok plays.
+"""A real Karpenter beside a local cluster with nodes simulated by kwok.
 
     with karpenter(environment, directory, cpu=18) as autoscaler:
         ...

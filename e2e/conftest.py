@@ -51,7 +51,7 @@ def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints the figures of all tests, those of other processes too."""
+    """Prints the figures of all tests, including tests in other processes."""
     lines = [
         f"{result.nodeid.rpartition('/')[2]}: {text}"
         for outcome in ("passed", "failed")

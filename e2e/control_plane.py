@@ -172,18 +172,18 @@ class EdlControlPlane:
         return {name: process.pid for name, process in self._processes.items()}
 
     def url(self, name: str) -> str:
-        """A component's URL."""
+        """Returns a component's URL."""
         scheme = "http" if name == "reconciler" else "https"
         return f"{scheme}://127.0.0.1:{self._ports[name]}"
 
     def probe_url(self, name: str) -> str:
-        """The URL of a component's probes; of EDL's own, also of metrics and decisions."""
+        """Returns the URL of a component's probes; of EDL's own, also of metrics and decisions."""
         if name == OWN_SCHEDULER or not self._release.has_probe_port:
             return self.url(name)
         return f"http://127.0.0.1:{self._probe_ports[name]}"
 
     def log(self, name: str) -> Path:
-        """A component's log file; restarts append to it."""
+        """Returns a component's log file; restarts append to it."""
         return self._directory / f"{name}.log"
 
     @contextmanager
@@ -217,7 +217,7 @@ class EdlControlPlane:
             api.close()
 
     def kubeconfig(self, name: str) -> Path:
-        """What a component reaches the API server with."""
+        """The kubeconfig of a component."""
         return self._kubeconfigs[name]
 
     def reach_through(self, name: str, url: str) -> None:
@@ -239,7 +239,7 @@ class EdlControlPlane:
     def upgrade(
         self, cluster: ClusterAccess, release: Release, replaced: Callable[[str], None]
     ) -> None:
-        """Installs another release over the one that runs, and replaces the servers one by one.
+        """Installs another release over the running one, and replaces the servers one at a time.
 
         As Deployments do: manifests first, then each new server is ready before the old one is
         asked to leave. But the extender: kube-scheduler knows one address here.
@@ -309,7 +309,7 @@ class EdlControlPlane:
         ]
 
     def _scheduler_words(self) -> list[str]:
-        """The command of training's own kube-scheduler; writes its configuration."""
+        """Returns the command of training's own kube-scheduler; writes its configuration."""
         kubeconfig, path = self._kubeconfigs[OWN_SCHEDULER], self._directory / "own-scheduler.json"
         configuration = scheduling.own_scheduler(kubeconfig, self.url("extender"), self._tls)
         identity.write_secret(path, orjson.dumps(configuration))
@@ -342,7 +342,7 @@ class EdlControlPlane:
             api.send(request.create(resource, document["metadata"].get("namespace"), document))
 
     def _apply(self, cluster: ClusterAccess) -> None:
-        """Has kubectl apply the objects, over those of another release.
+        """Applies the objects with kubectl, over the objects of another release.
 
         Raises:
             ControlPlaneError: it does not.
@@ -365,7 +365,7 @@ class EdlControlPlane:
         ]
 
     def _addressed(self, document: dict[str, Any]) -> dict[str, Any]:
-        """An object as it is beside a cluster."""
+        """Returns an object for servers that run beside a cluster."""
         is_policy = document["metadata"]["name"] == POLICY_CONFIGMAP
         if is_policy and self.mode is SchedulingMode.OWN_SCHEDULER:
             return scheduling.with_own_scheduler(document)

@@ -1,4 +1,4 @@
-"""The shell commands of the documents, and who runs them (decision 0049). Pure.
+"""The shell commands in documents, and the tests that run them (decision 0049). Pure.
 
 A line before each block says it:
 

@@ -76,7 +76,7 @@ class PodHistory:
             self._reflector.stop()
 
     def now(self, namespace: str) -> list[Pod]:
-        """The existing pods of a namespace."""
+        """Returns the existing pods of a namespace."""
         return [pod for pod in self._reflector.records() if pod.namespace == namespace]
 
     def ever(self, namespace: str) -> list[Pod]:
@@ -309,7 +309,7 @@ class IsolatedNamespace:
         self.environment.send(request.merge_patch(JOBS, self.name, job, body))
 
     def job(self, name: str) -> Job:
-        """A Job in its current state."""
+        """Returns a Job in its current state."""
         job = decode.job(self.environment.send(request.get(JOBS, self.name, name)))
         assert job is not None
         return job
@@ -344,7 +344,7 @@ class IsolatedNamespace:
         )
 
     def log(self, pod: str, container: str = "main") -> str:
-        """What a container has printed; "" where it cannot be read."""
+        """Returns the output of a container; "" if it cannot be read."""
         path = request.path_of(PODS, self.name, pod)
         log_request = Request("GET", f"{path}/log", (("container", container),))
         try:
@@ -440,7 +440,7 @@ def isolated_namespace(environment: Environment, name: str) -> Iterator[Isolated
 
 
 def readiness(url: str) -> dict[str, Any]:
-    """A component's answer at /readyz, as a kubelet asks for it.
+    """Returns a component's answer at /readyz, as a kubelet asks for it.
 
     Args:
         url: Of its probes.
@@ -476,7 +476,7 @@ def _registration(environment: Environment) -> str:
 
 
 def has_account(api: Client, namespace: str) -> bool:
-    """Whether pods may be created in a new namespace."""
+    """Returns whether pods may be created in a new namespace."""
     try:
         api.send(request.get(SERVICE_ACCOUNTS, namespace, "default"))
     except KubeError:

@@ -1,4 +1,4 @@
-"""EDL where its users have it: pods of its own image on a real node, reached through their Services.
+"""EDL in the cluster, as users install it: pods of its image on a real node, behind Services.
 
     with bare_cluster(directory) as bare:
         bare.kubectl("apply", "-k", str(bare.overlay()))
@@ -57,7 +57,7 @@ SLEEP = (
 """A program that runs until it is stopped."""
 SCHEDULER_IMAGE = "edl.local/kube-scheduler:1"
 RELEASE = ("edl", str(CHART), "--namespace", SYSTEM_NAMESPACE)
-"""The words of `helm install` that name what is installed, and where."""
+"""The arguments of `helm install` that name the chart and the namespace."""
 SINGLE_NODE = (
     *("--values", str(CHART / "values-single-node.yaml")),
     *("--set", f"image.repository={REPOSITORY}", "--set-string", f"image.tag={TAG}"),
@@ -80,7 +80,7 @@ class BareCluster:
     directory: Path
 
     def kubectl(self, *words: str, text: str = "") -> str:
-        """Runs kubectl as an administrator; what it printed."""
+        """Runs kubectl as an administrator; returns its output."""
         return self._run([str(self.cluster.kubectl), *words], text)
 
     def apply(self, manifest: Any) -> None:
@@ -89,7 +89,7 @@ class BareCluster:
         self.kubectl("-n", NAMESPACE, "apply", "-f", "-", text=text)
 
     def helm(self, *words: str) -> str:
-        """Runs Helm as an administrator; what it printed."""
+        """Runs Helm as an administrator; returns its output."""
         binaries = build.ensure(build.cache_root(os.environ), kit=HELM)
         return self._run([str(binaries.path("helm")), *words], "")
 
@@ -122,18 +122,18 @@ class BareCluster:
         self.wait_rolled_out(*servers)
 
     def wait_rolled_out(self, *servers: str) -> None:
-        """Waits until the pods of servers are those of their newest Deployments, and ready."""
+        """Waits until the pods of all servers belong to the newest Deployments and are ready."""
         for server in servers:
             words = ("rollout", "status", f"deployment/edl-{server}", "--timeout=400s")
             self.kubectl("-n", SYSTEM_NAMESPACE, *words)
 
     def admin(self, *words: str) -> str:
-        """Runs `python -m admin` as an administrator; what it printed."""
+        """Runs `python -m admin` as an administrator; returns its output."""
         command = [sys.executable, "-m", "admin", "--kubectl", str(self.cluster.kubectl), *words]
         return self._run(command, "")
 
     def extender_address(self) -> str:
-        """The address of the extender's Service."""
+        """Returns the address of the extender's Service."""
         words = ("get", "service", extender_tls.SERVICE, "-o", "jsonpath={.spec.clusterIP}")
         return self.kubectl("-n", SYSTEM_NAMESPACE, *words).strip()
 
@@ -150,7 +150,7 @@ class BareCluster:
         self.cluster.configure_scheduler(options)
 
     def _made_certificates(self) -> Path:
-        """A folder with the certificates of kube-scheduler, from the webhook's Secret."""
+        """Returns a folder with the certificates of kube-scheduler, from the webhook's Secret."""
         words = ("get", "secret", extender_tls.SECRET, "-o", "json")
         secret = orjson.loads(self.kubectl("-n", SYSTEM_NAMESPACE, *words))
         tls = self.directory / "extender-tls"
@@ -160,7 +160,7 @@ class BareCluster:
         return tls
 
     def logs(self) -> str:
-        """The end of every server's log, for a failed journey."""
+        """Returns the end of every server's log, for a failed journey."""
         texts = [self.kubectl("-n", SYSTEM_NAMESPACE, "get", "pods", "-o", "wide")]
         for component in COMPONENTS:
             label = f"app.kubernetes.io/name=edl-{component}"
@@ -269,12 +269,12 @@ def installed(bare: BareCluster) -> Iterator[Environment]:
 
 
 def is_busy() -> bool:
-    """Whether others use this machine, so that how long something takes says nothing."""
+    """Returns whether others use this machine, so that how long something takes says nothing."""
     return os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
 def is_refused(environment: Environment, create: request.Request) -> bool:
-    """Whether admission refuses a Job whose minimum is above its maximum."""
+    """Returns whether admission refuses a Job whose minimum is above its maximum."""
     try:
         environment.send(create)
     except KubeError as error:
@@ -285,7 +285,7 @@ def is_refused(environment: Environment, create: request.Request) -> bool:
 
 
 def elastic_job(name: str, low: int, high: int, cpu: str, program: str) -> Mapping[str, Any]:
-    """A Job as a user writes it, for `kubectl apply`; its pods run a Python program."""
+    """Returns a Job as a user writes it, for `kubectl apply`; its pods run a Python program."""
     container = {
         "name": "main",
         "image": TRAINER_IMAGE,
@@ -302,7 +302,7 @@ def elastic_job(name: str, low: int, high: int, cpu: str, program: str) -> Mappi
 
 
 def first_job() -> dict[str, Any]:
-    """The Job of docs/install.md that tries EDL, in an image that nodes here have."""
+    """Returns the Job of docs/install.md that tries EDL, in an image that nodes here have."""
     job: dict[str, Any] = yaml.safe_load(_FIRST_JOB.read_text())
     (container,) = job["spec"]["template"]["spec"]["containers"]
     container["image"] = TRAINER_IMAGE
@@ -310,7 +310,7 @@ def first_job() -> dict[str, Any]:
 
 
 def services(count: int) -> dict[str, Any]:
-    """A Deployment of services that take a trainer and a half each."""
+    """Returns a Deployment of services that take a trainer and a half each."""
     container = {
         "name": "main",
         "image": TRAINER_IMAGE,
@@ -328,7 +328,7 @@ def services(count: int) -> dict[str, Any]:
 
 
 def _program(target: Path, name: str, binary: Path) -> Path:
-    """An image of one static program."""
+    """Returns an image of one static program."""
     entries = [
         image.Entry(f"/usr/bin/{binary.name}", binary, mode=0o755),
         image.Entry("/tmp", mode=0o1777),  # noqa: S108 - the image's, not ours
@@ -338,6 +338,6 @@ def _program(target: Path, name: str, binary: Path) -> Path:
 
 
 def _homes(directory: Path) -> dict[str, str]:
-    """Where Helm keeps what it would else put into the user's folders."""
+    """The folder for Helm's files, instead of the user's folders."""
     places = ("CACHE", "CONFIG", "DATA")
     return {f"HELM_{place}_HOME": str(directory / "helm" / place.lower()) for place in places}

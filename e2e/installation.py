@@ -1,4 +1,4 @@
-"""`python -m e2e.installation`: how fast EDL is installed, starts and is updated, and what pods cost beside processes."""
+"""`python -m e2e.installation`: how fast EDL is installed, starts and is updated, as pods and as processes."""
 
 import argparse
 import os
@@ -68,7 +68,7 @@ Part = Callable[[Path, Scenario, Console], Iterator[Criterion]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures what the command line asks for.
+    """Runs the measurements that the command line selects.
 
     Returns:
         0; 1 for a run that failed, or for a missed limit with STRICT=1; 2 for a usage error; 130 when interrupted.
@@ -178,7 +178,7 @@ def starts(server: str, measured: Sequence[Start]) -> Iterator[Criterion]:
 
 
 def _update(directory: Path, _: Scenario, console: Console) -> Iterator[Criterion]:
-    """Bursts while all servers are replaced, and as many without."""
+    """Bursts during the replacement of all servers, and the same number without it."""
     directory.mkdir(parents=True, exist_ok=True)
     with (
         edl_beside_played_nodes(directory, real_nodes=2) as bare,

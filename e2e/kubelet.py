@@ -70,7 +70,7 @@ class Admission:
 
 
 def _refusal(requested: int, used: int, capacity: int) -> dict[str, Any]:
-    """The status that a kubelet writes (pkg/kubelet/lifecycle/predicate.go); amounts in millis."""
+    """Returns the status that a kubelet writes (pkg/kubelet/lifecycle/predicate.go); amounts in millis."""
     return {
         "phase": "Failed",
         "reason": "OutOfcpu",

@@ -38,7 +38,7 @@ def install(environment: Environment) -> None:
 
 
 def token(environment: Environment, namespace: str, name: str, role: str, everywhere: bool) -> str:
-    """A token of a new service account with a cluster role, in its namespace or everywhere."""
+    """Returns a token of a new service account with a cluster role, in its namespace or everywhere."""
     account = {"metadata": {"name": name}}
     environment.send(request.create(RESOURCES["ServiceAccount"], namespace, account))
     binding = {
@@ -73,7 +73,7 @@ class PageClient:
             connection.close()
 
     def json(self, path: str, caller: str) -> Any:
-        """The JSON of an answer."""
+        """Returns the JSON of an answer."""
         status, text = self.get(path, caller)
         assert status == 200, text
         return orjson.loads(text)
@@ -132,5 +132,5 @@ def running(environment: Environment, directory: Path, *flags: str) -> Iterator[
 
 
 def measured(begun_s: float) -> str:
-    """The time since then, for a report."""
+    """Returns the time since then, for a report."""
     return f"{time.monotonic() - begun_s:.2f} s"

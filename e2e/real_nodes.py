@@ -43,7 +43,7 @@ def real_cluster(place: Path, image_name: str) -> Iterator[Cluster]:
 def real_environment(
     place: Path, image_name: str, *, node_count: int = NODE_COUNT, **contents: Any
 ) -> Iterator[Environment]:
-    """Real nodes that have this project's image, and EDL beside them.
+    """Real nodes with this project's image, with EDL beside them.
 
     Args:
         place: A folder for the files of image and cluster.

@@ -17,7 +17,7 @@ _REST = ("sdk", "webhook")
 
 
 def checkout(directory: Path, commit: str = LAST) -> Release:
-    """The tree of a release, whose servers have their probes on the port of the API.
+    """Returns the tree of a release, whose servers have their probes on the port of the API.
 
     Skips the journey in a clone without that history.
     """

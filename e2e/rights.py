@@ -1,4 +1,4 @@
-"""Compares what RBAC grants to EDL's accounts with what they asked for, by the API server's audit log. Pure.
+"""Compares the rights of EDL's accounts with their requests in the API server's audit log. Pure.
 
 with running(directory, apiserver_args=audit_flags(directory)) as cluster: ...
 requests = read(audit_log(directory).read_text())
@@ -80,7 +80,7 @@ def audit_flags(directory: Path) -> tuple[str, ...]:
 
 
 def read(log: str) -> list[AuditedRequest]:
-    """The requests of an audit log for resources; a last line that is not complete is left out."""
+    """Returns the requests of an audit log for resources; a last line that is not complete is left out."""
     whole, _, _ = log.rpartition("\n")
     events = [json.loads(line) for line in whole.splitlines() if line]
     return [_request(event) for event in events if event.get("objectRef")]

@@ -1,4 +1,4 @@
-"""The three ways in which EDL stands beside kube-scheduler (docs/install.md), as files of local processes.
+"""The three ways to run EDL with kube-scheduler (docs/install.md), as files for local processes.
 
 Pure but for reading `deploy/`: in a cluster schedulers call the extender through its Service; here they call
 it by address, and that is all that differs from the deployed configuration.
@@ -30,11 +30,11 @@ class SchedulingMode(StrEnum):
     WITHOUT_EXTENDER = "without-extender"
     """By the untouched scheduler of the cluster."""
     OWN_SCHEDULER = "own-scheduler"
-    """By a kube-scheduler of their own, which has the entries; services by the untouched one."""
+    """A separate kube-scheduler with the extender places trainers; the unmodified one places services."""
 
 
 def cluster_scheduler(mode: SchedulingMode, extender_url: str, tls: Path) -> dict[str, Any]:
-    """What the cluster's scheduler is configured with; {} for the defaults.
+    """Configuration of the cluster's scheduler; {} for the defaults.
 
     Without leader election: `e2e.cluster` runs one.
     """
@@ -46,14 +46,14 @@ def cluster_scheduler(mode: SchedulingMode, extender_url: str, tls: Path) -> dic
 
 
 def own_scheduler(kubeconfig: Path, extender_url: str, tls: Path) -> dict[str, Any]:
-    """The configuration of the second scheduler, which runs outside of the cluster."""
+    """Returns the configuration of the second scheduler, which runs outside of the cluster."""
     (configuration,) = documents(OWN / "scheduler-config.yaml")
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     return _with_extender_at(configuration, extender_url, tls)
 
 
 def own_flags() -> list[str]:
-    """The flags of the second scheduler's manifest, without that of its configuration."""
+    """Returns the flags in the second scheduler's manifest, without the flag of its configuration."""
     (deployment,) = documents(OWN / "scheduler.yaml")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return [word for word in container["command"][1:] if not word.startswith("--config=")]
@@ -73,14 +73,14 @@ def manifests(mode: SchedulingMode, base: Path = BASE) -> list[dict[str, Any]]:
 
 
 def with_own_scheduler(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The policy's ConfigMap, with training pods on the second scheduler."""
+    """Returns the policy's ConfigMap, with training pods on the second scheduler."""
     settings = yaml.safe_load(policy["data"][POLICY_KEY])
     settings["scheduling"] = {"schedulerName": OWN_SCHEDULER}
     return {**policy, "data": {POLICY_KEY: yaml.safe_dump(settings)}}
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    """The objects of a YAML file."""
+    """Returns the objects of a YAML file."""
     objects = yaml.safe_load_all(path.read_text(encoding="utf-8"))
     return [dict(item) for item in objects if isinstance(item, Mapping)]
 

@@ -1,4 +1,4 @@
-"""When a cluster has settled, by what the reconciler's newest plan was made of: no waiting for silence.
+"""Whether a cluster has settled, by the input of the reconciler's newest plan instead of a wait.
 
 The reconciler writes that where `--snapshot-folder` names a folder (decision 0060).
 """
@@ -51,14 +51,14 @@ def unsettled(
 
 
 class Ticks:
-    """The folder in which a reconciler writes what its plans are made of."""
+    """The folder for the inputs of a reconciler's plans."""
 
     def __init__(self, folder: Path) -> None:
         """The folder may not be there yet."""
         self.folder = folder
 
     def newest(self) -> PlanInput | None:
-        """What the newest plan was made of; None where there is none, or it is being written."""
+        """Returns the input of the newest plan; None if there is none, or if it is being written."""
         files = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         try:
             return snapshot_file.loads(files[-1].read_bytes()).input

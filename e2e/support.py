@@ -29,7 +29,7 @@ class SupportError(Exception):
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The rows of the table, oldest version first.
+    """Returns the rows of the table, oldest version first.
 
     Args:
         results: Minor version -> what it showed.
@@ -51,7 +51,7 @@ def _outcome(shown: Mapping[str, Any] | None, key: str) -> str:
 
 
 def results() -> dict[str, dict[str, Any]]:
-    """What `make matrix` has shown on this machine; nothing where it never ran.
+    """Returns the results of `make matrix` on this machine; empty if it never ran.
 
     Raises:
         JSONDecodeError: somebody has edited it.
@@ -64,7 +64,7 @@ def results() -> dict[str, dict[str, Any]]:
 
 
 def _tried() -> dict[str, dict[str, Any]]:
-    """The results.
+    """Returns the results.
 
     Raises:
         SupportError: there are none.
@@ -76,7 +76,7 @@ def _tried() -> dict[str, dict[str, Any]]:
 
 
 def written(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page with its table replaced.
+    """Returns the page with its table replaced.
 
     Raises:
         SupportError: it has no place for one.

@@ -54,13 +54,13 @@ def _kubectl(cluster: Cluster, *words: str) -> None:
 
 
 def _is_counted(api: Client) -> bool:
-    """Whether the quota is in force: before, the API server admits everything."""
+    """Returns whether the quota is in force: before, the API server admits everything."""
     quota = orjson.loads(api.send(request.get(QUOTAS, "full", "none")))
     return "pods" in quota.get("status", {}).get("used", {})
 
 
 def _is_gone(api: Client) -> bool:
-    """Whether the namespace has ended, and the kinds: their removal ends after it was asked for, too."""
+    """Returns whether the namespace has ended, and the kinds: their removal ends after it was asked for, too."""
     try:
         api.send(request.get(NAMESPACES, None, SYSTEM_NAMESPACE))
     except NotFound:

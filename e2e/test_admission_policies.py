@@ -96,7 +96,7 @@ def tenant(namespace: IsolatedNamespace) -> Iterator[Send]:
 
 @pytest.fixture
 def reconciler(environment: Environment) -> Iterator[Send]:
-    """The reconciler's account, as somebody would use it who has taken the server over."""
+    """The reconciler's account, as an attacker would use it."""
     with account(environment, f"system:serviceaccount:{SYSTEM_NAMESPACE}:edl-reconciler") as send:
         yield send
 
@@ -121,7 +121,7 @@ def _metadata(namespace: IsolatedNamespace, name: str, metadata: dict[str, Any])
 
 
 def _created(send: Send, namespace: str, pod: dict[str, Any]) -> Any:
-    """The spec of a pod as the API server would store it; {} where it does not know the class."""
+    """Returns the spec of a pod as the API server would store it; {} if its class is unknown."""
     creation = request.create(PODS, namespace, pod)
     try:
         return send(replace(creation, query=(*creation.query, ("dryRun", "All"))))["spec"]
@@ -132,7 +132,7 @@ def _created(send: Send, namespace: str, pod: dict[str, Any]) -> Any:
 
 
 def _wait_class(send: Send, namespace: str, pod: dict[str, Any], expected: str) -> Any:
-    """The spec of a pod once API server and webhook, which watch the classes, have heard of a new one."""
+    """Returns the spec of a pod once API server and webhook, which watch the classes, have heard of a new one."""
     return until(
         f"the class is {expected}",
         lambda: _created(send, namespace, pod),

@@ -1,4 +1,4 @@
-"""A real Prometheus beside a real cluster: faults of EDL's servers fire their alert, and none other.
+"""A real Prometheus beside a real cluster: each fault of EDL's servers fires its alert and no other.
 
 `test_monitoring.py` has Prometheus' test tool play the faults that cannot be made here in a minute.
 """
@@ -66,7 +66,7 @@ class Alerts:
         return int(result[0]["value"][1]) if result else 0
 
     def _ask(self, path: str) -> Any:
-        """The data of an answer.
+        """Returns the data of an answer.
 
         Raises:
             HTTPError: there is none; while Prometheus starts it answers 503 with a text.

@@ -74,7 +74,7 @@ _PICTURE = Path("build/training/async.png")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One real node of two cores, and EDL beside it."""
+    """One real node with two cores, with EDL beside it."""
     with paddle_environment(tmp_path_factory.mktemp("async")) as prepared:
         yield prepared
 
@@ -110,11 +110,11 @@ class Run:
         return traces.stopped_between(self.traces, self.burst)
 
     def pause_s(self) -> float:
-        """The longest time without a step while services came and went."""
+        """Returns the longest time without a step while services came and went."""
         return traces.longest_pause_s(self.steps, self.burst[0], self.killed_s)
 
     def back_s(self) -> float:
-        """The longest time without a step after the kill."""
+        """Returns the longest time without a step after the kill."""
         return traces.longest_pause_s(self.steps, self.killed_s - 1, self.steps[-1].at_s)
 
     def speed(self, from_s: float, to_s: float) -> float:
@@ -124,7 +124,7 @@ class Run:
 
 
 def _train(namespace: IsolatedNamespace, shared: Path) -> Run:
-    """A job that loses two trainers to services, gets two back, and then loses a server."""
+    """Returns a job that loses two trainers to services, gets two back, and then loses a server."""
     write_data(JOB, shared)
     with observe(namespace, JOB, shared) as observations:
         submit(namespace, JOB, PROGRAM, shared, trainers=(LOW, HIGH), annotations=SERVERS)
@@ -151,7 +151,7 @@ def _train(namespace: IsolatedNamespace, shared: Path) -> Run:
 
 
 def _servers(namespace: IsolatedNamespace) -> dict[int, Server]:
-    """The parameter servers that are there, by index."""
+    """Returns the parameter servers that are there, by index."""
     pods = namespace.environment.send(request.list_page(PODS, namespace.name))["items"]
     return {
         int(pod["metadata"]["labels"][LABEL_SERVER]): Server(
@@ -176,7 +176,7 @@ def _kill(namespace: IsolatedNamespace) -> float:
 
 
 def _trained_since(shared: Path, since_s: float) -> int:
-    """How many batches."""
+    """Returns how many batches."""
     return sum(step.at_s > since_s for step in traces.all_steps(traces.read(shared)))
 
 

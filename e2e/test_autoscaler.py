@@ -67,7 +67,7 @@ def _guaranteed(namespace: IsolatedNamespace, job: str) -> list[Pod]:
 
 
 def _waiting(namespace: IsolatedNamespace, job: str) -> str:
-    """The reason of the job's Waiting condition."""
+    """Returns the reason of the job's Waiting condition."""
     conditions = {c.type: c for c in namespace.job(job).status.conditions}
     return conditions[WAITING].reason if WAITING in conditions else ""
 

@@ -64,17 +64,17 @@ class Issued:
         return {key: b64decode(text) for key, text in found["data"].items()}
 
     def certificate(self, name: str) -> Any:
-        """A Certificate as it is stored."""
+        """Returns a Certificate as it is stored."""
         return orjson.loads(self.api.send(request.get(CERTIFICATES, SYSTEM_NAMESPACE, name)))
 
     def is_ready(self, name: str) -> bool:
-        """Whether cert-manager has issued a Certificate and it is as asked for."""
+        """Returns whether cert-manager has issued a Certificate and it is as asked for."""
         conditions = self.certificate(name).get("status", {}).get("conditions", ())
         return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
 def _crds() -> Path:
-    """The definitions of cert-manager's kinds, of the version that is built."""
+    """Returns the definitions of cert-manager's kinds, of the version that is built."""
     with display() as view:
         least = golang.needed(recipe(CERT_MANAGER).go_mod)
         go = golang.find(build.cache_root(os.environ), least, view)
@@ -151,7 +151,7 @@ def extender(issued: Issued) -> Iterator[int]:
 
 
 def _served(issued: Issued, port: int, *, with_client: bool = True) -> x509.Certificate:
-    """The certificate that kube-scheduler gets to see when it shows its own.
+    """Returns the certificate that kube-scheduler gets to see when it shows its own.
 
     Raises:
         OSError: one side does not trust the other, or nobody listens.

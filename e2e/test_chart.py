@@ -28,7 +28,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Helm, built once; skipped by name where it cannot be."""
+    """Helm, built once; tests are skipped if it cannot be built."""
     try:
         program = build.ensure(build.cache_root(os.environ), kit=HELM).path("helm")
     except ClusterError as error:
@@ -73,7 +73,7 @@ def _kustomized(folder: Path) -> str:
 
 
 def _objects(text: str) -> dict[str, Any]:
-    """The objects by kind and name; the policy as the document that it is, CEL without line breaks."""
+    """Returns the objects by kind and name; the policy as the document that it is, CEL without line breaks."""
     objects = {}
     for document in yaml.safe_load_all(text):
         if document is None:

@@ -62,12 +62,12 @@ def api(cluster: Cluster) -> Iterator[Client]:
 
 
 def api_of(cluster: Cluster) -> Client:
-    """A client of the administrator's."""
+    """Returns a client of the administrator's."""
     return Client(load(cluster.admin), user_agent="edl-test-cluster")
 
 
 def pod(name: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    """A pod with a sidecar and an init container."""
+    """Returns a pod with a sidecar and an init container."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -91,7 +91,7 @@ def spec() -> dict[str, Any]:
 
 
 def read(api: Client, name: str) -> dict[str, Any]:
-    """The pod as it is; empty if there is none."""
+    """Returns the pod as it is; empty if there is none."""
     try:
         stored_pod: dict[str, Any] = orjson.loads(api.send(request.get(PODS, NAMESPACE, name)))
     except NotFound:
@@ -106,7 +106,7 @@ def phase(api: Client, name: str) -> str:
 
 
 def alive(pids: Sequence[int]) -> list[int]:
-    """Those that still run."""
+    """Returns the processes that still run."""
     living = []
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

@@ -79,13 +79,13 @@ def ml(environment: Environment) -> IsolatedNamespace:
 
 
 def _refusals(bare: BareCluster) -> set[str]:
-    """The API server's counts of calls that RBAC refused."""
+    """Returns the API server's counts of calls that RBAC refused."""
     text = bare.kubectl("get", "--raw", "/metrics")
     return set(re.findall(r'^apiserver_request_total\{code="403".*$', text, re.MULTILINE))
 
 
 def _metric(environment: Environment, server: str, pattern: str) -> float:
-    """The sum of a metric's samples over those pods of a server that answer."""
+    """Returns the sum of a metric's samples over those pods of a server that answer."""
     page = environment.send(request.list_page(PODS, SYSTEM_NAMESPACE))
     addresses = [
         pod["status"].get("podIP")
@@ -215,7 +215,7 @@ def _set_policy(environment: Environment, settings: dict[str, Any]) -> None:
 
 
 def _in_force(environment: Environment, server: str, version: str) -> bool:
-    """Whether all pods of a server that answer have this policy."""
+    """Returns whether all pods of a server that answer have this policy."""
     newest, every = (
         _metric(environment, server, rf"edl_{server}_policy_info\{{{labels}\}}")
         for labels in (f'[^}}]*version="{version}"[^}}]*', "[^}]*")

@@ -67,13 +67,13 @@ def test_all_servers_are_replaced_in_a_burst(
 
 
 def _leader(environment: Environment) -> str:
-    """The name of the pod that leads; its identity has a few letters more."""
+    """Returns the name of the pod that leads; its identity has a few letters more."""
     lease = environment.send(request.get(LEASES, SYSTEM_NAMESPACE, LEASE))
     return str(lease["spec"].get("holderIdentity", "")).rpartition("-")[0]
 
 
 def _server(pod: str) -> str:
-    """The name of a pod's Deployment."""
+    """Returns the name of a pod's Deployment."""
     return pod.rsplit("-", 2)[0]
 
 

@@ -111,7 +111,7 @@ def _images(bare: BareCluster) -> Mapping[str, str]:
 
 
 def _minimums(namespace: IsolatedNamespace) -> set[str]:
-    """The uids of guaranteed trainers."""
+    """Returns the uids of guaranteed trainers."""
     return {
         trainer.uid
         for job in _LOAD.jobs

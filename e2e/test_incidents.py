@@ -293,7 +293,7 @@ def _right_clock_after(environment: Environment) -> Iterator[None]:
 
 
 def _is_elastic(namespace: IsolatedNamespace, name: str) -> bool:
-    """Whether the API server gets the webhook's answer for a new Job."""
+    """Returns whether the API server gets the webhook's answer for a new Job."""
     namespace.submit(name, low=1, high=2)
     return namespace.job(name).managed
 

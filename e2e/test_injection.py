@@ -1,4 +1,4 @@
-"""Masters beside trainers, on a real control plane: what is made, patched, moved and removed.
+"""Masters on a real control plane: how they are created, patched, moved and removed.
 
 Nodes are simulated, so no master serves here and the last word is written as one would write it.
 """
@@ -60,7 +60,7 @@ def _containers(pod: Any) -> dict[str, Any]:
 
 
 def _may(namespace: IsolatedNamespace, verb: str, name: str) -> bool:
-    """Whether the pods' service account may do that to a ConfigMap."""
+    """Returns whether the pods' service account may do that to a ConfigMap."""
     attributes = {"namespace": namespace.name, "verb": verb, "resource": "configmaps", "name": name}
     user = f"system:serviceaccount:{namespace.name}:default"
     body = {"metadata": {}, "spec": {"user": user, "resourceAttributes": attributes}}

@@ -39,7 +39,7 @@ print("finished", flush=True)
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """Two real nodes with this project's image, and EDL beside them."""
+    """Two real nodes with this project's image, with EDL beside them."""
     with real_environment(tmp_path_factory.mktemp("injection"), IMAGE) as prepared:
         yield prepared
 
@@ -66,7 +66,7 @@ def _submit(namespace: IsolatedNamespace, low: int, high: int) -> None:
 
 
 def _master_host(namespace: IsolatedNamespace) -> Pod | None:
-    """The pod that hosts the master and runs."""
+    """Returns the pod that hosts the master and runs."""
     pods = [
         pod
         for pod in namespace.trainers("numbers")
@@ -76,7 +76,7 @@ def _master_host(namespace: IsolatedNamespace) -> Pod | None:
 
 
 def _snapshot_data(namespace: IsolatedNamespace) -> dict[str, str]:
-    """What the masters have written to the ConfigMap."""
+    """Returns the data that the masters wrote to the ConfigMap."""
     config_map = namespace.environment.send(
         request.get(CONFIGMAPS, namespace.name, "numbers-edl-master")
     )
@@ -84,12 +84,12 @@ def _snapshot_data(namespace: IsolatedNamespace) -> dict[str, str]:
 
 
 def _generation(namespace: IsolatedNamespace) -> int:
-    """How many masters have written to the ConfigMap one after the other."""
+    """Returns how many masters have written to the ConfigMap one after the other."""
     return int(_snapshot_data(namespace).get("generation", 0))
 
 
 def _done_records(namespace: IsolatedNamespace) -> int:
-    """The acknowledged records in the last snapshot."""
+    """Returns the acknowledged records in the last snapshot."""
     ledger = Ledger("numbers")
     ledger.load(unpack(_snapshot_data(namespace)["snapshot"]))
     return int(ledger.datasets["numbers"].progress()["done_records"])
@@ -103,14 +103,14 @@ class Watcher:
         self._logs: dict[str, str] = {}
 
     def look(self) -> int:
-        """How many batches have been trained, as far as anybody said."""
+        """Returns how many batches have been trained, as far as anybody said."""
         for pod in self._here.trainers("numbers"):
             if text := self._here.log(pod.name):
                 self._logs[pod.name] = text
         return sum(text.count("trained") for text in self._logs.values())
 
     def over(self) -> bool:
-        """Whether the Job is over."""
+        """Returns whether the Job is over."""
         self.look()
         return self._here.job("numbers").finished
 
@@ -135,7 +135,7 @@ def _print_pods(namespace: IsolatedNamespace) -> None:
 
 
 def _begin(namespace: IsolatedNamespace) -> tuple[Pod, Watcher]:
-    """A Job some of whose records are trained; the pod that carries its master."""
+    """Returns a Job some of whose records are trained; the pod that carries its master."""
     _submit(namespace, 2, 3)
     host = until("a master runs", lambda: _master_host(namespace), bool, 120)
     assert host is not None

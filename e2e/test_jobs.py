@@ -1,4 +1,4 @@
-"""What users and admins do to elastic Jobs, on a real control plane with EDL beside it."""
+"""Actions of users and admins on elastic Jobs, on a real control plane with EDL beside it."""
 
 import time
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ MODEL = Path(__file__).parents[1] / "examples/models/digits_numpy.py"
 
 
 def kubectl(namespace: IsolatedNamespace, *words: str) -> str:
-    """What the cluster's own kubectl prints."""
+    """Returns the output of the cluster's kubectl."""
     cluster, where = namespace.environment.cluster, ("-n", namespace.name)
     done = commands.kubectl(cluster, *where, *words, timeout_s=KUBECTL_S + 5)
     assert done.returncode == 0, done.stderr
@@ -176,7 +176,7 @@ def test_a_model_file_becomes_a_job(namespace: IsolatedNamespace) -> None:
     """`edl submit --apply` makes a Job whose trainers run; its file goes with it when it goes."""
     done, again = submit_model(namespace), submit_model(namespace)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "job digits is submitted, with 2 to 3 trainers\n"
+    assert done.stdout == "job digits submitted with 2 to 3 trainers\n"
     assert again.returncode == 2
     assert again.stderr.startswith("edl: kubectl refused Job digits: Error from server (AlreadyEx")
     assert again.stderr.count("\n") == 1
@@ -417,7 +417,7 @@ def test_bad_policy_never_rules(namespace: IsolatedNamespace, policy: str) -> No
 
 
 def accepted(environment: Environment, policy: str) -> bool:
-    """Whether a bad policy gets in."""
+    """Returns whether a bad policy gets in."""
     try:
         environment.set_policy(policy + "quotes: []\n")
     except Invalid:
@@ -426,12 +426,12 @@ def accepted(environment: Environment, policy: str) -> bool:
 
 
 def policy_error(environment: Environment, component: str) -> str:
-    """What a component reports about the policy in the cluster."""
+    """Returns a component's report about the policy in the cluster."""
     answer = readiness(environment.control_plane.probe_url(component))
     return str(answer["policy"]["error"])
 
 
 def until_error(environment: Environment, component: str) -> str:
-    """The same, once it has seen it."""
+    """Returns the same, once it has seen it."""
     error = partial(policy_error, environment, component)
     return until(f"{component} names the bad policy", error, bool, WAIT_S)

@@ -1,4 +1,4 @@
-"""The contract of an API server, held by a real one: what the fake promises is true."""
+"""The contract of an API server on a real one: the fake behaves like it."""
 
 import threading
 import time

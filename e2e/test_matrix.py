@@ -108,10 +108,10 @@ def test_a_job_lives_from_its_minimum_to_its_end(
 
 
 def _minimum(trainers: list[Pod], lost: Pod) -> int:
-    """How many guaranteed trainers there are without one that was deleted."""
+    """Returns how many guaranteed trainers there are without one that was deleted."""
     return sum(pod.tier is Tier.GUARANTEED and pod.uid != lost.uid for pod in trainers)
 
 
 def _version(environment: Environment) -> str:
-    """What the API server calls itself."""
+    """Returns the version that the API server reports."""
     return str(environment.send(Request("GET", "/version"))["gitVersion"])

@@ -225,7 +225,7 @@ def promtool() -> Path:
 
 
 def _expressions() -> list[str]:
-    """The queries of all panels."""
+    """Returns the queries of all panels."""
     pages = [json.loads(path.read_text("utf-8")) for path in (FOLDER / "dashboards").iterdir()]
     panels = [panel for page in pages for panel in page["panels"]]
     return [target["expr"] for panel in panels for target in panel["targets"]]
@@ -278,7 +278,7 @@ def test_each_alert_fires_for_its_fault_and_none_other(promtool: Path, tmp_path:
 
 
 def _case(alert: str, name: str, series: Mapping[str, str]) -> dict[str, object]:
-    """A test of promtool: which alerts fire just before the fault, and a minute after it began."""
+    """Returns a test of promtool: which alerts fire just before the fault, and a minute after it began."""
     firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
     expected = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if alert else []
     return {

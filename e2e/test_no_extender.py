@@ -1,4 +1,4 @@
-"""EDL beside the untouched scheduler: its configuration has no entries of the extender."""
+"""EDL with an unmodified scheduler, whose configuration has no extender."""
 
 from collections.abc import Callable, Iterator
 
@@ -29,7 +29,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
 
 
 def _planned(namespace: IsolatedNamespace, job: str) -> float:
-    """The share of a job's trainers that run on the node of the plan."""
+    """Returns the share of a job's trainers that run on the node of the plan."""
     trainers = namespace.trainers(job)
     return sum(pod.node == pod.planned for pod in trainers) / len(trainers)
 

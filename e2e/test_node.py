@@ -1,4 +1,4 @@
-"""Real nodes: real containers with real signals, beside kwok's; and nothing of them stays."""
+"""Real nodes beside kwok's: real containers with real signals, and a complete clean-up."""
 
 import contextlib
 import os
@@ -81,7 +81,7 @@ with running(Path(sys.argv[1]), real_nodes=1) as cluster:
 _RUN_S = 90.0
 """A container that failed twice starts again after ten seconds, then after twenty."""
 _GRACE_S = 30.0
-"""What a container that does not leave has until it is killed."""
+"""Grace period of a container that does not exit by itself."""
 Printer = Callable[[str], None]
 
 
@@ -100,7 +100,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def api(cluster: Cluster) -> Iterator[Client]:
-    """An administrator, with whatever pods were left cleared away at the end."""
+    """An administrator; all remaining pods are removed at the end."""
     with contextlib.closing(Client(load(cluster.admin), user_agent="edl-test-node")) as client:
         yield client
         for pod_ in orjson.loads(client.send(request.list_page(PODS, NAMESPACE)))["items"]:
@@ -110,7 +110,7 @@ def api(cluster: Cluster) -> Iterator[Client]:
 
 
 def pod(name: str, where: str, program: str, *words: str) -> dict[str, Any]:
-    """A pod that runs a Python program on one of the real nodes."""
+    """Returns a pod that runs a Python program on one of the real nodes."""
     container = {
         "name": "main",
         "image": IMAGE,
@@ -132,7 +132,7 @@ def pod(name: str, where: str, program: str, *words: str) -> dict[str, Any]:
 
 
 def status(api: Client, name: str) -> dict[str, Any]:
-    """A pod's status; empty if there is none."""
+    """Returns a pod's status; empty if there is none."""
     try:
         stored_pod = orjson.loads(api.send(request.get(PODS, NAMESPACE, name)))
     except NotFound:
@@ -146,7 +146,7 @@ def phase(api: Client, name: str) -> str:
 
 
 def logs(api: Client, name: str) -> str:
-    """What a pod has printed, asked from its kubelet through the API server; empty without one."""
+    """Returns the log of a pod from its kubelet through the API server; empty without a kubelet."""
     path = request.path_of(PODS, NAMESPACE, name)
     try:
         return api.send(Request("GET", f"{path}/log")).decode()
@@ -155,7 +155,7 @@ def logs(api: Client, name: str) -> str:
 
 
 def run(api: Client, manifest: dict[str, Any]) -> str:
-    """Runs a pod to its end; what it printed."""
+    """Runs a pod to its end; returns its log."""
     name = manifest["metadata"]["name"]
     api.send(request.create(PODS, NAMESPACE, manifest))
     until_true(lambda: phase(api, name) in ("Succeeded", "Failed"), _RUN_S)
@@ -200,7 +200,7 @@ def test_sigterm_to_exit_takes_no_time(api: Client) -> None:
 def test_the_image_has_the_project_in_it(api: Client) -> None:
     """Its packages, the SDK and numpy import for a user without rights on a read-only root."""
     manifest = pod(
-        "imports", "real-1", IMPORTS, "master.__main__", "kube.client", "runtime.signals"
+        "imports", "real-1", IMPORTS, "master.__main__", "kube.client", "runtime.supervisor"
     )
     manifest["spec"]["containers"][0]["securityContext"] = {
         "runAsUser": 65532,

@@ -53,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Training:
-    """One job's pods in a namespace of their own."""
+    """The pods of one job in a separate namespace."""
 
     def __init__(self, api: Client, name: str) -> None:
         self.api = api
@@ -121,18 +121,18 @@ class Training:
         self.api.send(request.delete(PODS, self.namespace, name, grace_s=grace_s))
 
     def pod(self, name: str) -> dict[str, Any]:
-        """A pod as it is."""
+        """Returns a pod as it is."""
         stored_pod: dict[str, Any] = orjson.loads(
             self.api.send(request.get(PODS, self.namespace, name))
         )
         return stored_pod
 
     def phase(self, name: str) -> str:
-        """A pod's phase."""
+        """Returns a pod's phase."""
         return str(self.pod(name)["status"]["phase"])
 
     def trained(self, name: str) -> list[int]:
-        """The records that a trainer says it trained, in its order."""
+        """Returns the records that a trainer says it trained, in its order."""
         path = request.path_of(PODS, self.namespace, name)
         try:
             text = self.api.send(Request("GET", f"{path}/log")).decode()
@@ -142,7 +142,7 @@ class Training:
         return [int(word) for line in lines for word in line.split()]
 
     def just_trained(self, name: str) -> list[int]:
-        """The same, as soon as a batch is added: for a moment the trainer reports nothing new."""
+        """Returns the same, as soon as a batch is added: for a moment the trainer reports nothing new."""
         looks = [self.trained(name)]
 
         def is_added() -> bool:
@@ -153,7 +153,7 @@ class Training:
         return looks[-1]
 
     def longest_pause_s(self, name: str) -> float:
-        """The longest time between two batches of a trainer."""
+        """Returns the longest time between two batches of a trainer."""
         path = request.path_of(PODS, self.namespace, name)
         text = self.api.send(Request("GET", f"{path}/log")).decode()
         times_s = [float(word) for word in re.findall(r"^at (.*)$", text, re.MULTILINE)]
@@ -174,11 +174,11 @@ class Training:
         return "\n".join(lines)
 
     def until(self, fact: Callable[[], bool]) -> float:
-        """Waits until it is so; how long that took. Fails with what the job's pods say."""
+        """Waits for a condition; returns the time in seconds. A failure shows the logs of the job's pods."""
         return until_true(fact, _WAIT_S, self.story)
 
     def status(self, master: str) -> dict[str, Any]:
-        """What a master says, asked at its pod's address; empty if it does not answer."""
+        """Returns the status of a master, requested at its pod's address; empty if it does not answer."""
         address = self.pod(master)["status"].get("podIP", "")
         try:
             answer = urllib3.request(
@@ -193,12 +193,12 @@ class Training:
         return dict(answer.json()) if answer.status == 200 else {}
 
     def has_trainers(self, master: str) -> bool:
-        """Whether trainers have joined a master, or are through already."""
+        """Returns whether trainers have joined a master, or are through already."""
         status = self.status(master)
         return bool(status.get("trainers")) or status.get("state") == "done"
 
     def end(self, master: str) -> dict[str, Any]:
-        """What a master says once all is done."""
+        """Returns the status of a master once the job is done."""
         return until(
             "all is done",
             lambda: self.status(master),

@@ -1,4 +1,4 @@
-"""A kube-scheduler for training alone: `deploy/own-scheduler` beside the untouched one of the cluster."""
+"""A separate kube-scheduler for training: `deploy/own-scheduler` beside the cluster's unmodified one."""
 
 import subprocess
 from collections import Counter
@@ -31,7 +31,7 @@ _RENDER_S = 30.0
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """A cluster with two schedulers, of which only that of training knows EDL."""
+    """A cluster with two schedulers; only the scheduler of training knows EDL."""
     directory = tmp_path_factory.mktemp("own-scheduler")
     with running_environment(directory, SchedulingMode.OWN_SCHEDULER) as cluster_environment:
         yield cluster_environment

@@ -1,4 +1,4 @@
-"""`kubectl edl plan`, `when` and `snapshot` on a real control plane: nothing is written, and what they say comes."""
+"""`kubectl edl plan`, `when` and `snapshot` on a real control plane: they write nothing, and come true."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ _CASES: tuple[dict[str, object], ...] = (
 
 @pytest.fixture(scope="module")
 def ticks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the reconciler writes what its plans are made of."""
+    """The folder for the inputs of the reconciler's plans."""
     return tmp_path_factory.mktemp("ticks")
 
 

@@ -30,13 +30,13 @@ CASES = int(os.environ.get("PREEMPTION_CASES", "80"))
 """Number of random cases. The project's bar is 1 000: on two busy cores half an hour, which needs
 `-o faulthandler_timeout=0`."""
 FIRST = int(os.environ.get("PREEMPTION_FIRST", "0"))
-"""The first case's number, which is its seed: parts of the 1 000 can be played one by one."""
+"""Number and seed of the first case, so that the 1 000 cases can be run in parts."""
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + 2 * CASES)]
 
 _BATCH, _BLOCK = 80, 160
-"""Cases that are played at one time, each on nodes of its own; and until kube-scheduler restarts."""
+"""Cases that run at a time, each on separate nodes; and cases until kube-scheduler restarts."""
 _NODES, _CPU, _REQUEST = 3, 4, 3
-"""Nodes of a case, CPUs of each, and what the preemptor needs of them."""
+"""Nodes of a case, CPUs of each node, and CPUs that the preemptor requests."""
 _PRIORITIES = (1, 10, 100, 1000)
 _PREEMPTOR, _HIGHEST = 2000, 3000
 _COVERED = {"budget": "none-may-go"}
@@ -99,7 +99,7 @@ def test_preemptions_between_services_come_out_as_without_edl(
 
 
 def _case(number: int) -> list[_Service]:
-    """The services of a case: they fill its nodes, and on the first all are below the preemptor."""
+    """Returns the services of a case: they fill its nodes, and on the first all are below the preemptor."""
     random = Random(number)  # noqa: S311 - not for secrets
     services: list[_Service] = []
     slot = number % _BATCH
@@ -150,7 +150,7 @@ def _outcomes(api: Client, cases: dict[int, list[_Service]], block: range) -> It
 
 
 def _decided(api: Client, cases: dict[int, list[_Service]], numbers: range) -> list[_Outcome]:
-    """The outcomes of the cases that are decided, with enough victims for the preemptor."""
+    """Returns the outcomes of the cases that are decided, with enough victims for the preemptor."""
     pods = {pod["metadata"]["name"]: pod for pod in _pods(api)}
     outcomes = []
     for number in numbers:
@@ -164,7 +164,7 @@ def _decided(api: Client, cases: dict[int, list[_Service]], numbers: range) -> l
 
 
 def _prepare(api: Client) -> None:
-    """Nodes that nobody plays, priority classes, and a budget that allows no disruption."""
+    """Creates nodes without a kubelet, priority classes, and a budget that allows no disruption."""
     for value in (*_PRIORITIES, _PREEMPTOR, _HIGHEST):
         body = {"metadata": {"name": f"p-{value}"}, "value": value}
         api.send(request.create(PRIORITYCLASSES, None, body))
@@ -189,7 +189,7 @@ def _node_names() -> list[tuple[int, str]]:
 
 
 def _heartbeat(name: str) -> Request:
-    """A word of the node's kubelet, without which it counts as lost after 500 s."""
+    """Returns a word of the node's kubelet, without which it counts as lost after 500 s."""
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"{clock.now():%FT%TZ}"}
     status = {"status": {"conditions": [ready]}}
     return request.merge_patch(NODES, None, name, status, subresource="status")
@@ -257,7 +257,7 @@ def _administrator(cluster: Cluster) -> Iterator[Client]:
 
 
 def _preempt_questions(control_plane: EdlControlPlane) -> int:
-    """How many preempt questions EDL has answered, by its metrics."""
+    """Returns how many preempt questions EDL has answered, by its metrics."""
     address = urlsplit(control_plane.probe_url("extender")).netloc
     with contextlib.closing(HTTPConnection(address, timeout=10)) as connection:
         connection.request("GET", "/metrics")

@@ -20,7 +20,7 @@ from runtime import clock
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 _LIMIT_S = 60.0
-"""Ends a wait in vain; how long it took is reported, and bench/results/queues.json has figures."""
+"""Limit of a wait; the actual time is reported, and bench/results/queues.json has figures."""
 
 _HOLD_S = 120
 TRAINER_CPU = 5

@@ -1,4 +1,4 @@
-"""Where kube-scheduler puts the replicas of a server, as deploy/base asks: apart, whatever the nodes are like."""
+"""The placement of a server's replicas by deploy/base: on different nodes, for all kinds of nodes."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def api(cluster: Cluster) -> Iterator[Client]:
-    """An administrator, who has the nodes to himself."""
+    """An administrator of nodes that no other test uses."""
     with contextlib.closing(Client(load(cluster.admin))) as client:
         yield client
         for kind, namespace in ((DEPLOYMENTS, NAMESPACE), (NODES, None)):
@@ -57,7 +57,7 @@ def _items(api: Client, kind: request.Resource, namespace: str | None) -> list[d
 
 
 def _deployment(server: str) -> dict[str, Any]:
-    """The server's Deployment, of pods that need no rights and no volumes."""
+    """Returns the server's Deployment, of pods that need no rights and no volumes."""
     documents = scheduling.documents(BASE / f"{server}.yaml")
     (deployment,) = (item for item in documents if item["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]

@@ -52,7 +52,7 @@ _WAIT_S = 30.0
 
 @pytest.fixture(scope="module")
 def audit_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the API server notes what it is asked."""
+    """The audit log of the API server."""
     return tmp_path_factory.mktemp("audit")
 
 

@@ -25,7 +25,7 @@ _FLAGS = ("--listen", "127.0.0.1:0", "--drain-seconds", "0")
 
 
 def _manifests() -> list[dict[str, Any]]:
-    """What gives another namespace's reconciler all the rights of the first, beside those of that."""
+    """Grants another namespace's reconciler the rights of the first, in addition to its rights."""
     text = orjson.dumps(scheduling.documents(scheduling.BASE / "reconciler-rbac.yaml")).decode()
     objects = orjson.loads(text.replace(f'"{SYSTEM_NAMESPACE}"', f'"{_OTHER}"'))
     for item in objects:

@@ -57,7 +57,7 @@ def _running(namespace: IsolatedNamespace, role: Role) -> list[Pod]:
 
 
 def _start(namespace: IsolatedNamespace, low: int = 2, high: int = 4) -> dict[int, Pod]:
-    """The servers of a job that has all its trainers."""
+    """Returns the servers of a job that has all its trainers."""
     _submit(namespace, low, high)
     until("trainers run", lambda: len(_running(namespace, Role.TRAINER)), lambda n: n == high, 20)
     until("servers run", lambda: len(_running(namespace, Role.PSERVER)), lambda n: n == 2, 20)
@@ -65,7 +65,7 @@ def _start(namespace: IsolatedNamespace, low: int = 2, high: int = 4) -> dict[in
 
 
 def _back(namespace: IsolatedNamespace, before: Pod) -> Pod:
-    """The pod that took over from one that is gone; after refusals that takes as long as these lasted."""
+    """Returns the pod that took over from one that is gone; after refusals that takes as long as these lasted."""
 
     def others() -> list[Pod]:
         server_pods = _running(namespace, Role.PSERVER)

@@ -81,7 +81,7 @@ BACK_S = 30.0
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """Two real nodes with this project's image, and EDL beside them."""
+    """Two real nodes with this project's image, with EDL beside them."""
     with real_environment(tmp_path_factory.mktemp("servers"), IMAGE) as prepared:
         yield prepared
 
@@ -113,7 +113,7 @@ class Training(IsolatedNamespace):
         self.environment.send(request.create(JOBS, self.name, body))
 
     def pod(self, number: int) -> Any:
-        """A server's pod as it is; empty while there is none."""
+        """Returns a server's pod as it is; empty while there is none."""
         try:
             return self.environment.send(request.get(PODS, self.name, f"{JOB}-ps-{number}"))
         except KubeError:
@@ -125,13 +125,13 @@ class Training(IsolatedNamespace):
         return sum(int(status["restartCount"]) for status in statuses)
 
     def address(self, number: int) -> str:
-        """The cluster IP of a server."""
+        """Returns the cluster IP of a server."""
         name = f"{JOB}-ps-{number}"
         service = self.environment.send(request.get(SERVICES, self.name, name))
         return str(service["spec"]["clusterIP"])
 
     def status(self, number: int) -> dict[str, Any]:
-        """What a server says, asked at its pod's address; empty if it does not answer."""
+        """Returns the status of a server, requested at its pod's address; empty if it does not answer."""
         secret = self.environment.send(request.get(SECRETS, self.name, f"{JOB}-edl-master"))
         token = base64.b64decode(secret["data"]["token"]).decode()
         place = self.pod(number).get("status", {}).get("podIP", "")
@@ -157,7 +157,7 @@ class Training(IsolatedNamespace):
         return versions
 
     def steps(self) -> int:
-        """Batches that trainers tell of, those that were lost later included."""
+        """Returns the batches that trainers report, including batches that were lost later."""
         return sum(len(versions) for versions in self.trained().values())
 
     def begin(self) -> None:
@@ -179,7 +179,7 @@ class Training(IsolatedNamespace):
         return clock.monotonic_s() - begun_s
 
     def finish(self) -> None:
-        """Returns when the job is complete by its master's word, and nothing of it is left."""
+        """Waits until the master reports the job as complete, and all its pods are gone."""
         until("the job is over", lambda: self.job(JOB).finished, bool, 300)
         reasons = {c.type: c.reason for c in self.job(JOB).status.conditions}
         assert reasons.get("Complete") == "MasterSaysDone"
@@ -195,7 +195,7 @@ def namespace(namespace: IsolatedNamespace) -> Training:
 
 
 def _process(job: str, number: int) -> int:
-    """The server's process, which is one of this machine."""
+    """Returns the server's process, which is one of this machine."""
     words = [b"pserver", b"--index", str(number).encode(), b"--job", job.encode()]
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

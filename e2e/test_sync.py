@@ -48,7 +48,7 @@ _PICTURE = Path("build/training/sync.png")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One real node of two cores, and EDL beside it."""
+    """One real node with two cores, with EDL beside it."""
     with paddle_environment(tmp_path_factory.mktemp("sync")) as prepared:
         yield prepared
 

@@ -50,7 +50,7 @@ _LINE = re.compile(r"step (\d+) of \d+: loss [\d.]+, (\d+) processes")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One real node of two cores, and EDL beside it."""
+    """One real node with two cores, with EDL beside it."""
     with torch_environment(tmp_path_factory.mktemp("torch")) as prepared:
         yield prepared
 

@@ -65,7 +65,7 @@ _PICTURE = Path("build/training/timeline.png")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One real node of two cores with this project's image, and EDL beside it."""
+    """One real node with two cores and this project's image, with EDL beside it."""
     files = {WATCHED: Path(watched.__file__), "/app/train.py": _TRAIN}
     place = tmp_path_factory.mktemp("training")
     with real_environment(place, IMAGE, node_count=1, files=files) as prepared:

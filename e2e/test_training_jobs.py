@@ -31,7 +31,7 @@ def _kubectl(namespace: IsolatedNamespace, *words: str, text: str = "") -> tuple
 
 
 def _training_job(low: int = 2, high: int = 6, **spec: Any) -> dict[str, Any]:
-    """The example, with pods of this cluster's size and without a master."""
+    """Returns the example, with pods of this cluster's size and without a master."""
     body: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     body["spec"].pop("master")
     body["spec"]["trainer"] |= {"min": low, "max": high}
@@ -53,7 +53,7 @@ def _apply(namespace: IsolatedNamespace, body: dict[str, Any], *words: str) -> t
 
 
 def _columns(namespace: IsolatedNamespace) -> list[str]:
-    """The first row of `kubectl get tj`."""
+    """Returns the first row of `kubectl get tj`."""
     return _kubectl(namespace, "get", "tj", "--no-headers")[1].split()
 
 
@@ -249,7 +249,7 @@ def test_a_file_of_paddle_edl_lives_its_whole_life(namespace: IsolatedNamespace)
     cluster, words = namespace.environment.cluster, ("--apply", "--accept-losses")
     done = commands.edl(cluster, namespace.name, "convert", str(PADDLE_FILE), *words)
     assert done.returncode == 0, done.stderr
-    assert "trainingjob example is created, with 2 to 6 trainers" in done.stdout
+    assert "trainingjob example created with 2 to 6 trainers" in done.stdout
     _wait_for(namespace, "example", 6)
 
     namespace.services(ALL_SLOTS)
@@ -282,7 +282,7 @@ def test_a_file_of_paddle_edl_lives_its_whole_life(namespace: IsolatedNamespace)
 
 
 def _role(port: int) -> dict[str, Any]:
-    """A program of the user's for a role."""
+    """Returns a program of the user's for a role."""
     container = {
         "name": "own",
         "image": "example/own:1",
@@ -368,7 +368,7 @@ def test_the_same_job_with_annotations_behaves_alike(namespace: IsolatedNamespac
 
 
 def _wait_for_pods(namespace: IsolatedNamespace, count: int) -> None:
-    """Waits until there are so many, servers and those that leave included."""
+    """Waits for a number of pods, including servers and terminating pods."""
     words = ("get", "pods", "-o", "name")
     until(
         f"{count} pods",

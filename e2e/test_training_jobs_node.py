@@ -1,4 +1,4 @@
-"""A TrainingJob with programs of its own in all roles, in containers on a real node.
+"""A TrainingJob with user programs in all roles, in containers on a real node.
 
 Its trainers reach parameter servers and master at the addresses that the variables name, and the job ends
 as its trainers do.
@@ -39,7 +39,7 @@ print("own address", os.environ["PADDLE_CURRENT_ENDPOINT"], os.environ["POD_IP"]
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """One real node with this project's image, and EDL beside it."""
+    """One real node with this project's image, with EDL beside it."""
     place = tmp_path_factory.mktemp("roles")
     with real_environment(place, IMAGE, node_count=1) as prepared:
         yield prepared

@@ -48,7 +48,7 @@ def namespace(environment: Environment) -> Iterator[IsolatedNamespace]:
 
 
 def _annotations(namespace: IsolatedNamespace, job: str, name: str) -> set[str]:
-    """The values of an annotation on the job's live trainers."""
+    """Returns the values of an annotation on the job's live trainers."""
     values = set()
     for trainer in namespace.trainers(job):
         pod = namespace.environment.send(request.get(PODS, namespace.name, trainer.name))
@@ -57,7 +57,7 @@ def _annotations(namespace: IsolatedNamespace, job: str, name: str) -> set[str]:
 
 
 def _is_admitted(namespace: IsolatedNamespace) -> bool:
-    """Whether a Job whose minimum exceeds its maximum is stored: nobody has reviewed it then."""
+    """Returns whether a Job whose minimum exceeds its maximum is stored: nobody has reviewed it then."""
     wrong = elastic_job(replace(QUICK, min_trainers=3, max_trainers=2), "wrong")
     wrong["metadata"]["namespace"] = namespace.name
     create = request.create(JOBS, namespace.name, wrong)

@@ -65,23 +65,23 @@ class World:
     probes: str = ""
 
     def send(self, api_request: request.Request) -> Any:
-        """The answer, decoded."""
+        """Returns the answer, decoded."""
         return orjson.loads(self.api.send(api_request))
 
     def get(self, path: str) -> urllib3.BaseHTTPResponse:
-        """What the webhook itself answers on the port of its probes."""
+        """Returns the webhook's answer on the port of its probes."""
         with urllib3.PoolManager(timeout=5.0) as pool:
             return pool.request("GET", f"http://{self.probes}{path}", retries=False)
 
     def ready(self) -> bool:
-        """Whether it says so."""
+        """Returns whether it says so."""
         try:
             return self.get("/readyz").status == 200
         except urllib3.exceptions.HTTPError:
             return False
 
     def reviews(self, verb: str) -> float:
-        """How many reviews of one verb it has answered."""
+        """Returns how many reviews of one verb it has answered."""
         lines = self.get("/metrics").data.decode().splitlines()
         return sum(
             float(line.rsplit(" ", 1)[1])
@@ -124,7 +124,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One cluster and one webhook for all tests; each uses names of its own."""
+    """One cluster and one webhook for all tests; each test uses different names."""
     directory = tmp_path_factory.mktemp("webhook")
     flags = (f"--admission-control-config-file={_client_certificate(directory)}",)
     with running(directory / "cluster", apiserver_args=flags) as cluster:
@@ -195,7 +195,7 @@ def _install(
 
 
 def _called(world: World) -> bool:
-    """Whether the API server calls the webhook by now, for both: it learns of each separately.
+    """Returns whether the API server calls the webhook by now, for both: it learns of each separately.
 
     A dry run of a trainer gets patched, and one of a Job without a maximum is refused.
     """
@@ -208,7 +208,7 @@ def _called(world: World) -> bool:
 
 
 def _is_allowed(client: Client) -> bool:
-    """Whether the API server knows its rights by now."""
+    """Returns whether the API server knows its rights by now."""
     try:
         client.send(_dry(_pod("probe", {"app": "x"})))
     except Forbidden:

@@ -54,12 +54,12 @@ class Pair:
         until(f"{name} is ready", lambda: is_synced(announced), bool, 30)
 
     def holder(self) -> str:
-        """The leader according to the lease."""
+        """Returns the leader according to the lease."""
         lease = self._environment.send(request.get(LEASES, SYSTEM_NAMESPACE, LEASE))
         return str(lease["spec"].get("holderIdentity", ""))
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Sends a signal to all processes of one of them."""
+        """Sends a signal to all processes of one reconciler."""
         os.killpg(self.processes[name].pid, number)
 
     def stop(self) -> None:
@@ -100,14 +100,14 @@ def pair(
 
 
 def is_synced(announced: Path) -> bool:
-    """Whether the reconciler whose address is in that file has all first lists."""
+    """Returns whether the reconciler whose address is in that file has all first lists."""
     if not announced.exists():
         return False
     return readiness(f"http://{announced.read_text().strip()}").get("synced") is True
 
 
 def led_by(two: Pair) -> str:
-    """The leader; "" before there is a lease."""
+    """Returns the leader; "" before there is a lease."""
     try:
         return two.holder()
     except NotFound:

@@ -78,7 +78,7 @@ class Scenario:
 
     @property
     def limits_quota_cpu(self) -> int:
-        """Bound of the CPU limits of all trainers, where they are overcommitted: what the nodes have."""
+        """Bound of the CPU limits of all trainers if they are overcommitted: the capacity of the nodes."""
         return sum(self.cpu_millis.values()) // 1000
 
     @property
@@ -96,7 +96,7 @@ def overcommitted(scenario: Scenario, ratio: float) -> Scenario:
 
 
 def policy(scenario: Scenario) -> str:
-    """The text of the policy; "" where that of the installation stays."""
+    """Returns the text of the policy; "" to keep the policy of the installation."""
     if scenario.overcommit == 1.0:
         return ""
     return yaml.safe_dump(
@@ -160,7 +160,7 @@ FIRST = Scenario(
     max_trainers=60,
     warm_up_s=60.0,
 )
-"""The first experiment of the seeds: jobs alone, of which each wants more than there is."""
+"""The first experiment: only jobs, each of which wants more than the capacity."""
 FIRST_QUICK = Scenario(
     name="first-quick",
     big_nodes=8,
@@ -178,7 +178,7 @@ FIRST_QUICK = Scenario(
 
 
 def namespaces() -> list[Manifest]:
-    """The two namespaces of the workload."""
+    """Returns the two namespaces of the workload."""
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         for name in (SERVICES_NAMESPACE, TRAINING_NAMESPACE)
@@ -186,12 +186,12 @@ def namespaces() -> list[Manifest]:
 
 
 def service_class() -> Manifest:
-    """The services' PriorityClass: above all training, which lies below zero."""
+    """Returns the services' PriorityClass: above all training, which lies below zero."""
     return _priority_class(SERVICES, 100, "PreemptLowerPriority")
 
 
 def plain_classes() -> list[Manifest]:
-    """Training's classes where there is no EDL: what a user can do with Kubernetes alone."""
+    """Priority classes of training without EDL, which a user of plain Kubernetes can create."""
     return [
         _priority_class(_PLAIN_SUPPORT, -10, "PreemptLowerPriority"),
         _priority_class(_PLAIN_TRAINER, -1000, "Never"),
@@ -199,7 +199,7 @@ def plain_classes() -> list[Manifest]:
 
 
 def system(scenario: Scenario) -> list[Manifest]:
-    """The pods every cluster has: whole CPUs, and one pod with the odd rest."""
+    """Returns the pods every cluster has: whole CPUs, and one pod with the odd rest."""
     whole, rest_millis = divmod(scenario.system_cpu_millis, 1000)
     sizes = [("system", whole, "1"), ("system-rest", 1 if rest_millis else 0, f"{rest_millis}m")]
     return [
@@ -217,7 +217,7 @@ def system(scenario: Scenario) -> list[Manifest]:
 
 
 def services(scenario: Scenario) -> Manifest:
-    """The online services, at the first plateau's number."""
+    """Returns the online services, at the first plateau's number."""
     pod = pod_spec("3", "3Gi", priority_class=SERVICES)
     return _replicated(
         "Deployment",
@@ -230,7 +230,7 @@ def services(scenario: Scenario) -> Manifest:
 
 
 def support(scenario: Scenario, job: str, *, plain: bool) -> list[Manifest]:
-    """A job's parameter servers and its master, as ReplicaSets."""
+    """Returns a job's parameter servers and its master, as ReplicaSets."""
     priority_class = _PLAIN_SUPPORT if plain else ""
     sizes = (
         (Role.PSERVER, scenario.pservers, f"{PSERVER_CPU_MILLIS}m", "5Gi"),
@@ -251,7 +251,7 @@ def support(scenario: Scenario, job: str, *, plain: bool) -> list[Manifest]:
 
 
 def elastic_job(scenario: Scenario, job: str) -> Manifest:
-    """An elastic Job as a user writes it: a plain batch/v1 Job with two annotations."""
+    """Returns an elastic Job as a user writes it: a plain batch/v1 Job with two annotations."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -273,7 +273,7 @@ def elastic_job(scenario: Scenario, job: str) -> Manifest:
 
 
 def plain_trainers(scenario: Scenario, job: str) -> Manifest:
-    """The same trainers where there is no EDL: a ReplicaSet that always wants the maximum."""
+    """Returns the same trainers without EDL: a ReplicaSet that always wants the maximum."""
     return _replicated(
         "ReplicaSet",
         TRAINING_NAMESPACE,
@@ -302,7 +302,7 @@ def _priority_class(name: str, value: int, preemption: str) -> Manifest:
 
 
 def pod_spec(cpu: str, memory: str, *, priority_class: str = "") -> Manifest:
-    """The spec of a pod with one container, which runs nothing."""
+    """Returns the spec of a pod with one container, which runs nothing."""
     container = {
         "name": "main",
         "image": _IMAGE,

@@ -1,1 +1,1 @@
-"""kube-scheduler's HTTP extender: filters and scores nodes for training pods, chooses victims."""
+"""kube-scheduler's HTTP extender: filters and scores nodes for training pods, and chooses victims."""

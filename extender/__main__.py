@@ -15,9 +15,10 @@ from kube import config
 from kube.client import Client
 from kube.errors import ConfigError
 from policy.names import SYSTEM_NAMESPACE
-from runtime import certs, clock, extender_tls, serve, signals
+from runtime import certs, clock, extender_tls, supervisor
 from runtime.certs import Pair
 from runtime.command_line import Parser
+from runtime.serve import ServeError
 
 _DESCRIPTION = (
     "EDL's scheduler extender: filters and scores nodes for training pods and chooses preemption "
@@ -58,24 +59,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _certificates(arguments.out, tuple(arguments.host), arguments.ca)
         settings = ExtenderSettings.from_parsed(arguments)
         settings.start_logging()
-        connection = config.load(settings.kubeconfig)  # here, where an error is one line
+        connection = config.load(
+            settings.kubeconfig
+        )  # inside `try`: an error is reported as one line
         settings = _with_certificates(settings, connection)
-        serve.run(settings, partial(build, settings, connection))
-    except (OSError, ConfigError, serve.ServeError, certificates.CaError) as error:
+        supervisor.run(settings, partial(build, settings, connection))
+    except (OSError, ConfigError, ServeError, certificates.CaError) as error:
         print(f"extender: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _with_certificates(settings: ExtenderSettings, connection: Configuration) -> ExtenderSettings:
-    """The settings with the files of --tls-secret, once they are there."""
+    """Returns the settings with the files of --tls-secret, after waiting until they exist."""
     if not settings.tls_secret:
         return settings
-    signals.exit_on_signals()
+    supervisor.exit_on_signals()
     client = Client(connection, user_agent="edl-extender")
     files = TlsFiles(client, settings)
     files.wait()
-    client.close()  # the worker must not share connections with its parent
+    client.close()  # a worker process must not share connections with its parent
     return settings.model_copy(update={"tls_cert": files.server, "client_ca": files.client_ca})
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from flask import Flask, Response, request
+from flask import Response, request
 from kubernetes.client.configuration import Configuration
 from pydantic import BaseModel, ValidationError
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
@@ -40,9 +40,9 @@ _VERBS = ("filter", "prioritize", "preempt")
 
 
 class Extender:
-    """The extender's request handlers, which answer kube-scheduler from memory.
+    """Answers kube-scheduler's requests from memory.
 
-    They never call the API server while kube-scheduler waits.
+    It never calls the API server while kube-scheduler waits.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Extender:
             lambda: self._decision_log.dropped,
         )
         self._last_request_s = dict.fromkeys(_VERBS, 0.0)
-        """Verb -> time of the last request, in seconds since the epoch; 0 for none."""
+        """Verb -> time of the last request, in seconds since the epoch; 0 if there was none."""
         last_request = metrics.gauge(
             "last_request_timestamp_seconds",
             "Time of kube-scheduler's last request since the extender's start; 0 for none.",
@@ -92,13 +92,13 @@ class Extender:
 
     @property
     def last_requests(self) -> dict[str, str]:
-        """Verb -> when kube-scheduler last sent a request, or "never" since the start."""
+        """Returns verb -> when kube-scheduler last sent such a request, or "never" since the start."""
         return {
             verb: decisions.time(request_s) if request_s else "never"
             for verb, request_s in self._last_request_s.items()
         }
 
-    def routes(self, app: Flask) -> None:
+    def routes(self, app: web.WebApp) -> None:
         """Adds the three verbs to `app`."""
         answers: dict[str, Callable[[], object]] = {
             "filter": self._filter,
@@ -174,7 +174,7 @@ class Extender:
         if not training:
             return
         for victim in training:
-            self._victims.labels(str(victim.tier)).inc()  # of training each has one
+            self._victims.labels(str(victim.tier)).inc()  # every training pod has a tier
         log.info(
             "victims chosen",
             extra=keys(pod=pod.key, node=node, victims=[victim.key for victim in training]),
@@ -197,7 +197,7 @@ def _pod(obj: dict[str, object], view: handlers.View) -> Pod:
     """Decodes the pod of a request, without the resources that the policy ignores.
 
     Raises:
-        BadRequest: it is not a core/v1 Pod.
+        BadRequest: The object is not a core/v1 Pod.
     """
     try:
         pod = decode.pod(obj)
@@ -213,15 +213,15 @@ def readiness(
     stale_s: float,
     last_requests: Mapping[str, str],
 ) -> web.Readiness:
-    """Whether the extender may answer: it knows cluster and policy, and no watch is stale.
+    """Returns whether the extender may answer: it knows cluster and policy, and no watch is stale.
 
     Args:
         cache: The watches.
         policy: The active policy.
-        now_s: Current time on the clock of `cache`.
+        now_s: The current time of the clock of `cache`.
         stale_s: Age of a watch from which kube-scheduler should continue without the extender.
-        last_requests: As `Extender.last_requests`. It is reported only: no extender is asked before the first
-            trainer is created.
+        last_requests: The result of `Extender.last_requests`. It is only reported, because kube-scheduler
+            sends no request before the first trainer is created.
     """
     age_s = cache.age_s(now_s)
     details = {
@@ -235,7 +235,7 @@ def readiness(
 
 
 def build(settings: ExtenderSettings, connection: Configuration) -> WebService:
-    """Builds the service without starting it; `connection` configures access to the API server."""
+    """Builds the service without starting it; `connection` holds the API server's address and credentials."""
     api = Client(connection, user_agent="edl-extender")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
     policy = ActivePolicy.of(cache.config)

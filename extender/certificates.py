@@ -1,7 +1,7 @@
-"""Certificates between kube-scheduler and the extender: their renewal, their ends, their files.
+"""Certificates of kube-scheduler and the extender: renewal, expiry and files.
 
-Nothing renews them by itself, and kube-scheduler goes on without an extender whose certificate has
-expired, so the leaves live as long as their CA, and metrics say when they end.
+Nothing renews them automatically, and kube-scheduler carries on without an extender whose certificate has
+expired. So leaf certificates live as long as their CA, and metrics show when they expire.
 """
 
 import calendar
@@ -12,26 +12,26 @@ from pathlib import Path
 from runtime import certs, extender_tls
 
 PEER_TIME = "%b %d %H:%M:%S %Y GMT"
-"""Format of times in `ssl.SSLSocket.getpeercert`."""
+"""Format of the times from `ssl.SSLSocket.getpeercert`."""
 
 
 class CaError(ValueError):
-    """A CA cannot issue certificates; the text is one line."""
+    """A CA cannot issue certificates; the message is one line."""
 
 
 def renewed(
     ca: certs.Pair, hosts: tuple[str, ...], namespace: str, now: datetime
 ) -> dict[str, bytes]:
-    """The files of `runtime.extender_tls` by a CA that exists: until both sides have them, both work.
+    """Returns new files of `runtime.extender_tls` from an existing CA; old and new ones work together.
 
     Args:
         ca: The CA.
-        hosts: The extender's names; () for those inside a cluster alone.
+        hosts: The extender's names; () for its names inside the cluster only.
         namespace: EDL's namespace.
-        now: Aware; the certificates are valid from then until the CA ends.
+        now: Time zone aware; the certificates are valid from then until the CA expires.
 
     Raises:
-        CaError: the key is of another CA, or the CA ends so soon that a new one is needed.
+        CaError: The key does not belong to the CA, or the CA expires so soon that a new one is needed.
     """
     try:
         matches = certs.matches(ca)
@@ -46,9 +46,9 @@ def renewed(
 
 
 def expiry_s(files: Iterable[Path]) -> float:
-    """When the first of some PEM files of certificates expires, in epoch seconds.
+    """Returns when the first certificate in some PEM files expires, in epoch seconds.
 
-    0 where there is no file, or one that cannot be read.
+    Returns 0 if there is no file, or if one cannot be read.
     """
     try:
         ends_s = [certs.expires(path.read_bytes()).timestamp() for path in files]
@@ -58,10 +58,10 @@ def expiry_s(files: Iterable[Path]) -> float:
 
 
 def peer_expiry_s(certificate: Mapping[str, object] | None) -> float:
-    """When a caller's certificate expires, in epoch seconds; 0 without one.
+    """Returns when a caller's certificate expires, in epoch seconds, or 0 without a certificate.
 
     Args:
-        certificate: As `ssl.SSLSocket.getpeercert` returns it.
+        certificate: The result of `ssl.SSLSocket.getpeercert`.
     """
     if not certificate:
         return 0.0
@@ -70,10 +70,10 @@ def peer_expiry_s(certificate: Mapping[str, object] | None) -> float:
 
 
 def write(directory: Path, contents: dict[str, bytes]) -> None:
-    """Writes the files, readable by their owner alone.
+    """Writes the files with permissions for their owner only.
 
     Raises:
-        FileExistsError: a file exists already; nothing is overwritten.
+        FileExistsError: A file already exists; nothing is overwritten.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for name in contents:

@@ -1,14 +1,14 @@
 """Stores the newest decisions about each pod, and serves them to callers on the same host.
 
-A decision record explains the present state; the log is not an archive. It is bounded in pods
-and in decisions for each pod; evicted decisions are counted.
+The log explains the present state and is not an archive. Pods, and decisions per pod, are limited; evicted
+decisions are counted.
 """
 
 import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
-from flask import Flask, Response, request
+from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
 from policy.decisions import Decision
@@ -17,7 +17,7 @@ from runtime import web
 MAX_SUBJECTS = 5_000
 MAX_PER_SUBJECT = 32
 _UPDATE_S = 60.0
-"""If only figures change, a new entry is made this often; in between the newest is updated.
+"""Interval of new entries if only figures change; in between, the newest entry is updated.
 
 Otherwise the changing shares of a busy minute would evict all other decisions.
 """
@@ -25,44 +25,44 @@ Otherwise the changing shares of a busy minute would evict all other decisions.
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A decision and the series that it continues."""
+    """A decision, and since when its series has had the same code."""
 
     series: str
     decision: Decision
     created_s: float
     """When this entry was created."""
     since_s: float
-    """Since when the series has had this code."""
+    """When the series got its present code."""
 
     def to_json(self) -> dict[str, object]:
         return {**self.decision.to_json(), "since": self.since_s}
 
 
 class DecisionLog:
-    """A bounded log of decisions by subject; thread-safe."""
+    """A limited log of decisions by subject. Thread-safe."""
 
     def __init__(
         self, max_subjects: int = MAX_SUBJECTS, max_per_subject: int = MAX_PER_SUBJECT
     ) -> None:
-        """Creates a log of the newest `max_per_subject` decisions on the newest `max_subjects`."""
+        """Initializes a log of the `max_subjects` newest subjects, with `max_per_subject` decisions each."""
         self._max_subjects = max_subjects
         self._max_per_subject = max_per_subject
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, deque[_Entry]] = OrderedDict()
         self.dropped = 0
-        """The number of evicted decisions."""
+        """Number of evicted decisions."""
 
     def record(self, subject: str, decision: Decision, series: str = "") -> bool:
-        """Records a decision; one equal to the newest of its series is ignored.
+        """Records a decision, unless it equals the newest one of its series.
 
         Args:
-            subject: The subject to record it under.
+            subject: The subject under which it is recorded.
             decision: The decision.
-            series: The key of its series, if there are several decisions about one thing at a
-                time; by default what the decision is about.
+            series: Key of its series, if there are several simultaneous decisions about one thing; by
+                default the thing that the decision is about.
 
         Returns:
-            Whether it is a new entry: neither ignored, nor other figures of the newest.
+            Whether it became a new entry, that is, was neither ignored nor merged into the newest one.
         """
         series = series or decision.about
         with self._lock:
@@ -93,13 +93,13 @@ class DecisionLog:
             self.dropped += len(oldest)
 
     def about(self, subject: str) -> list[dict[str, object]]:
-        """The decisions about a subject as JSON, oldest first; empty if it is unknown."""
+        """Returns the decisions about a subject as JSON, oldest first; empty for an unknown subject."""
         with self._lock:
             entries = tuple(self._entries.get(subject, ()))
         return [entry.to_json() for entry in entries]
 
     def newest(self) -> dict[str, dict[str, object]]:
-        """The newest decision about each subject as JSON."""
+        """Returns the newest decision about each subject as JSON."""
         with self._lock:
             newest = {
                 subject: _newest(subject, entries) for subject, entries in self._entries.items()
@@ -112,7 +112,7 @@ def _same(first: Decision, second: Decision) -> bool:
 
 
 def _updates(last: _Entry, decision: Decision) -> bool:
-    """Whether a decision only changes figures of a recent entry."""
+    """Returns whether a decision only changes the figures of a recent entry."""
     old = last.decision
     same_target = (old.code, old.figures.get("target")) == (
         decision.code,
@@ -122,16 +122,18 @@ def _updates(last: _Entry, decision: Decision) -> bool:
 
 
 def _newest(subject: str, entries: deque[_Entry]) -> _Entry:
-    """The newest decision about the subject itself; else the newest about one of its parts."""
-    own = (entry for entry in reversed(entries) if entry.decision.about.endswith(f" {subject}"))
-    return next(own, entries[-1])
+    """Returns the newest decision about the subject itself, or else about one of its parts."""
+    matching = (
+        entry for entry in reversed(entries) if entry.decision.about.endswith(f" {subject}")
+    )
+    return next(matching, entries[-1])
 
 
-def add_decisions_route(app: Flask, log: DecisionLog) -> None:
+def add_decisions_route(app: web.WebApp, log: DecisionLog) -> None:
     """Adds `GET /decisions`, and `GET /decisions?pod=namespace/name`.
 
-    A private route: the cluster's RBAC decides who may use `kubectl port-forward`
-    (docs/decisions/0005).
+    The route is only reachable from the same host, so the cluster's RBAC for `kubectl port-forward` decides
+    who may use it (docs/decisions/0005).
 
     Args:
         app: From `web.application`.
@@ -153,4 +155,4 @@ def add_decisions_route(app: Flask, log: DecisionLog) -> None:
             )
         return web.reply({"pod": name, "decisions": decisions_json})
 
-    web.private(app, "/decisions", decisions)
+    app.private("/decisions", decisions)

@@ -1,8 +1,8 @@
-"""The extender's state: the cluster, promised capacity, and nodes that cool down.
+"""The extender's state: the cluster, promised capacity, and cool-downs of nodes.
 
-kube-scheduler sends one request at a time, but two schedulers may overlap, so every answer is
-computed under one lock, from memory alone. After a restart the watches rebuild the state; only
-promises of the last seconds are lost, which costs at most a few extra victims.
+kube-scheduler sends one request at a time, but two schedulers may overlap. So every answer is computed under
+one lock, from memory only. After a restart the watches rebuild the state. Only promises of the last seconds
+are lost, which costs at most a few extra victims.
 """
 
 import threading
@@ -19,11 +19,11 @@ from policy.planning.recent_history import CoolDowns
 from policy.planning.victims import Candidate, Promise
 
 PROMISE_S = 5.0
-"""Lifetime of a promise, within which its pod must have been bound."""
+"""Lifetime of a promise, within which its pod must be bound."""
 
 
 class ExtenderState:
-    """The state that request threads share; all access is through `view`, under a lock."""
+    """The state shared by request threads; all access is through `view`, under a lock."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ExtenderState:
         Args:
             cache: The watches.
             clock_s: A monotonic clock.
-            epoch_s: A clock in seconds since the epoch.
+            epoch_s: Returns the seconds since the epoch.
             policy: Returns the active policy.
         """
         self._state_feed = ClusterStateFeed(cache, epoch_s)
@@ -49,7 +49,7 @@ class ExtenderState:
 
     @contextmanager
     def view(self) -> Iterator[View]:
-        """The current state, which is valid and does not change until the block ends."""
+        """Yields the current state, which does not change until the block ends."""
         with self._lock:
             now_s = self._clock_s()
             self._state_feed.follow(self._policy())
@@ -60,7 +60,7 @@ class ExtenderState:
             yield View(self._state_feed.cluster, promises, cooling, now_s)
 
     def promise(self, pod: Pod, candidate: Candidate, now_s: float) -> None:
-        """Promises capacity of a node to `pod`, counting victims as gone. Inside `view` only."""
+        """Promises capacity of a node to `pod`, counting victims as gone. Only allowed inside `view`."""
         promise = Promise(
             pod.uid, candidate.node, pod.requests, pod.priority, frozenset(candidate.uids)
         )
@@ -68,7 +68,7 @@ class ExtenderState:
         self._cool_downs.start(candidate.node, now_s, self._policy().stability.cool_down_seconds)
 
     def _expire(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
-        """Removes promises whose pod is bound, nominated elsewhere or deleted, or that timed out."""
+        """Removes promises that timed out, or whose pod was bound, nominated elsewhere or deleted."""
         for uid, change in changes.items():
             promise, _ = self._promises.get(uid, (None, 0.0))
             nominated = change.new.nominated if change.new is not None else ""

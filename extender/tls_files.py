@@ -1,8 +1,8 @@
-"""The extender's certificates, read from their Secret into files that `runtime.tls` serves and reloads.
+"""Copies the extender's certificates from their Secret into files that `runtime.tls` serves and reloads.
 
-A volume of the Secret would keep the pod from starting until the Secret exists, and for up to two minutes
-longer: kubelets try a missing one again at doubling intervals. Who calls: `extender.__main__` before it
-serves, then a thread in the worker.
+With a volume of the Secret, the pod would not start until the Secret exists, and up to two minutes later:
+kubelets retry a missing volume at doubling intervals. `extender.__main__` calls this before it serves, and
+afterwards a thread of the worker does.
 """
 
 import base64
@@ -24,14 +24,14 @@ from runtime.logs import keys, one_line
 log = logging.getLogger(__name__)
 
 FIRST_S = 1.0
-"""Between two looks for a Secret that does not exist yet."""
+"""Interval of checks for a Secret that does not exist yet."""
 SYNC_S = 30.0
-"""Between two looks for another content."""
+"""Interval of checks for new contents."""
 _STOP_S = 5.0
 
 
 class TlsFiles:
-    """The files of one server; `server` has its certificate and key, `client_ca` the CA of callers."""
+    """The files of one server: `server` is its certificate and key, `client_ca` the CA of callers."""
 
     def __init__(self, api: Api, settings: ExtenderSettings) -> None:
         self.server = settings.tls_dir / "server.pem"
@@ -43,7 +43,7 @@ class TlsFiles:
         self._problem = ""
 
     def sync(self) -> bool:
-        """Writes the files that have changed; False, with one line in the log, where it cannot."""
+        """Writes the files that have changed; if that fails, logs one line and returns False."""
         try:
             data = call(self._api, self._request).get("data") or {}
             pair = _decoded(data, "tls.crt") + _decoded(data, "tls.key")
@@ -60,7 +60,7 @@ class TlsFiles:
         return True
 
     def wait(self) -> None:
-        """Returns once both files are there; those of an earlier start do while the API server is away."""
+        """Waits until both files exist; those of an earlier start suffice while the API server is down."""
         never = threading.Event()
         while not self.sync() and not (self.server.exists() and self.client_ca.exists()):
             never.wait(FIRST_S)
@@ -70,7 +70,7 @@ class TlsFiles:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops it."""
+        """Stops the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -81,10 +81,10 @@ class TlsFiles:
 
 
 def _decoded(data: Mapping[str, Any], name: str) -> bytes:
-    """One file of a Secret's data.
+    """Returns one file of a Secret's data.
 
     Raises:
-        ValueError: it is missing, or not base64.
+        ValueError: The file is missing, or is not valid base64.
     """
     try:
         return base64.b64decode(data[name], validate=True)

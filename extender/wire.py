@@ -1,7 +1,7 @@
 """The extender's JSON, as defined by k8s.io/kube-scheduler/extender/v1.
 
-The upstream structs have no JSON tags, so keys are PascalCase. Integers stay integers, and no
-field of an answer is null, because kube-scheduler dereferences all of them.
+The upstream structs have no JSON tags, so keys are PascalCase. Integers stay integers, and no field of an
+answer is null, because kube-scheduler dereferences all of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_pascal
 from policy.planning.victims import Candidate
 
 MAX_NODES = 20_000
-"""kube-scheduler is tested to 5 000 nodes; a request with more names than this is not genuine."""
+"""kube-scheduler is tested with up to 5 000 nodes, so a request with more names than this is not genuine."""
 
 
 class _Wire(BaseModel):
@@ -23,7 +23,7 @@ class _Wire(BaseModel):
 
 
 class ExtenderArgs(_Wire):
-    """extender/v1 `ExtenderArgs`, in the form of `nodeCacheCapable: true`."""
+    """extender/v1 `ExtenderArgs`, in the form for `nodeCacheCapable: true`."""
 
     pod: dict[str, Any]
     node_names: Annotated[list[str], Field(max_length=MAX_NODES)]
@@ -47,13 +47,13 @@ class MetaVictims(BaseModel):
 
 
 class PreemptionArgs(_Wire):
-    """extender/v1 `ExtenderPreemptionArgs`, in the form of `nodeCacheCapable: true`."""
+    """extender/v1 `ExtenderPreemptionArgs`, in the form for `nodeCacheCapable: true`."""
 
     pod: dict[str, Any]
     node_name_to_meta_victims: Annotated[dict[str, MetaVictims], Field(max_length=MAX_NODES)]
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates as `policy.planning.victims` expects them."""
+        """Returns the candidates as `policy.planning.victims` expects them."""
         return tuple(
             Candidate(node, tuple(pod.uid for pod in victims.pods or ()), victims.violations)
             for node, victims in self.node_name_to_meta_victims.items()
@@ -63,7 +63,7 @@ class PreemptionArgs(_Wire):
 def filter_result(
     passed: list[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
 ) -> dict[str, object]:
-    """extender/v1 `ExtenderFilterResult`; each requested node is in exactly one of the three."""
+    """Returns an extender/v1 `ExtenderFilterResult`; each requested node is in exactly one of its fields."""
     return {
         "NodeNames": passed,
         "FailedNodes": failed,
@@ -73,12 +73,12 @@ def filter_result(
 
 
 def priorities(scores: Mapping[str, int]) -> list[dict[str, object]]:
-    """extender/v1 `HostPriorityList`: a bare array."""
+    """Returns an extender/v1 `HostPriorityList`, which is a bare array."""
     return [{"Host": node, "Score": value} for node, value in scores.items()]
 
 
 def preemption_result(candidates: Iterable[Candidate]) -> dict[str, object]:
-    """extender/v1 `ExtenderPreemptionResult`; no node at all means "no candidate"."""
+    """Returns an extender/v1 `ExtenderPreemptionResult`; without any node it means "no candidate"."""
     victims = {
         candidate.node: {
             "Pods": [{"UID": uid} for uid in candidate.uids],

@@ -1,1 +1,1 @@
-"""All access to the API server: requests, errors, the watch cache, leases, and a fake server."""
+"""All access to the API server: requests, errors, the watch cache and leases."""

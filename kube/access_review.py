@@ -1,7 +1,7 @@
-"""What a caller may do, as the API server says when it is asked with the caller's own credentials.
+"""Asks the API server who a caller is and what the caller may do, with the caller's own credentials.
 
-Whoever may call the API server may ask these two (the role `system:basic-user`), and nothing is stored. So no
-server of EDL needs the right to review the tokens or the rights of others (docs/decisions/0061).
+Every authenticated user may send these two requests (the role `system:basic-user`), and nothing is stored.
+So no EDL server needs permission to review other users' tokens or rights (docs/decisions/0061).
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ _REVIEWS = Resource(
 
 @dataclass(frozen=True, slots=True)
 class AccessRight:
-    """A verb on a kind of object; `namespace` "" is all of them, `name` "" any object."""
+    """A verb on a kind of object; namespace "" means all namespaces, name "" any object."""
 
     verb: str
     resource: Resource
@@ -32,22 +32,22 @@ class AccessRight:
 
 
 def user(api: Api) -> str:
-    """The name that the API server has for the caller.
+    """Returns the API server's name for the caller.
 
     Raises:
-        Unauthorized: the credentials are not (any more) good.
-        KubeError: another failure.
+        Unauthorized: The credentials are invalid or have expired.
+        KubeError: Another failure.
     """
     review = call(api, replace(request.create(SELF_REVIEWS, None, {}), timeout_s=TIMEOUT_S))
     return str(review["status"]["userInfo"].get("username", ""))
 
 
 def may(api: Api, right: AccessRight) -> bool:
-    """Whether the caller has a right.
+    """Returns whether the caller has a right.
 
     Raises:
-        Unauthorized: as `user`.
-        KubeError: another failure.
+        Unauthorized: As for `user`.
+        KubeError: Another failure.
     """
     attributes = {
         "verb": right.verb,

@@ -1,10 +1,10 @@
 """The active policy: the last valid document of the policy ConfigMap.
 
-Who calls: webhook, extender and reconciler, so that all three use the same policy. An invalid
-document changes only `error`; so does deleting the ConfigMap, because a deletion is never meant
-to drop every quota. If there was no ConfigMap from the start, the default policy applies. If there
-was one and its document was never valid since the start, no policy is `usable`: the default would
-drop quotas and protected namespaces.
+Webhook, extender and reconciler call it, so that all three use the same policy. An invalid document only
+sets `error`, and so does deleting the ConfigMap, because a deletion is never meant to drop every quota.
+If there was no ConfigMap at the start, the default policy applies. If there was one but its document has
+not been valid since the start, the policy is not `usable`: the default would drop quotas and protected
+namespaces.
 """
 
 import logging
@@ -25,32 +25,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy document in force: its source, and the error of a newer document that is invalid."""
+    """The policy in effect, its source, and the error of a newer document that is invalid."""
 
     policy: Policy = field(default_factory=Policy)
     version: str = document.fingerprint("")
-    """First twelve hex digits of the document's hash; of the empty document for the default."""
+    """First twelve hex digits of the document's hash; for the default, that of an empty document."""
     source: Literal["default", "configmap"] = "default"
     error: str = ""
-    """Why the document in the cluster is not in force; "" if it is."""
+    """Why the document in the cluster is not in effect; "" if it is."""
 
     @property
     def usable(self) -> bool:
-        """Whether decisions may follow it: a document was valid, or there was none from the start."""
+        """Whether decisions may follow it: a document was valid, or there was none at the start."""
         return self.source == "configmap" or not self.error
 
     def details(self) -> dict[str, str]:
-        """Version, source and error, for /readyz, logs and status."""
+        """Returns version, source and error, for /readyz, logs and status."""
         return {"version": self.version, "source": self.source, "error": self.error}
 
     def labels(self) -> dict[str, str]:
-        """Metric labels: version, source, and whether the cluster's document is not in force."""
+        """Returns the metric labels: version, source, and whether the cluster's document is not in effect."""
         stale = "true" if self.error else "false"
         return {"version": self.version, "source": self.source, "stale": stale}
 
 
 class ActivePolicy:
-    """The policy in force, updated from the ConfigMap; reading it needs no lock."""
+    """The policy in effect, updated from the ConfigMap; reading it needs no lock."""
 
     def __init__(self) -> None:
         self.current = LoadedPolicy()
@@ -58,7 +58,7 @@ class ActivePolicy:
 
     @classmethod
     def of(cls, reflector: Reflector[ConfigMap] | None) -> Self:
-        """The policy that `reflector` reads, which watches its ConfigMap alone; without one the default."""
+        """Returns the policy from the ConfigMap that `reflector` watches, or the default without one."""
         active = cls()
         if reflector is not None:
             reflector.listen(active.changed)

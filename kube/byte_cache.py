@@ -1,6 +1,6 @@
-"""A cache from raw JSON to what it decodes to, bounded by bytes: thousands of objects share few texts.
+"""A cache from raw JSON to its decoded value, limited in bytes; thousands of objects share a few texts.
 
-Who calls: `kube.podspec`, on several threads. Tenants choose the texts, so long ones are not kept.
+`kube.podspec` uses it on several threads. Tenants choose the texts, so long ones are not cached.
 """
 
 import threading
@@ -10,18 +10,18 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_TEXT_BYTES = 4096
-"""A longer text is decoded each time: few objects have one, and fewer share it."""
+"""Longer texts are decoded each time; only few objects have one, and they rarely share it."""
 
 
 class ByteCache(Generic[T]):
-    """The decoded values of the texts that were asked for recently; all are dropped when it is full."""
+    """Decoded values of recently used texts; all are dropped when the cache is full."""
 
     def __init__(self, decode: Callable[[bytes], T], max_bytes: int) -> None:
         """Creates an empty cache.
 
         Args:
             decode: Returns the value of a text; the value must never be changed.
-            max_bytes: Bytes of all texts together; values take some ten times as much.
+            max_bytes: Limit for all texts together; values take about ten times as much.
         """
         self._decode = decode
         self._max_bytes = max_bytes
@@ -30,7 +30,7 @@ class ByteCache(Generic[T]):
         self._bytes = 0
 
     def __call__(self, text: bytes) -> T:
-        """The value of a text."""
+        """Returns the value of a text."""
         value = self._values.get(text)
         if value is not None:
             return value

@@ -1,7 +1,7 @@
 """The cluster in memory: nodes, pods and elastic jobs, and the policy ConfigMap.
 
-Who calls: extender and reconciler. Three or four watches share one lock and one counter, so its
-holder never sees a partly applied list. The watches are separate streams: a pod may appear before
+Extender and reconciler use it. Its three or four watches share one lock and one counter, so that a
+thread that holds the lock never sees a partly applied list. The watches are separate streams: a pod may appear before
 its node.
 """
 
@@ -19,7 +19,7 @@ from runtime import clock
 class ClusterCache:
     """A watch cache of nodes, pods, elastic jobs and, optionally, one ConfigMap.
 
-    `pods`, `nodes`, `jobs` and `config` are reflectors; listen to them for single changes.
+    `pods`, `nodes`, `jobs` and `config` are reflectors, whose `listen` reports single changes.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class ClusterCache:
         config_map: tuple[str, str] | None = None,
         clock_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        """Starts nothing.
+        """Initializes the cluster cache.
 
         Args:
             api: The API server.
@@ -63,11 +63,11 @@ class ClusterCache:
         return all(reflector.synced for reflector in self.reflectors.values())
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the last message of the watch that has been silent longest."""
+        """Returns the seconds since the last message of the watch that has been silent the longest."""
         return max(reflector.age_s(now_s) for reflector in self.reflectors.values())
 
     def start(self) -> None:
-        """Starts the watches; call it once."""
+        """Starts the watches; may be called once."""
         for reflector in self.reflectors.values():
             reflector.start()
 
@@ -77,14 +77,14 @@ class ClusterCache:
         stop_all(self.reflectors.values())
 
     def wait_change(self, after: int, timeout_s: float, gather_s: float = 0.0) -> int:
-        """Waits for a version above `after` (see `Changes.wait`); returns at once after `stop`."""
+        """Waits for a version after `after` (see `Changes.wait`); returns at once after `stop`."""
         return self.changes.wait(after, timeout_s, gather_s)
 
 
 def _pod(obj: decode.Object) -> Pod | None:
-    """Decodes a pod; None for an ended pod of no job, which neither holds nor needs capacity.
+    """Decodes a pod; returns None for an ended pod without a job, which neither uses nor needs capacity.
 
-    Ended pods of jobs are kept, because their results must still be counted.
+    Ended pods of jobs are kept, because their results are still to be counted.
     """
     pod = decode.pod(obj)
     return pod if pod.job or not pod.terminal else None

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import urllib3
+from kubernetes.client import Configuration
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import ConfigException
 
 from kube import errors
 from kube.api import Stream
-from kube.kubernetes_parts import ConfigException, Configuration, RESTClientObject
 from kube.request import Request
 
 CONNECT_TIMEOUT_S = 5.0

@@ -1,26 +1,26 @@
 """Connection settings of the API server: from a kubeconfig, or a pod's service account."""
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
-
-from kube.errors import ConfigError
-from kube.kubernetes_parts import (
-    KUBE_CONFIG_DEFAULT_LOCATION,
+from kubernetes.client import Configuration
+from kubernetes.config import (
     ConfigException,
-    Configuration,
+    kube_config,
     list_kube_config_contexts,
     load_incluster_config,
-    load_kube_config,
+    load_kube_config_from_dict,
 )
 
-_load_file: Callable[..., None] = load_kube_config  # these functions are untyped
+from kube.errors import ConfigError
+from kube.exec_plugin import ExecPlugin
+
+_load_document: Callable[..., None] = load_kube_config_from_dict  # these functions are untyped
 _load_in_cluster: Callable[..., None] = load_incluster_config
 _contexts: Callable[..., Any] = list_kube_config_contexts
+_merged: Callable[[str], Any] = kube_config.KubeConfigMerger
 _UNUSABLE = (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError)
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -54,13 +54,20 @@ def load(
     if kubeconfig is None and context is None and _in_cluster(configuration):
         return configuration
     try:
-        with _raising_logged_errors():
-            _load_file(
-                config_file=None if kubeconfig is None else str(kubeconfig),
-                context=context,
-                client_configuration=configuration,
-                persist_config=False,  # do not rewrite tokens in the user's kubeconfig
-            )
+        document = _merged(str(kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)).config
+        if document is None:
+            raise ConfigException("no kubeconfig found")
+        plugin = ExecPlugin.of_context(document, context)
+        if plugin is not None:
+            plugin.log_in()
+        _load_document(
+            config_dict=document,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,  # do not rewrite tokens in the user's kubeconfig
+        )
+        if plugin is not None:
+            plugin.keep_fresh(configuration)
         if "://" not in configuration.host:
             raise ConfigException(f"server {configuration.host!r} is not a URL: write https://...")
     except _UNUSABLE as error:
@@ -99,32 +106,10 @@ def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str
     return str((chosen.get("context") or {}).get("namespace") or "default")
 
 
-@contextmanager
-def _raising_logged_errors() -> Iterator[None]:
-    """Raises what the library only logs: without it, a plugin that fails is a call without a token."""
-    logger, messages, handler = logging.getLogger(), list[str](), logging.NullHandler()
-
-    def take(record: logging.LogRecord) -> bool:
-        is_error = record.levelno >= logging.ERROR
-        if is_error:
-            messages.append(record.getMessage())
-        return not is_error
-
-    logger.addHandler(handler)  # else the library would configure the log of this process
-    logger.addFilter(take)
-    try:
-        yield
-    finally:
-        logger.removeFilter(take)
-        logger.removeHandler(handler)
-    if messages:
-        raise ConfigException(f"no credentials: {messages[0]}")
-
-
 def _unusable(kubeconfig: Path | None, error: Exception) -> ConfigError:
     place = str(kubeconfig)
     if kubeconfig is None:
-        place = f"the default kubeconfig {KUBE_CONFIG_DEFAULT_LOCATION}"
+        place = f"the default kubeconfig {kube_config.KUBE_CONFIG_DEFAULT_LOCATION}"
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, TypeError | KeyError):
         reason = "it is not a mapping of clusters, contexts and users"

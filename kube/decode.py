@@ -1,8 +1,8 @@
-"""Decodes API objects (JSON as dicts) into the records of `policy.cluster.snapshot`.
+"""Decodes API objects (JSON as dicts) into the records of `policy.cluster.snapshot`. Pure.
 
-Pure. Who calls: the watch cache for every object, the extender for the pod in a request. The
-input comes from an API server, so types are as published; missing and null fields are normal.
-Malformed quantities are read as 0; nothing here raises for them.
+The watch cache calls it for every object, and the extender for the pod in a request. The input comes from
+an API server, so its types are as published, but fields may be missing or null. Malformed quantities are
+read as 0; nothing here raises for them.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from kube import elastic_spec, pod_failure, podspec
-from policy.admission import failure_policy, job_spec, sidecar
+from policy.admission import job_settings
+from policy.admission.views import JobView
 from policy.cluster import membership, trainer_accounting
 from policy.cluster.live_trainers import MAX_UNCOMMITTED_S
 from policy.cluster.membership import NO_CONTROLLER, Controller, Membership
@@ -39,6 +40,7 @@ from policy.names import (
     DEFAULT_SCHEDULER,
     LABEL_MASTER,
     MANAGER,
+    MASTER_CONTAINER,
     TRAINER_RESOURCE,
     NodeRequest,
 )
@@ -49,7 +51,7 @@ Object = Mapping[str, Any]
 _NODE_REQUESTS = {str(node_request): node_request for node_request in NodeRequest}
 _PHASES = {str(phase): phase for phase in Phase}
 _LACKED_ROOM = "OutOf"
-"""How a kubelet's reasons begin where a resource is taken: OutOfcpu, OutOfmemory, OutOfpods."""
+"""Prefix of a kubelet's reasons for a resource that is used up: OutOfcpu, OutOfmemory, OutOfpods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,13 @@ class PriorityClass:
 
 
 def pod(obj: Object) -> Pod:
-    """Decodes a core/v1 Pod; `requests` as kube-scheduler counts them."""
+    """Decodes a core/v1 Pod; `requests` are counted as kube-scheduler does."""
     meta, spec = obj["metadata"], obj["spec"]
     status = obj.get("status") or {}
     labels = meta.get("labels") or {}
     annotations = meta.get("annotations") or {}
+    # Status details are decoded only for the pods whose decisions read them. The records of all other pods
+    # then stay equal, so that new details count as no change. Texts that many pods share are interned.
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
     ready, disrupted, refusal = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
@@ -83,7 +87,8 @@ def pod(obj: Object) -> Pod:
     member = _member(meta["name"], spec, controller, labels)
     failed_trainer = phase is Phase.FAILED and member.trainer_id >= 0
     is_rejected = phase is Phase.FAILED and pod_failure.is_rejected(status)
-    master = labels.get(LABEL_MASTER) == "true" and sidecar.has_sidecar(obj)
+    init_names = [container.get("name") for container in spec.get("initContainers") or ()]
+    master = labels.get(LABEL_MASTER) == "true" and MASTER_CONTAINER in init_names
     return Pod(
         namespace=intern(meta["namespace"]),
         name=meta["name"],
@@ -151,36 +156,38 @@ def node(obj: Object) -> Node:
 
 
 def job(obj: Object) -> Job | None:
-    """Decodes a batch/v1 Job; None if it has neither bound, so is not an elastic job."""
+    """Decodes a batch/v1 Job; returns None if it has neither bound and thus is not an elastic job."""
     meta = obj["metadata"]
     annotations = meta.get("annotations") or {}
-    if not job_spec.is_elastic(annotations):
+    if not job_settings.is_elastic(annotations):
         return None
     spec = obj["spec"]
     template = spec.get("template") or {}
     requests = podspec.requests(template.get("spec") or {})
-    elastic = elastic_spec.read(annotations, spec, template)
+    view = JobView.parse(obj)
+    elastic = elastic_spec.read(view)
+    settings = elastic.settings
     books_text = annotations.get(ANNOTATION_BOOKS) or ""
     return Job(
         namespace=intern(meta["namespace"]),
         name=meta["name"],
         uid=meta["uid"],
-        min_trainers=elastic.low,
-        max_trainers=elastic.high,
+        min_trainers=settings.min_trainers,
+        max_trainers=settings.max_trainers,
         requests=requests,
         constraints=podspec.constraints(template.get("spec") or {}),
         limits=podspec.limits(template.get("spec") or {}),
-        weight=elastic.weight,
-        queue=elastic.queue,
-        master=elastic.master,
-        master_settings=elastic.master_settings,
-        master_requests=elastic.master_requests,
-        master_template_json=elastic.master_template_json,
-        token_generation=elastic.token_generation,
-        servers=elastic.servers,
-        sizes=elastic.sizes,
-        processes=elastic.processes,
-        environment=elastic.environment,
+        weight=settings.weight,
+        queue=settings.queue,
+        master=settings.master,
+        master_settings=settings.master_settings,
+        master_requests=settings.master_requests,
+        master_template_json=settings.master_template_json,
+        token_generation=settings.token_generation,
+        servers=settings.servers,
+        sizes=settings.sizes,
+        processes=settings.processes,
+        environment=settings.environment,
         account=(template.get("spec") or {}).get("serviceAccountName") or "default",
         scheduler=intern((template.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER),
         created_s=seconds(meta.get("creationTimestamp")),
@@ -190,7 +197,7 @@ def job(obj: Object) -> Job | None:
         deleting="deletionTimestamp" in meta,
         backoff_limit=_or_default(spec.get("backoffLimit"), 6),
         deadline_s=_or_default(spec.get("activeDeadlineSeconds"), 0),
-        failure_rules=failure_policy.rules(spec),
+        failure_rules=view.failure_rules,
         replaces_ended=spec.get("podReplacementPolicy") == "Failed",
         status=_job_status(obj.get("status") or {}),
         accounting=trainer_accounting.parse(books_text),
@@ -224,7 +231,7 @@ def priority_class(obj: Object) -> PriorityClass:
 
 @lru_cache(maxsize=8192)
 def seconds(text: str | None) -> float:
-    """Converts RFC 3339 to seconds since the epoch; 0 for None, "" and unparsable text."""
+    """Converts RFC 3339 to seconds since the epoch; returns 0 for None, "" and unparsable text."""
     if not text:
         return 0.0
     try:
@@ -240,7 +247,7 @@ def _or_default(number: object, default: int) -> int:
 
 
 def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, str | None]:
-    """Whether Ready and DisruptionTarget are true; the message of an Unschedulable PodScheduled."""
+    """Returns whether Ready and DisruptionTarget are true, and the message of an Unschedulable pod."""
     ready = disrupted = False
     refusal: str | None = None
     for condition in conditions or ():
@@ -256,7 +263,7 @@ def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, str | 
 
 
 def _insufficient(message: str) -> tuple[str, ...]:
-    """EDL's own resources that a message of NodeResourcesFit calls insufficient."""
+    """Returns EDL's own resources that a message of NodeResourcesFit names as insufficient."""
     if "Insufficient edl.training/" not in message:
         return ()
     return tuple(
@@ -265,7 +272,7 @@ def _insufficient(message: str) -> tuple[str, ...]:
 
 
 def _readiness(conditions: list[Object] | None) -> dict[str, Any]:
-    """The fields of a `Node` about its condition Ready; without one it is not ready."""
+    """Returns the fields of a `Node` from its Ready condition; a node without one is not ready."""
     condition = next((c for c in conditions or () if c.get("type") == "Ready"), {})
     ready = condition.get("status") == "True"
     return {
@@ -276,9 +283,9 @@ def _readiness(conditions: list[Object] | None) -> dict[str, Any]:
 
 
 def _ended_s(status: Object) -> float:
-    """When the last container ended.
+    """Returns when the last container ended.
 
-    A pod that its node refused never had containers: then the time of its last condition change.
+    A pod that its node refused never had containers; for it, the time of its last condition change.
     """
     ends = [
         seconds(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
@@ -289,9 +296,9 @@ def _ended_s(status: Object) -> float:
 
 
 def _ran_s(status: Object) -> float:
-    """How long the containers of an ended pod ran; init containers and sidecars count.
+    """Returns how long the containers of an ended pod ran, including init containers and sidecars.
 
-    One that the runtime could not start has the Unix epoch as its start, or none.
+    A container that the runtime could not start has no start time, or the Unix epoch.
     """
     ends = [c["state"]["terminated"] for c in pod_failure.ended_containers(status)]
     starts = [start for end in ends if (start := seconds(end.get("startedAt")))]
@@ -300,7 +307,7 @@ def _ran_s(status: Object) -> float:
 
 
 def _deleted_s(meta: Object) -> float:
-    """When the deletion was requested: `deletionTimestamp` is the end of the grace period."""
+    """Returns when the deletion was requested; `deletionTimestamp` is the end of the grace period."""
     ends_s = seconds(meta.get("deletionTimestamp"))
     return ends_s - (meta.get("deletionGracePeriodSeconds") or 0) if ends_s else 0.0
 
@@ -321,7 +328,7 @@ def _member(
 
 
 def _uncommitted_s(text: str | None) -> float:
-    """Parses a number of seconds up to a month; 0 if it is missing or not a finite number."""
+    """Parses a number of seconds, at most a month; returns 0 if it is missing or not a finite number."""
     try:
         uncommitted_s = float(text or 0.0)
     except ValueError:

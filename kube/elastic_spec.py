@@ -1,17 +1,17 @@
-"""What the annotations of an elastic Job say, as fields of a `policy.cluster.snapshot.Job`. Pure.
+"""The settings of a stored elastic Job, for a `policy.cluster.snapshot.Job`. Pure.
 
-Who calls: `kube.decode`. A stored Job that is invalid has its error, and counts as nothing else.
+Called by `kube.decode`. An invalid stored Job has an error and default settings.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import orjson
 
 from kube import podspec
-from policy.admission import job_options, job_spec, servers, sidecar, template_limits
+from policy.admission import job_settings, job_spec, sidecar
+from policy.admission.job_settings import JobSettings
+from policy.admission.views import JobView
 from policy.cluster.snapshot import Resources, ServerSpec
 from policy.errors import JobError
 from policy.names import ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY
@@ -19,71 +19,52 @@ from policy.names import ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY
 
 @dataclass(frozen=True, slots=True)
 class ElasticSpec:
-    """The fields of `policy.cluster.snapshot.Job` of the same names; `low` and `high` are its bounds."""
+    """The settings of a Job, or the error for which it is invalid."""
 
-    low: int = 0
-    high: int = 0
-    weight: int = 1
-    queue: str = ""
-    master: bool = False
-    master_settings: Mapping[str, str] = field(default_factory=dict)
-    master_requests: Resources = field(default_factory=dict)
-    master_template_json: bytes = b""
-    token_generation: int = 1
-    servers: ServerSpec | None = None
-    sizes: tuple[int, ...] = ()
-    processes: int = 1
-    environment: tuple[str, ...] = ()
+    settings: JobSettings = field(default_factory=JobSettings)
     error: str = ""
 
 
-def read(
-    annotations: Mapping[str, str], spec: Mapping[str, Any], template: Mapping[str, Any]
-) -> ElasticSpec:
-    """Reads the annotations and the spec of a Job; an invalid one has `error`."""
+def read(job: JobView) -> ElasticSpec:
+    """Reads annotations and spec of a Job.
+
+    The settings also have what the templates say: the requests of servers and master, and where
+    servers may run.
+    """
     try:
-        template_limits.check(template)
-        job_spec.check_spec(spec)
-        job_spec.check_stored(spec)
-        low, high = job_spec.bounds(annotations)
-        master_template = job_options.master_template(annotations)
-        return ElasticSpec(
-            low,
-            high,
-            job_spec.weight(annotations),
-            job_spec.queue(annotations),
-            job_spec.master(annotations),
-            job_spec.master_settings(annotations) | _amounts(annotations),
-            _master_requests(annotations, master_template),
-            master_template,
-            job_spec.token_generation(annotations),
-            _with_template(servers.requested(annotations)),
-            job_options.sizes(annotations),
-            job_options.processes(annotations),
-            job_options.environment(annotations),
-        )
+        job_spec.check_size(job.template_document, job.template)
+        job_spec.check_spec(job)
+        job_spec.check_stored(job)
+        settings = job_settings.parse(job.annotations)
     except JobError as error:
         return ElasticSpec(error=str(error))
+    amounts = {
+        name: job.annotations[name]
+        for name in (ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY)
+        if name in job.annotations
+    }
+    return ElasticSpec(
+        replace(
+            settings,
+            master_settings={**settings.master_settings, **amounts},
+            master_requests=_master_requests(settings),
+            servers=_with_template(settings.servers),
+        )
+    )
 
 
-def _amounts(annotations: Mapping[str, str]) -> dict[str, str]:
-    """CPU and memory of EDL's master, for the pod that hosts it; `_master_requests` checks them."""
-    names = (ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY)
-    return {name: annotations[name] for name in names if name in annotations}
-
-
-def _master_requests(annotations: Mapping[str, str], template: bytes) -> Resources:
-    """Requests of the master's container; empty for those of EDL's where none are given."""
-    if not template:
-        given = job_options.master_requests(annotations)
+def _master_requests(settings: JobSettings) -> Resources:
+    """Returns the requests of the master's container; empty for EDL's defaults."""
+    if not settings.master_template_json:
+        given = settings.master_requests
         return {**sidecar.REQUESTS, **given} if given else {}
-    requests = dict(_shape(template)[0])
+    requests = dict(_shape(settings.master_template_json)[0])
     requests.pop("pods", None)  # it is a container of a trainer
     return requests
 
 
 def _with_template(spec: ServerSpec | None) -> ServerSpec | None:
-    """The servers with what their template says."""
+    """Returns the servers with the requests, limits and constraints of their template, if any."""
     if spec is None or not spec.template_json:
         return spec
     requests, limits = _shape(spec.template_json)
@@ -94,6 +75,6 @@ def _with_template(spec: ServerSpec | None) -> ServerSpec | None:
 
 @lru_cache(maxsize=1024)
 def _shape(template: bytes) -> tuple[Resources, Resources]:
-    """Requests and limits of a pod of a template."""
+    """Returns requests and limits of a pod created from a template."""
     pod_spec = orjson.loads(template)["spec"]
     return podspec.requests(pod_spec), podspec.limits(pod_spec)

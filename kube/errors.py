@@ -4,19 +4,19 @@
 Exception
 ├── ConfigError         no usable kubeconfig or service account
 └── KubeError           by HTTP status; the API's Status object when it sent one
-    ├── Unauthorized    401: the credentials are not (any more) good
+    ├── Unauthorized    401: the credentials are invalid or have expired
     ├── Forbidden       403: no permission, or refused by admission
     ├── NotFound        404
-    ├── Conflict        409: another version or uid than the one that was asked for
+    ├── Conflict        409: the object's version or uid differs from the requested one
     ├── AlreadyExists   409
-    ├── Gone            410: the resource version or page token is too old, list again
+    ├── Gone            410: the resource version or page token is too old; list again
     ├── Invalid         422: a field is wrong, or a patch's `test` failed
-    ├── TooManyRequests 429: slow down; an eviction that a budget refuses is one, too
-    └── Unavailable     5xx, no connection, no answer in time (status 0): may have happened!
+    ├── TooManyRequests 429: slow down; also an eviction that a budget refuses
+    └── Unavailable     5xx, no connection or a time-out (status 0); the request may have taken effect
 ```
 
-Other statuses (400, 405, 415) are plain KubeErrors: they are bugs of the caller. The library's
-error is chained as the cause. Texts are one truncated line, so that no whole body gets into logs.
+Other statuses (400, 405, 415) are plain KubeErrors, because they are bugs of the caller. The library's error
+is chained as the cause. Messages are one truncated line, so that no whole response body gets into logs.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _REQUEST_TIMEOUT = 408
 
 
 class ConfigError(Exception):
-    """There is no usable API server configuration; the text names what is missing and where."""
+    """There is no usable API server configuration; the message names what is missing and where."""
 
 
 class KubeError(Exception):
@@ -69,7 +69,7 @@ class KubeError(Exception):
         return type(self).__name__
 
     def __str__(self) -> str:
-        """One line: request, status, message."""
+        """Returns one line: request, status, message."""
         return f"{self.request or 'API request'}: {self.status or 'no answer'}: {self.message}"
 
 
@@ -122,15 +122,15 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 
 
 def is_of_budget(error: KubeError) -> bool:
-    """Whether PodDisruptionBudgets refuse an eviction; 500 where several cover the pod."""
+    """Returns whether PodDisruptionBudgets refuse an eviction; the status is 500 if several cover the pod."""
     return isinstance(error, TooManyRequests) or "PodDisruptionBudget" in error.message
 
 
 def is_refusal(error: KubeError) -> bool:
-    """Whether the API server's rules refuse the object: quotas, policies, webhooks, validation.
+    """Returns whether the API server's rules refuse the object: quotas, policies, webhooks or validation.
 
-    Unlike other errors this does not pass by itself. A webhook's denial is 400 unless it names
-    another status; a dry run is a 400 too where a webhook does not support one (apiserver
+    Unlike other errors, a refusal does not go away by itself. A webhook's denial is 400 unless it sets
+    another status. A dry run also gets 400 if a webhook does not support dry runs (apiserver
     `webhook/errors/statuserror.go`).
     """
     if error.status == _BAD_REQUEST:

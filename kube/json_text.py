@@ -1,7 +1,7 @@
-"""Parses what the API server sends, however deep strangers have nested a part of it. Pure.
+"""Parses JSON from the API server, no matter how deeply others have nested parts of it. Pure.
 
-Objects of custom kinds may be nested deeper than orjson reads, where their schema keeps unknown fields: one
-of them would make the whole list of its kind unreadable.
+Objects of custom kinds may be nested deeper than orjson can read if their schema keeps unknown fields. A
+single one would make the whole list of its kind unreadable.
 """
 
 import re
@@ -10,15 +10,15 @@ from typing import Any
 import orjson
 
 MAX_DEPTH = 200
-"""Of what is read of a deeper text; pods, the deepest kind that EDL reads, have some twenty levels."""
+"""Depth to which deeper texts are read; pods, the deepest kind that EDL reads, have about twenty levels."""
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def loads(text: bytes) -> Any:
-    """The value of a JSON text; where it is too deep to be parsed, null stands for its deepest parts.
+    """Returns the value of a JSON text; if it is too deep, its deepest parts are replaced by null.
 
     Raises:
-        orjson.JSONDecodeError: it is not JSON.
+        orjson.JSONDecodeError: The text is not JSON.
     """
     try:
         return orjson.loads(text)
@@ -30,7 +30,7 @@ def loads(text: bytes) -> Any:
 
 
 def _shallow(text: bytes) -> bytes | None:
-    """The text without what is deeper than `MAX_DEPTH`; None where nothing is."""
+    """Returns the text without the parts deeper than `MAX_DEPTH`, or None if nothing is."""
     kept: list[bytes] = []
     depth, kept_until = 0, 0
     for token in _TOKEN.finditer(text):

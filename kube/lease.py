@@ -1,11 +1,10 @@
 """Leader election: a coordination.k8s.io/v1 Lease has at most one holder at a time.
 
-Safe without synchronised clocks: a leader stops leading `renew_s` after it *sent* its last
-successful renewal; others take over only `lease_s` after they *observed* the last change. Both
-times are measured on the process's own monotonic clock, and `renew_s` < `lease_s`. Every write
-carries the resource version it is based on, so two writers cannot both succeed. A leader that is
-paused between reading `is_leader` and acting can still act late: writes that matter carry
-preconditions of their own.
+No synchronized clocks are needed. A leader stops leading `renew_s` after it *sent* its last successful
+renewal, and others take over only `lease_s` after they *observed* the last change. Both times are measured
+on the process's own monotonic clock, and `renew_s` < `lease_s`. Every write carries the resource version
+that it is based on, so two writers cannot both succeed. A leader that is paused between reading `is_leader`
+and acting can still act late, so important writes carry their own preconditions.
 Source: client-go `tools/leaderelection`.
 """
 
@@ -56,7 +55,7 @@ def decide(lease: Lease | None, identity: str, observed_s: float, now_s: float) 
     """Decides what `identity` does about `lease`.
 
     Args:
-        lease: The lease as last read; None if there is none.
+        lease: The lease as last read, or None if it does not exist.
         identity: The process that asks.
         observed_s: When this process first observed the lease's version, on its own clock.
         now_s: The current time of that clock.
@@ -71,7 +70,7 @@ def decide(lease: Lease | None, identity: str, observed_s: float, now_s: float) 
 
 
 class Elector:
-    """A candidate for leadership with a thread that acquires and renews the lease.
+    """A candidate for leadership, with a thread that acquires and renews the lease.
 
     Check `is_leader` before every action.
     """
@@ -90,23 +89,23 @@ class Elector:
         clock_s: Callable[[], float] = clock.monotonic_s,
         wall: Callable[[], datetime] = clock.now,
     ) -> None:
-        """Starts nothing.
+        """Initializes the elector.
 
         Args:
-            api: The API server.
-            namespace: The namespace of the Lease.
-            name: The name of the Lease.
-            identity: Unique to this process: a restarted process must use another one.
+            api: Sends the requests.
+            namespace: Namespace of the Lease.
+            name: Name of the Lease.
+            identity: Name of this process; a restarted process must use another one.
             lease_s: How long others wait for a renewal; rounded up to whole seconds.
             renew_s: How long a leader leads after its last successful renewal.
-            retry_s: The interval between two attempts.
-            may_lead: Called before each attempt with whether this process leads: whether it may
-                take or keep the lease. If not, a leader gives the lease up.
+            retry_s: Interval between two attempts.
+            may_lead: Called before each attempt with whether this process leads; returns whether it may
+                take or keep the lease. If not, a leader gives up the lease.
             clock_s: The monotonic clock for all decisions.
-            wall: The wall clock; only written into the lease, for readers.
+            wall: The wall clock, which is only written into the lease for readers.
 
         Raises:
-            ValueError: the times would allow two leaders.
+            ValueError: The given times would allow two leaders.
         """
         if not (0 < retry_s < renew_s < lease_s and lease_s >= 1):
             raise ValueError(f"0 < retry {retry_s} < renew {renew_s} < lease {lease_s} must hold")
@@ -139,15 +138,15 @@ class Elector:
 
     @property
     def answer_age_s(self) -> float:
-        """Seconds since the API server last answered a request for the lease, or since the start.
+        """Seconds since the API server last responded to a request for the lease, or since the start.
 
-        A candidate sends one every few seconds, whether it leads, waits or must not lead: unlike a
-        watch, which may be quiet for a minute, the lease shows within seconds that nobody answers.
+        A candidate sends one every few seconds, whether it leads, waits or must not lead. A watch may be
+        quiet for a minute, but the lease shows within seconds that the API server does not respond.
         """
         return max(0.0, self._clock_s() - self._answered_s)
 
     def start(self) -> None:
-        """Starts the thread; call it once."""
+        """Starts the thread; may be called once."""
         self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
         self._thread.start()
 
@@ -160,13 +159,13 @@ class Elector:
         if self._thread is not None:
             self._thread.join(self._renew_s)  # a request times out after half of that
             if self._thread.is_alive():
-                return  # a write is in flight; the lease expires by itself
+                return  # a write is in flight; the lease will expire
         self.release()
 
     def tick(self) -> None:
         """Makes one attempt: reads if needed, decides, writes. Failures are logged.
 
-        A process that must not lead gives up the lease instead, if it has it, and reads only.
+        A process that must not lead only reads, and gives up the lease if it holds it.
         """
         was_leader = self.is_leader
         may_lead = self._may_lead(was_leader)
@@ -178,9 +177,11 @@ class Elector:
             if may_lead:
                 self._act(decide(self._lease, self._identity, self._observed_s, self._clock_s()))
             else:
-                self._lease_is_current = False  # by the next attempt it may be another one
+                self._lease_is_current = (
+                    False  # another process may have changed it by the next attempt
+                )
         except (errors.Conflict, errors.AlreadyExists, errors.NotFound):
-            self._lease_is_current = False  # another process was faster: read again
+            self._lease_is_current = False  # another process has written in the meantime
         except (errors.KubeError, ValueError, KeyError, TypeError) as error:  # or malformed JSON
             self._lease_is_current = False
             log.warning(
@@ -212,17 +213,17 @@ class Elector:
             self._stopping.wait(self._retry_s * jitter)
 
     def _act(self, action: LeaseAction) -> None:
-        begun_s = self._clock_s()
+        started_s = self._clock_s()
         if action is LeaseAction.WAIT:
-            self._lease_is_current = False  # nothing to write: the next attempt reads again
+            self._lease_is_current = False  # nothing to write, but the next attempt must read again
             self._leads_until_s = None
             return
         self._write(self._desired(action))
-        # Counted from before the write was sent: others may have observed it since then.
-        self._leads_until_s = begun_s + self._renew_s
+        # Counted from before the write was sent, because others may have observed it since then.
+        self._leads_until_s = started_s + self._renew_s
 
     def _desired(self, action: LeaseAction) -> Lease:
-        """The lease that this process writes."""
+        """Returns the lease to write."""
         now = self._stamp()
         old = self._lease
         if old is None:
@@ -252,11 +253,11 @@ class Elector:
         self._observe(self._send(write_request))
 
     def _send(self, api_request: request.Request) -> Mapping[str, Any]:
-        """Sends with half the deadline, so that there is time for a second attempt."""
+        """Sends a request with half the deadline, so that there is time for a second attempt."""
         try:
             answer = call(self._api, replace(api_request, timeout_s=self._renew_s / 2))
         except errors.KubeError as error:
-            if error.status:  # a refusal is an answer, too
+            if error.status:  # a refusal is a response too
                 self._answered_s = self._clock_s()
             raise
         self._answered_s = self._clock_s()

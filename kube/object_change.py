@@ -1,4 +1,4 @@
-"""A change of one watched object, as the watches queue it. Pure."""
+"""A change of a watched object, as queued by the watches. Pure."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,11 +10,11 @@ T = TypeVar("T", Pod, Node, Job)
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange(Generic[T]):
-    """The newest change of one object since the last drain."""
+    """The combined change of one object since the last drain."""
 
     last: T | None
-    """The newest record before `new`; None for a new object."""
+    """The record before the change; None for a new object."""
     new: T | None
-    """The current record; None if the object is deleted."""
+    """The current record; None for a deleted object."""
     seen_s: float = 0.0
-    """When the change arrived, by the own clock."""
+    """When the change arrived, by this process's clock."""

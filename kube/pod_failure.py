@@ -1,6 +1,6 @@
-"""What the status of a trainer's pod says about its failures: restarts, exit codes, conditions. Pure.
+"""Reads failures from the status of a trainer's pod: restarts, exit codes and conditions. Pure.
 
-The containers of the job count, the master's sidecar does not: it is EDL's own.
+The job's own containers count; the sidecar of EDL's master does not.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,14 +10,14 @@ from policy.names import MASTER_CONTAINER
 
 
 def restarts(spec: Mapping[str, Any], status: Mapping[str, Any]) -> int:
-    """Restarts of all containers of a pod with restartPolicy OnFailure; 0 for other pods."""
+    """Returns the restarts of all containers of a pod with restartPolicy OnFailure; 0 for other pods."""
     if spec.get("restartPolicy") != "OnFailure":
         return 0
     return sum(container.get("restartCount") or 0 for container in _containers(status))
 
 
 def exits(status: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """(name, exit code) of the containers that have terminated, init containers last."""
+    """Returns (name, exit code) of the containers that have terminated, init containers last."""
     return tuple(
         (container["name"], terminated.get("exitCode") or 0)
         for container in _containers(status)
@@ -26,12 +26,12 @@ def exits(status: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 
 
 def conditions(status: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """(type, status) of the pod's conditions."""
+    """Returns (type, status) of the pod's conditions."""
     return tuple((c["type"], c["status"]) for c in status.get("conditions") or ())
 
 
 def is_rejected(status: Mapping[str, Any]) -> bool:
-    """Whether a kubelet refused a pod that failed, as it does with UnexpectedAdmissionError.
+    """Returns whether a kubelet rejected the pod, for example with UnexpectedAdmissionError.
 
     A pod that reached its own `activeDeadlineSeconds` was accepted, even if nothing was started.
     """
@@ -39,7 +39,7 @@ def is_rejected(status: Mapping[str, Any]) -> bool:
 
 
 def ended_containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The status of the containers that have terminated, the master's sidecar among them."""
+    """Returns the status of the terminated containers, including the master's sidecar."""
     return [
         container
         for statuses in ("initContainerStatuses", "containerStatuses")

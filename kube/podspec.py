@@ -1,8 +1,8 @@
-"""Requests, limits and scheduling constraints of a pod spec, computed as kube-scheduler does.
+"""Requests, limits and scheduling constraints of a pod spec, computed as kube-scheduler does. Pure.
 
-Pure. Source: k8s.io/component-helpers `resource.PodRequests`, k8s.io/component-helpers
-`nodeaffinity`. Thousands of pods come from a few templates, so results are cached by the raw JSON
-of the spec and shared between pods with the same spec, which saves time and memory.
+Source: k8s.io/component-helpers `resource.PodRequests` and `nodeaffinity`. Thousands of pods come from a
+few templates, so results are cached by the raw JSON of the spec and shared between pods with the same
+spec, which saves time and memory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,47 +14,48 @@ import orjson
 
 from kube.byte_cache import ByteCache
 from policy import quantity
-from policy.admission.template_limits import (
-    MAX_CONSTRAINTS,
-    MAX_CONSTRAINTS_BYTES,
-    constraint_fields,
-)
+from policy.admission import unstructured
+from policy.admission.job_spec import MAX_CONSTRAINTS, MAX_CONSTRAINTS_BYTES
 from policy.cluster.amounts import add
 from policy.cluster.snapshot import ANYWHERE, Constraints, Requirement, Resources, Toleration
 from policy.errors import QuantityError
 from policy.names import NODE_NAME, TRAINER_RESOURCE
 
 _CACHE_BYTES = 2 * 2**20
-"""Texts of each cache: thousands of different pod specs at one time."""
+"""Size of each cache, enough for thousands of different pod specs."""
 _POD_LEVEL = ("cpu", "memory")
 _RESTRICTED_VOLUMES = frozenset(
     (
-        *("persistentVolumeClaim", "ephemeral"),
-        *("gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi"),
+        "persistentVolumeClaim",
+        "ephemeral",
+        "gcePersistentDisk",
+        "awsElasticBlockStore",
+        "rbd",
+        "iscsi",
     )
 )
-"""Kinds of volumes that may close nodes to a pod: the plugins VolumeBinding and VolumeRestrictions."""
+"""Kinds of volumes that can rule out nodes, by the plugins VolumeBinding and VolumeRestrictions."""
 _NOWHERE = (Requirement(NODE_NAME, "In", ()),)
-"""A term that no node matches: the meaning upstream of a selector that has only empty terms."""
+"""A term that matches no node, which is what a selector with only empty terms means upstream."""
 
 
 def requests(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -> Resources:
-    """The requests that kube-scheduler counts: containers, sidecars, overhead and "pods".
+    """Returns the requests that kube-scheduler counts: containers, sidecars, overhead and "pods".
 
-    Limits replace missing requests, as the API server's defaulting does. EDL's marker resource is
-    left out (`ignoredByScheduler`). A malformed quantity counts as 0.
+    Limits replace missing requests, as in the API server's defaulting. EDL's marker resource is left out
+    (`ignoredByScheduler`). A malformed quantity counts as 0.
 
     Args:
         spec: A core/v1 `PodSpec`.
-        status: The pod's `PodStatus`: while it is resized in place, each container counts with
-            the largest of what it requests, has been allocated and has; with the last two only
-            where its node can never give it more (Infeasible).
+        status: The pod's `PodStatus`. During an in-place resize, each container counts with the largest
+            of its requested, allocated and actual amounts, or with the last two only if its node can
+            never grant the resize (Infeasible).
     """
     return _counted(spec, status or {}, infeasible=resize_state(status or {}) == "Infeasible")
 
 
 def lacking(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Resources | None:
-    """What a pod's node lacks for a resize that the kubelet has deferred; None without one."""
+    """Returns what a pod's node lacks for a deferred resize, or None if no resize is deferred."""
     if resize_state(status) != "Deferred":
         return None
     wanted = _counted(spec, status, infeasible=False)
@@ -64,7 +65,7 @@ def lacking(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Resources | N
 
 
 def resize_state(status: Mapping[str, Any]) -> str:
-    """Reason of the condition PodResizePending: Deferred, Infeasible, or "" without one."""
+    """Returns the reason of the condition PodResizePending (Deferred or Infeasible), or ""."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodResizePending":
             return condition.get("reason") or ""
@@ -72,6 +73,7 @@ def resize_state(status: Mapping[str, Any]) -> str:
 
 
 def _counted(spec: Mapping[str, Any], status: Mapping[str, Any], *, infeasible: bool) -> Resources:
+    """Returns the requests from the cache, whose key is the JSON of all fields that they depend on."""
     containers = spec.get("containers") or ()
     init = spec.get("initContainers") or ()
     statuses = {
@@ -103,9 +105,9 @@ def _counted(spec: Mapping[str, Any], status: Mapping[str, Any], *, infeasible: 
 
 
 def _granted(holder: Mapping[str, Any], status: Mapping[str, Any] | None) -> list[Any] | None:
-    """Requests that a container, or a pod as a whole, has been allocated and has.
+    """Returns the requests that a container, or the pod as a whole, has been allocated and has.
 
-    None where its status does not say, or says what the spec does: most pods share their spec.
+    None if the status lacks them or agrees with the spec, so that most pods share their spec's entry.
     """
     actuated = (status or {}).get("resources")
     if status is None or actuated is None:
@@ -116,9 +118,9 @@ def _granted(holder: Mapping[str, Any], status: Mapping[str, Any] | None) -> lis
 
 
 def limits(spec: Mapping[str, Any]) -> Resources:
-    """The limits of a pod of this spec, added up as core/v1 `ResourceQuota` does.
+    """Returns the limits of a pod of this spec, added up as core/v1 `ResourceQuota` does.
 
-    A resource without a limit in one of the containers is left out: the pod has no limit either.
+    A resource that one of the containers does not limit is left out, because the pod has no limit either.
     A malformed quantity counts as no limit.
     """
     containers = spec.get("containers") or ()
@@ -127,28 +129,35 @@ def limits(spec: Mapping[str, Any]) -> Resources:
 
 
 def constraints(spec: Mapping[str, Any]) -> Constraints:
-    """The node selector, required node affinity and tolerations of a pod of this spec.
+    """Returns the node selector, required node affinity and tolerations of a pod of this spec.
 
-    `UNREAD` where they are larger than `policy.admission.template_limits` allows Jobs: a plan would compare them
-    with every node. Then no decision of EDL is about such a pod's place; kube-scheduler's are.
+    Returns `UNREAD` if they are larger than `policy.admission.job_spec` allows for Jobs, because a
+    plan compares them with every node. EDL then leaves the placement of the pod to kube-scheduler.
     """
-    raw = orjson.dumps(constraint_fields(spec))
+    raw = orjson.dumps(_constraint_fields(spec))
     if len(raw) > MAX_CONSTRAINTS_BYTES:
         return UNREAD
     pod_constraints = _IN_USE.get(raw)
     if pod_constraints is None:
         pod_constraints = _decode_constraints(raw)
-        if pod_constraints not in (UNREAD, ANYWHERE):  # these two never end
+        if pod_constraints not in (UNREAD, ANYWHERE):  # these two always exist and need no sharing
             _IN_USE[raw] = pod_constraints
     return pod_constraints
 
 
-def only_resources(spec: Mapping[str, Any]) -> bool:
-    """Whether a pod of this spec asks kube-scheduler for resources and nodes only.
+def _constraint_fields(spec: Mapping[str, Any]) -> tuple[object, object, object]:
+    """Returns (node selector, required node affinity, tolerations) as written."""
+    node_affinity = unstructured.mapping(unstructured.mapping(spec, "affinity"), "nodeAffinity")
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return spec.get("nodeSelector"), required or None, spec.get("tolerations")
 
-    Claims, disks, host ports (sidecars have some too), required affinity to pods or anti-affinity,
-    spreading with DoNotSchedule, and a group that is placed as a whole are reasons to stay pending
-    that freed capacity does not end.
+
+def only_resources(spec: Mapping[str, Any]) -> bool:
+    """Returns whether a pod of this spec asks kube-scheduler for resources and nodes only.
+
+    Claims, disks, host ports (also those of sidecars), required pod affinity or anti-affinity, topology
+    spreading with DoNotSchedule, and groups that are placed as a whole can keep a pod pending even when
+    capacity is freed.
     """
     affinity = spec.get("affinity") or {}
     return not (
@@ -169,12 +178,12 @@ def only_resources(spec: Mapping[str, Any]) -> bool:
 
 
 def _sidecars(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The init containers that run as long as the pod."""
+    """Returns the init containers that run as long as the pod does."""
     return [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
 
 
 def requests_marker(spec: Mapping[str, Any]) -> bool:
-    """Whether a container of this spec requests EDL's marker resource."""
+    """Returns whether a container of this spec requests EDL's marker resource."""
     return any(
         TRAINER_RESOURCE in ((container.get("resources") or {}).get("requests") or ())
         for container in spec.get("containers") or ()
@@ -186,7 +195,7 @@ def _has_required(rule: Mapping[str, Any] | None) -> bool:
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    """Parses a map of quantities; malformed ones are left out, None is an empty map."""
+    """Parses a map of quantities; malformed ones are left out, and None gives an empty map."""
     parsed: dict[str, int] = {}
     for name, text in (quantities or {}).items():
         with suppress(QuantityError):
@@ -234,7 +243,7 @@ _limits = ByteCache(_decode_limits, _CACHE_BYTES)
 
 
 def _requested(resources: Mapping[str, Any] | None) -> dict[str, int]:
-    """The requests of a core/v1 `ResourceRequirements`."""
+    """Returns the requests of a core/v1 `ResourceRequirements`."""
     resources = resources or {}
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
@@ -242,7 +251,7 @@ def _requested(resources: Mapping[str, Any] | None) -> dict[str, int]:
 def _effective(
     resources: Mapping[str, Any] | None, granted: list[Any] | None, *, infeasible: bool
 ) -> dict[str, int]:
-    """Requests during a resize (k8s.io/component-helpers `determineEffectiveRequests`)."""
+    """Returns requests during a resize (k8s.io/component-helpers `determineEffectiveRequests`)."""
     if granted is None:
         return _requested(resources)
     effective = {} if infeasible else _requested(resources)
@@ -258,7 +267,7 @@ def _override(
     *,
     infeasible: bool,
 ) -> None:
-    """Pod-level requests replace the containers' sum; pod-level limits only fill gaps in it."""
+    """Replaces the containers' sum by pod-level requests; pod-level limits only fill gaps in it."""
     requested, limits = amounts(pod_level.get("requests")), amounts(pod_level.get("limits"))
     if granted is not None:
         of_pod = {"requests": pod_level.get("requests")}
@@ -283,9 +292,9 @@ def _decode_constraints(raw: bytes) -> Constraints:
 
 
 UNREAD = Constraints((_NOWHERE,))
-"""What stands for constraints that are too large: no node matches."""
+"""Stands for constraints that are too large; matches no node."""
 _IN_USE: WeakValueDictionary[bytes, Constraints] = WeakValueDictionary()
-"""Text -> the constraints that records share; an entry ends with the last record that has it."""
+"""Text -> the constraints that records share; an entry disappears with the last record that uses it."""
 
 
 def _terms(

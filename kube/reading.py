@@ -1,4 +1,4 @@
-"""Parsed answers of the API server: to any request, objects of one name, all of a kind, and the time."""
+"""Sends requests and parses the responses: single objects, lists of a kind, and the server's time."""
 
 from typing import Any
 
@@ -13,20 +13,20 @@ SELF_REVIEWS = Resource(
 
 
 def call(api: Api, api_request: Request) -> dict[str, Any]:
-    """Sends a request; returns the object with which the API server answers.
+    """Sends a request; returns the object in the response.
 
     Raises:
-        KubeError: the request failed.
+        KubeError: The request failed.
     """
     api_object: dict[str, Any] = json_text.loads(api.send(api_request))
     return api_object
 
 
 def find(api: Api, get_request: Request) -> dict[str, Any] | None:
-    """The object of a `kube.request.get`; None where it does not exist.
+    """Returns the object of a `kube.request.get`, or None if it does not exist.
 
     Raises:
-        KubeError: any other failure.
+        KubeError: Any other failure.
     """
     try:
         return call(api, get_request)
@@ -42,17 +42,17 @@ def list_all(
     labels: str = "",
     fields: str = "",
 ) -> list[dict[str, Any]]:
-    """All objects of a kind, page by page.
+    """Returns all objects of a kind; reads them page by page.
 
     Args:
-        api: The API server.
+        api: Sends the requests.
         resource: The kind.
         namespace: None for all namespaces.
         labels: A label selector.
         fields: A field selector.
 
     Raises:
-        KubeError: a request failed.
+        KubeError: A request failed.
     """
     objects: list[dict[str, Any]] = []
     token = ""
@@ -68,10 +68,10 @@ def list_all(
 
 
 def is_served(api: Api, resource: Resource) -> bool:
-    """Whether the cluster has a kind of a named API group.
+    """Returns whether the cluster has a kind of a named API group.
 
     Raises:
-        KubeError: the request failed.
+        KubeError: The request failed.
     """
     try:
         served = call(api, request.kinds(resource.group, resource.version))
@@ -81,13 +81,13 @@ def is_served(api: Api, resource: Resource) -> bool:
 
 
 def server_time_s(api: Api) -> float:
-    """The API server's time in seconds since the epoch, to the second; 0 where it does not say.
+    """Returns the API server's time in seconds since the epoch, to the second, or 0 if it is not given.
 
-    It is the creation time of a review of oneself, which stores nothing and everybody may ask for
-    (authentication.k8s.io/v1 SelfSubjectReview).
+    This is the creation time of a SelfSubjectReview (authentication.k8s.io/v1), which stores nothing and
+    needs no permission.
 
     Raises:
-        KubeError: the request failed.
+        KubeError: The request failed.
     """
     review = call(api, request.create(SELF_REVIEWS, None, {}))
     return decode.seconds(review.get("metadata", {}).get("creationTimestamp"))

@@ -1,7 +1,7 @@
-"""The decision log in the API server: how records lie in objects of the kind DecisionLog, and how to read them.
+"""The decision log on the API server: how records are stored in DecisionLogs, and how to read them.
 
-Pure but for `read`. A segment is one object; its records are lines of JSON, compressed, as base64. The
-reconciler writes them (`reconciler.records.writer`); whoever may list the kind in a namespace reads them.
+Pure except for `read`. A segment is one object. Its records are lines of JSON, compressed, in base64. The
+reconciler writes them (`reconciler.records.writer`); anyone who may list the kind in a namespace reads them.
 """
 
 import base64
@@ -21,25 +21,25 @@ from policy.records import Record
 from policy.timestamps import timestamp
 
 VERSION = 1
-"""Of the lines; a reader leaves segments of other versions out."""
+"""Version of the lines; segments of other versions are skipped."""
 LABEL_LOG = "edl.training/log"
-"""On a DecisionLog: whether it is CURRENT or HISTORY."""
+"""Label of a DecisionLog; its value is CURRENT or HISTORY."""
 CURRENT = "current"
 """The newest decision about each job of the namespace, with its newest figures."""
 HISTORY = "history"
-"""What has happened, in order."""
+"""Past decisions and observations, in order."""
 _LEVEL = 6
 _MAX_BYTES = 8 << 20
-"""Of the lines of one segment; more than EDL writes is somebody else's."""
+"""Limit for the lines of one segment; EDL never writes more, so a larger one is not EDL's."""
 
 
 def line(record: Record) -> bytes:
-    """A record as a line of a segment."""
+    """Returns a record as a line of a segment."""
     return orjson.dumps(record.to_json())
 
 
 def encode(lines: Sequence[bytes], first_s: float, last_s: float) -> dict[str, Any]:
-    """The fields of a DecisionLog with these lines, whose records are of the times between."""
+    """Returns the fields of a DecisionLog with these lines, whose times are from `first_s` to `last_s`."""
     packed = gzip.compress(b"\n".join(lines), _LEVEL, mtime=0)
     return {
         "version": VERSION,
@@ -51,11 +51,11 @@ def encode(lines: Sequence[bytes], first_s: float, last_s: float) -> dict[str, A
 
 
 def decode(segment: Mapping[str, Any], containing: str = "") -> list[Record]:
-    """The records of a DecisionLog; what is not a record is left out.
+    """Returns the records of a DecisionLog; invalid lines are skipped.
 
     Args:
         segment: The object.
-        containing: Only records with this text are parsed: a job's among thousands.
+        containing: A text, such as a job's key. Only lines with this text are parsed.
     """
     if segment.get("version") != VERSION:
         return []
@@ -68,7 +68,7 @@ def decode(segment: Mapping[str, Any], containing: str = "") -> list[Record]:
 
 
 def _lines_with(lines: bytes, needle: bytes) -> Iterator[bytes]:
-    """The lines that contain a text; one search, as most segments have a few of a job among hundreds."""
+    """Yields the lines that contain a text, with one search, because only a few of hundreds match."""
     if not needle:
         yield from lines.split(b"\n")
         return
@@ -95,18 +95,18 @@ def read(
     only_current: bool = False,
     containing: str = "",
 ) -> list[Record]:
-    """The records of a namespace, or with None of all, in order of time.
+    """Returns the records of one namespace, or of all, in order of time.
 
     Args:
-        api: The API server.
-        namespace: None for all namespaces.
-        only_current: Whether the newest decision about each job is enough.
-        containing: Only records with this text.
+        api: Sends the requests.
+        namespace: The namespace; None for all.
+        only_current: Whether to return only the newest decision about each job.
+        containing: Only records with this text are returned.
 
     Raises:
-        NotFound: the API server does not have the kind: there is no EDL.
-        Forbidden: the caller may not list it there.
-        KubeError: another failure.
+        NotFound: The API server does not have the kind, because EDL is not installed.
+        Forbidden: The caller may not list it there.
+        KubeError: Another failure.
     """
     labels = f"{LABEL_LOG}={CURRENT}" if only_current else ""
     segments = reading.list_all(api, DECISIONLOGS, namespace, labels=labels)

@@ -1,13 +1,13 @@
 """Keeps the objects of one kind in memory as records: lists once, then watches.
 
-Who calls: `kube.cache` and the webhook. Each reflector has its own thread; readers take the lock
-of `Changes`. After a 410, over HTTP or inside the stream, it lists again; after any other failure
-it resumes the watch from the last resource version, after a back-off.
+`kube.cache` and the webhook use it. Each reflector has its own thread; readers take the lock of `Changes`.
+After a 410, over HTTP or inside the stream, it lists again. After any other failure it resumes the watch
+from the last resource version, with a back-off.
 
-After `SILENT_S` without a message it lists again, too. A healthy API server may send no bookmark: only
-those with a newer version than the one that the watch began with (cacheWatcher.process). Of a
-resource that nobody changes, a watch cache learns newer versions from etcd's progress
-notifications, which come every ten minutes unless etcd has another --watch-progress-notify-interval.
+It also lists again after `SILENT_S` without a message. Even a healthy API server may send no bookmark: it
+only sends those with a newer version than the watch started with (cacheWatcher.process). If a resource does
+not change, the watch cache learns newer versions from etcd's progress notifications, which come every ten
+minutes unless etcd sets --watch-progress-notify-interval.
 """
 
 import logging
@@ -34,36 +34,37 @@ Object = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 HEALTHY_S = 60.0
-"""A watch that lasted this long was healthy; the back-off is reset."""
-_WATCH_S = (240, 300)
+"""A watch that lasted this long was healthy, so the back-off is reset."""
+_MIN_WATCH_S = 240
+_MAX_WATCH_S = 300
 _STOP_S = 5.0
 _MAX_PAUSE_S = 5.0
-"""Between two attempts: after an outage of seconds the cache must not stay stale for 30 s."""
+"""Longest pause between two attempts; the cache must not stay stale for long after a short outage."""
 _RELIST_AFTER = 5
-"""Failed watches in a row after which the resource version is no longer trusted."""
+"""Consecutive failed watches after which the resource version is no longer trusted."""
 SILENT_S = request.WATCH_TIMEOUT_S - 5.0
-"""Without a message for this long, the next step is a list."""
+"""After this long without a message, the reflector lists again."""
 _BOOKMARK_S = 63.0
-"""Within this time after its begin a watch has its first bookmark, if it gets any."""
+"""A watch receives its first bookmark within this time, if it receives any."""
 _SHORT_WATCH_S = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectorCounts:
-    """Counters of a reflector since its start."""
+    """Counters of a reflector since it was created."""
 
     lists: int = 0
     watches: int = 0
     events: int = 0
-    """Bookmarks included."""
+    """Including bookmarks."""
     errors: Mapping[str, int] = field(default_factory=dict)
-    """By `KubeError.kind`; "decode" for malformed objects, "listener" for failed listeners."""
+    """By `KubeError.kind`; also "decode" for malformed objects and "listener" for failed listeners."""
 
 
 class Reflector(Generic[T]):
-    """A watch of one kind of object with a store of its records.
+    """A watch of one kind of object, with a store of its records.
 
-    Records are stored by uid: an object recreated under the same name is another object.
+    Records are stored by uid: an object that is recreated under the same name is another object.
     """
 
     def __init__(
@@ -78,17 +79,17 @@ class Reflector(Generic[T]):
         changes: Changes | None = None,
         clock_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        """Starts nothing.
+        """Initializes the reflector.
 
         Args:
-            api: The API server.
+            api: Sends the requests.
             resource: The kind to watch.
-            decode: Converts an object to a record, or to None if it is not to be stored. Equal
-                records do not count as changes. Called on the watch thread only.
+            decode: Converts an object to a record, or to None if it is not stored. Equal records do not
+                count as changes. Called on the watch thread only.
             namespace: The namespace; None for all.
-            name: The one object to watch; by default all.
+            name: Name of a single object to watch; "" for all.
             label_selector: Evaluated by the server.
-            changes: Shared lock and counter; by default the reflector has its own.
+            changes: Shared lock and counter; by default the reflector creates its own.
             clock_s: A monotonic clock.
         """
         self.changes = changes or Changes()
@@ -111,7 +112,7 @@ class Reflector(Generic[T]):
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
-    # Reading: any thread.
+    # Methods for readers, on any thread.
 
     @property
     def synced(self) -> bool:
@@ -132,7 +133,7 @@ class Reflector(Generic[T]):
             return ReflectorCounts(**self._counts, errors={k: n for k, n in broken.items() if n})
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the last message of the server, on this reflector's clock."""
+        """Returns the seconds since the last message of the server, on this reflector's clock."""
         return max(0.0, now_s - self._last_contact_s)
 
     def records(self) -> tuple[T, ...]:
@@ -142,16 +143,16 @@ class Reflector(Generic[T]):
     def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
         """Calls `listener(old, new)` for every change from now on, in the stream's order.
 
-        Existing records come first, as (None, record). The listener runs on the watch thread with
-        the lock held: it must be short, must not raise, and must not take a lock that another
-        thread holds while it reads records.
+        Existing records come first, as (None, record). The listener runs on the watch thread with the lock
+        held: it must be short, must not raise, and must not take a lock that another thread holds while it
+        reads records.
         """
         self._store.listen(listener)
 
-    # Running: owner's thread.
+    # Methods for the owner's thread.
 
     def start(self) -> None:
-        """Starts to list and watch; call it once."""
+        """Starts to list and watch; may be called once."""
         name = f"watch-{self._resource.plural}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -170,9 +171,9 @@ class Reflector(Generic[T]):
             stream.close()
 
     def follow_once(self) -> bool:
-        """Lists if needed, then follows one watch to its end; True if one of them failed.
+        """Lists if needed, then follows one watch to its end; returns True if either failed.
 
-        The thread calls it in a loop; a caller with its own loop may do so instead.
+        The thread calls this in a loop; a caller with its own loop may do so instead.
         """
         try:
             if not self._resume_version or self.age_s(self._clock_s()) >= SILENT_S:
@@ -181,7 +182,7 @@ class Reflector(Generic[T]):
                 self._follow()
         except errors.KubeError as error:
             self._failed(error)
-        except Exception:  # a watch thread that ends silently would leave stale records for ever
+        except Exception:  # a watch thread that dies silently would leave stale records forever
             self._count_error("internal")
             log.exception("watch failed", extra={"resource": self._resource.plural})
             self._resume_version = ""
@@ -190,17 +191,17 @@ class Reflector(Generic[T]):
             return False
         return True
 
-    # Following: watch thread.
+    # Methods of the watch thread.
 
     def _run(self) -> None:
         backoff = Backoff(max_s=_MAX_PAUSE_S, jitter=self._random.random)
         while not self._stopping.is_set():
-            begun_s, events_before = self._clock_s(), self._counts["events"]
+            started_s, events_before = self._clock_s(), self._counts["events"]
             failed = self.follow_once()
-            # A busy API server ends watches whose small buffer is full, in the middle of a burst.
-            # A watch that delivered events is therefore resumed at once.
+            # A busy API server ends watches whose small buffer is full, in the middle of a burst. A
+            # watch that delivered events is therefore resumed at once.
             healthy = (
-                self._clock_s() - begun_s >= HEALTHY_S or self._counts["events"] > events_before
+                self._clock_s() - started_s >= HEALTHY_S or self._counts["events"] > events_before
             )
             if healthy:
                 backoff.reset()
@@ -242,7 +243,7 @@ class Reflector(Generic[T]):
                 break
             if self._stopping.is_set():
                 return
-            time.sleep(0)  # let request threads have the GIL between two pages
+            time.sleep(0)  # let request threads take the GIL between two pages
         self._replace(records, page["metadata"]["resourceVersion"])
 
     def _replace(self, records: dict[str, T], resource_version: str) -> None:
@@ -281,14 +282,14 @@ class Reflector(Generic[T]):
                 self._stream = None
 
     def _watch_s(self) -> int:
-        """How long the server is to keep the next watch, in seconds.
+        """Returns how long the server should keep the next watch open, in seconds.
 
-        After an interruption it is a short one: two seconds before the end of a watch the server sends a
-        bookmark (cacheWatcher.nextBookmarkTime), which says earlier than the usual one that nothing was missed.
+        After an interruption the watch is short: two seconds before its end the server sends a bookmark
+        (cacheWatcher.nextBookmarkTime), which confirms sooner than usual that no event was missed.
         """
         left_s = SILENT_S - self.age_s(self._clock_s())
         if left_s >= _BOOKMARK_S:
-            return self._random.randint(*_WATCH_S)
+            return self._random.randint(_MIN_WATCH_S, _MAX_WATCH_S)
         return max(_SHORT_WATCH_S, int(left_s))
 
     def _event(self, line: bytes, request_line: str) -> None:
@@ -310,7 +311,7 @@ class Reflector(Generic[T]):
             self._resume_version = resource_version
 
     def _is_old_event(self, resource_version: str) -> bool:
-        """Whether an event repeats an earlier one; versions of one kind only grow."""
+        """Returns whether an event repeats an earlier one, because versions of one kind only grow."""
         if resource_version.isdecimal() and self._resume_version.isdecimal():
             return int(resource_version) <= int(self._resume_version)
         return resource_version == self._resume_version
@@ -333,7 +334,7 @@ class Reflector(Generic[T]):
 
 
 def stop_all(reflectors: Collection[Reflector[Any]]) -> None:
-    """Stops several watches, all at one time: each may take a moment to end."""
+    """Stops several watches in parallel, because each may take a moment."""
     for reflector in reflectors:
         reflector.request_stop()
     for reflector in reflectors:

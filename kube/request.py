@@ -1,7 +1,7 @@
-"""API requests as values: built here, sent by `kube.client`.
+"""API requests as values: built here, sent by `kube.client`. Pure.
 
-Pure. Who calls: all code that accesses the API server. Requests can be compared and printed, so
-a dry run shows exactly what a real run sends.
+All code that accesses the API server uses them. Requests can be compared and printed, so a dry run shows
+exactly what a real run sends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 SEND_TIMEOUT_S = 30.0
 WATCH_TIMEOUT_S = 75.0
-"""Above the interval of bookmarks (about a minute): a watch silent for longer tells nothing any more."""
+"""Longer than the interval of bookmarks (about a minute), so a watch silent for longer is broken."""
 PAGE = 500
-"""Objects per page: parsing more at once blocks other threads (GIL) for too long."""
+"""Objects per page; parsing more at once blocks other threads (GIL) for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of the API: group, version, plural and kind; `group` is "" for core/v1."""
+    """A resource of the API: group, version, plural and kind; the group of core/v1 is ""."""
 
     group: str
     version: str
@@ -79,10 +79,26 @@ CUSTOMRESOURCEDEFINITIONS = Resource(
     namespaced=False,
 )
 RESOURCES = (
-    *(NODES, NAMESPACES, PODS, CONFIGMAPS, SECRETS, EVENTS, JOBS, DEPLOYMENTS, REPLICASETS),
-    *(TRAININGJOBS, DECISIONLOGS),
-    *(SERVICES, ROLES, ROLEBINDINGS, NETWORKPOLICIES),
-    *(LEASES, PODDISRUPTIONBUDGETS, PRIORITYCLASSES, MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS),
+    NODES,
+    NAMESPACES,
+    PODS,
+    CONFIGMAPS,
+    SECRETS,
+    EVENTS,
+    JOBS,
+    DEPLOYMENTS,
+    REPLICASETS,
+    TRAININGJOBS,
+    DECISIONLOGS,
+    SERVICES,
+    ROLES,
+    ROLEBINDINGS,
+    NETWORKPOLICIES,
+    LEASES,
+    PODDISRUPTIONBUDGETS,
+    PRIORITYCLASSES,
+    MUTATINGWEBHOOKS,
+    VALIDATINGWEBHOOKS,
     CUSTOMRESOURCEDEFINITIONS,
 )
 """Every kind that EDL uses."""
@@ -107,14 +123,14 @@ class Request:
 
     @property
     def line(self) -> str:
-        """Method and path, for messages: queries (long tokens) and bodies stay out of logs."""
+        """Method and path, for messages; queries (long tokens) and bodies are kept out of logs."""
         return f"{self.method} {self.path}"
 
 
 def path_of(
     resource: Resource, namespace: str | None, name: str | None = None, subresource: str = ""
 ) -> str:
-    """The path of an object or, without a name, of a collection.
+    """Returns the path of an object or, without a name, of a collection.
 
     Args:
         resource: The kind.
@@ -123,7 +139,7 @@ def path_of(
         subresource: "status", "eviction", "binding"; "" for the object itself.
 
     Raises:
-        ValueError: a namespace or name is missing, or would change the path.
+        ValueError: A namespace or name is missing, or would change the path.
     """
     root = f"/apis/{resource.group}" if resource.group else "/api"
     parts = [root, resource.version]
@@ -140,12 +156,12 @@ def path_of(
 
 
 def get(resource: Resource, namespace: str | None, name: str) -> Request:
-    """Reads one object."""
+    """Returns a request to read one object."""
     return Request("GET", path_of(resource, namespace, name))
 
 
 def kinds(group: str, version: str) -> Request:
-    """Reads which kinds a version of an API group has (discovery: an APIResourceList), which takes no right of its own."""
+    """Returns a request for the kinds of an API group's version (discovery), which needs no permission."""
     return Request("GET", f"/apis/{group}/{version}")
 
 
@@ -158,7 +174,7 @@ def list_page(
     field_selector: str = "",
     label_selector: str = "",
 ) -> Request:
-    """Reads one page of a collection; `token` is the page before's `metadata.continue`."""
+    """Returns a request for one page of a list; `token` is `metadata.continue` of the previous page."""
     query = _query(
         limit=str(limit) if limit else "",
         **{"continue": token},
@@ -177,7 +193,7 @@ def watch(
     field_selector: str = "",
     label_selector: str = "",
 ) -> Request:
-    """Watches a collection from `resource_version`, with bookmarks, for `timeout_s`."""
+    """Returns a watch of a collection from `resource_version`, with bookmarks, for `timeout_s`."""
     query = _query(
         watch="true",
         allowWatchBookmarks="true",
@@ -197,14 +213,14 @@ def create(
     dry_run: bool = False,
     strict: bool = False,
 ) -> Request:
-    """Creates an object; sets `apiVersion` and `kind`.
+    """Returns a request to create an object; sets `apiVersion` and `kind`.
 
     Args:
-        resource: Its kind.
-        namespace: Its namespace; None for a kind without.
+        resource: Kind of the object.
+        namespace: Namespace of the object; None for a cluster-scoped kind.
         body: The object.
-        dry_run: The API server admits it and stores nothing.
-        strict: It refuses fields that it does not know, with 400; otherwise it drops them.
+        dry_run: Whether the API server admits the object without storing it.
+        strict: Whether unknown fields are refused with 400 instead of being dropped.
     """
     if resource.namespaced and namespace is None:
         raise ValueError(f"create {resource.plural}: a namespace is missing")
@@ -220,7 +236,7 @@ def replace(
     *,
     subresource: str = "",
 ) -> Request:
-    """Replaces an object; only over `metadata.resourceVersion` if the body has one."""
+    """Returns a request to replace an object, only at the `metadata.resourceVersion` in the body, if any."""
     path = path_of(resource, namespace, name, subresource)
     return Request("PUT", path, body=_object(resource, body))
 
@@ -233,7 +249,7 @@ def delete(
     uid: str = "",
     grace_s: int | None = None,
 ) -> Request:
-    """Deletes an object; with `uid` only that one, not a later object of the same name."""
+    """Returns a request to delete an object; with `uid`, only that object and not a later namesake."""
     options = {**_options("meta.k8s.io/v1", uid, grace_s), "propagationPolicy": "Background"}
     return Request("DELETE", path_of(resource, namespace, name), body=orjson.dumps(options))
 
@@ -244,7 +260,7 @@ def json_patch(
     name: str,
     ops: Sequence[Mapping[str, Any]],
 ) -> Request:
-    """Applies RFC 6902 operations; if a `test` fails, none is applied (Invalid)."""
+    """Returns a request to apply RFC 6902 operations; if a `test` fails, none is applied (Invalid)."""
     path = path_of(resource, namespace, name)
     return Request("PATCH", path, body=orjson.dumps(list(ops)), content_type=JSON_PATCH)
 
@@ -257,13 +273,13 @@ def merge_patch(
     *,
     subresource: str = "",
 ) -> Request:
-    """Applies an RFC 7386 patch; `metadata.resourceVersion` in it is an optimistic lock."""
+    """Returns an RFC 7386 patch; `metadata.resourceVersion` in it is an optimistic lock."""
     path = path_of(resource, namespace, name, subresource)
     return Request("PATCH", path, body=orjson.dumps(body), content_type=MERGE_PATCH)
 
 
 def evict(namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Request:
-    """Evicts a pod: respects disruption budgets and marks the pod as disrupted."""
+    """Returns an eviction of a pod, which respects disruption budgets and marks the pod as disrupted."""
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -291,7 +307,7 @@ def _query(**pairs: str) -> tuple[tuple[str, str], ...]:
 
 
 def _segment(text: str) -> str:
-    """Quotes one path segment: API names never need it, but hostile names must not escape."""
+    """Quotes one path segment; valid API names need no quoting, but hostile names must not escape."""
     if text in ("", ".", ".."):
         raise ValueError(f"{text!r} is not a valid object name")
     return quote(text, safe="")

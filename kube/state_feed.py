@@ -1,8 +1,8 @@
-"""A `ClusterState` that follows the cluster: watches queue changes, its owner applies them.
+"""A `ClusterState` that follows the cluster: watches queue changes, and its owner applies them.
 
-The watch threads never touch the state, and its owner never waits for them: the newest change of
-each object is queued until the owner drains the queue. So a plan that takes a second delays no
-watch, and the queue is bounded by the number of objects.
+The watch threads never touch the state, and its owner never waits for them: the newest change of each
+object is queued until the owner drains the queue. So a plan that takes a second does not delay a watch, and
+the queue is limited by the number of objects.
 """
 
 import logging
@@ -36,19 +36,19 @@ class ClusterStateFeed:
     """
 
     def __init__(self, cache: ClusterCache, epoch_s: Callable[[], float] = clock.epoch_s) -> None:
-        """Listens to `cache`; its present records arrive with the first drain.
+        """Subscribes to `cache`; its present records arrive with the first drain.
 
         Args:
             cache: The watches.
-            epoch_s: The own clock, in seconds since the epoch.
+            epoch_s: Returns the seconds since the epoch, by this process's clock.
         """
         self.cluster = ClusterState()
         self._cache = cache
         self._epoch_s = epoch_s
         self._overcommit: tuple[Overcommit, ...] = ()
-        """The policy's rules of requests below limits."""
+        """The policy's rules for requests below limits."""
         self._listed = True
-        """Whether the next drain may have records from before the start of this process."""
+        """Whether the next drain may contain records from before the start of this process."""
         self._lock = cache.changes.condition
         self._pods: dict[str, ObjectChange[Pod]] = {}
         self._nodes: dict[str, ObjectChange[Node]] = {}
@@ -58,7 +58,7 @@ class ClusterStateFeed:
         cache.jobs.listen(self._job_changed)
 
     def follow(self, policy: Policy) -> None:
-        """Applies what a policy says about records: ignored resources, queues of jobs, overcommit.
+        """Applies the parts of a policy that change records: ignored resources, queues and overcommit.
 
         A change costs one update of each pod and job.
         """
@@ -82,7 +82,7 @@ class ClusterStateFeed:
     def drain(self) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
         """Applies the queued changes; returns those of pods and of jobs, by uid.
 
-        Only the cluster's records have times by the own clock; those in the changes are as decoded.
+        Only the records in the cluster state have times of this process's clock; the returned ones do not.
         """
         synced = self._cache.synced
         with self._lock:
@@ -98,7 +98,7 @@ class ClusterStateFeed:
         return pods, jobs
 
     def _enter(self, enter: Callable[[ObjectChange[T]], None], change: ObjectChange[T]) -> None:
-        """Applies a change; an error costs this object alone, which is then not in the state."""
+        """Applies a change; an error only affects this object, which is then missing from the state."""
         try:
             enter(change)
         except Exception:
@@ -153,7 +153,7 @@ class ClusterStateFeed:
 
 
 def overcommitted(rules: Iterable[Overcommit], job: Job) -> Job:
-    """A job with the pod template of which its trainers are made, and the amounts of that."""
+    """Returns a job with the pod template that its trainers are created from, and the resulting amounts."""
     lowered = overcommit.lowered(job, overcommit.ratios_of(rules, job.namespace, job.queue))
     if lowered is job:
         return job

@@ -1,7 +1,6 @@
 """The object store of a reflector: records of one kind by uid, with listeners.
 
-Who calls: only `kube.reflector` writes. The lock of the `Changes` passed at construction guards
-everything.
+Only `kube.reflector` writes to it. The lock of the `Changes` given at construction guards everything.
 """
 
 import logging

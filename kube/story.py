@@ -1,4 +1,4 @@
-"""Explains the state of a job or a pod, and what to do, from objects and records. Pure."""
+"""Explains the state of a job or a pod, and what to do about it, from objects and records. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,12 @@ FINISHED = ("Complete", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The answer to `why`."""
+    """The answer of `edl why`."""
 
     about: str
-    """`job ml/digits`."""
+    """The subject, such as `job ml/digits`."""
     state: str
-    """In a few words: `3 of 2 to 8 trainers`."""
+    """The state in a few words, such as `3 of 2 to 8 trainers`."""
     code: str
     text: str
     since_s: float = 0.0
@@ -32,11 +32,11 @@ class Story:
     is_past: bool = False
     """Whether the story tells the last event instead of the current state."""
     as_of_s: float = 0.0
-    """When the figures were taken; 0 for now."""
+    """Time of the figures; 0 for now."""
     helps: str = ""
     figures: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[Record, ...] = ()
-    """What has happened, the oldest first."""
+    """Past records, oldest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the story as JSON, for `-o json` and `-o yaml`."""
@@ -54,7 +54,7 @@ class Story:
 
 
 def meaning(code: str) -> str:
-    """Returns what a code means; "" for one that this version does not know."""
+    """Returns the meaning of a code, or "" if this version does not know it."""
     explanation = _BY_CODE.get(code)
     return explanation.meaning.replace("`", "") if explanation else ""
 
@@ -71,20 +71,22 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
 
     Args:
         key: namespace/name.
-        job: The job; None where it is gone.
-        records: Of its namespace, in order of time.
+        job: The job, or None if it is gone.
+        records: The records of its namespace, in order of time.
     """
-    own = [record for record in records if record.job == key]
-    history = tuple(record for record in own if record.at_s == record.since_s)
-    decisions = [record for record in own if record.kind == "job"]
+    job_records = [record for record in records if record.job == key]
+    history = tuple(record for record in job_records if record.at_s == record.since_s)
+    decisions = [record for record in job_records if record.kind == "job"]
     newest = decisions[-1] if decisions else None
     about = f"job {key}"
+    # A deleted job: its last decision is all that is left.
     if job is None:
         text = newest.text if newest else ""
         code = newest.code if newest else "JobDeleted"
         at_s = newest.at_s if newest else 0.0
         text = text or meaning(code)
         return Story(about, "deleted", code, text, at_s, is_past=True, history=history)
+    # An ended job: its condition says why it ended.
     end = next(
         (c for c in job.status.conditions if c.type in FINISHED and c.status == "True"), None
     )
@@ -102,6 +104,7 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
             helps=helps,
             history=history,
         )
+    # A job in progress: the newest decision says why it has no more trainers.
     state = f"{job.status.active} trainers of {job.min_trainers} to {job.max_trainers}"
     if job.error:
         return Story(about, state, "Invalid", job.error, helps=way_out("Invalid"), history=history)
@@ -138,17 +141,19 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
 
     Args:
         key: namespace/name.
-        obj: The core/v1 Pod; None where it is gone.
-        records: Of its namespace, in order of time.
+        obj: The core/v1 Pod, or None if it is gone.
+        records: The records of its namespace, in order of time.
     """
-    own = tuple(record for record in records if record.about == f"pod {key}")
+    history = tuple(record for record in records if record.about == f"pod {key}")
     about = f"pod {key}"
-    last = own[-1] if own else None
+    last = history[-1] if history else None
     status = obj.get("status", {}) if obj is not None else {}
     phase = str(status.get("phase", "")) or "gone"
+    # For a pod without a node, kube-scheduler's message is newer than any record. Otherwise EDL's last
+    # record explains the most, then the reason of a disruption, then the pod's own status.
     unplaced = _condition(status, "PodScheduled")
     if phase == "Pending" and unplaced.get("status") == "False":
-        return _unscheduled(about, unplaced, status, own)
+        return _unscheduled(about, unplaced, status, history)
     if last is not None:
         state = "deleted" if obj is None else phase
         text = last.text or meaning(last.code)
@@ -161,7 +166,7 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
             is_past=True,
             helps=way_out(last.code),
             figures=last.figures,
-            history=own,
+            history=history,
         )
     disrupted = _condition(status, "DisruptionTarget")
     if disrupted.get("status") == "True":
@@ -173,7 +178,7 @@ def of_pod(key: str, obj: Mapping[str, Any] | None, records: Iterable[Record]) -
 
 
 def _unscheduled(
-    about: str, condition: Mapping[str, Any], status: Mapping[str, Any], own: tuple[Record, ...]
+    about: str, condition: Mapping[str, Any], status: Mapping[str, Any], history: tuple[Record, ...]
 ) -> Story:
     nominated = status.get("nominatedNodeName")
     helps = (
@@ -188,11 +193,11 @@ def _unscheduled(
         meanings = "; ".join(f"{refusal}: {meaning(refusal)}" for refusal in refusals)
         text = f"{text} ({meanings.replace('.;', ';').rstrip('.')})"
         helps = " ".join([*(f"{refusal}: {way_out(refusal)}" for refusal in refusals), helps])
-    return Story(about, "waiting for a node", code, text, helps=helps, history=own)
+    return Story(about, "waiting for a node", code, text, helps=helps, history=history)
 
 
 def refusals_of_extender(message: str) -> list[str]:
-    """Returns the extender's codes in kube-scheduler's message about a pod that it cannot place."""
+    """Returns the extender's codes in kube-scheduler's message about a pod that it could not place."""
     words = set(re.findall(r"\w+", message))
     return [str(code) for code in NODES if str(code) in words]
 

@@ -1,4 +1,4 @@
-"""TrainingJobs as records: the object as JSON, of which few fields are read. Pure."""
+"""TrainingJobs as records: the object as JSON, and the few fields that are read often. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,39 +9,39 @@ import orjson
 from kube.decode import seconds
 
 MAX_BYTES = 384 * 1024
-"""Of a record's text: the pod template of a Job may have a third of it, those of other roles 64 KiB, and
-its accounting as much."""
+"""Limit of a record's text. A Job's pod template may take a third of it, the templates of other roles 64 KiB,
+and the accounting as much."""
 _HEAD = ("name", "namespace", "uid", "generation", "deletionTimestamp")
-"""What is kept of the metadata of a larger object."""
+"""Metadata that is kept of a larger object."""
 ENDED = ("Succeeded", "Failed")
-"""Phases that never change again."""
+"""Final phases."""
 _UNREAD = "kubectl.kubernetes.io/last-applied-configuration"
-"""An annotation that has the whole object once more."""
+"""An annotation that repeats the whole object."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """A TrainingJob, or the Job of one, as the API server has it."""
+    """A TrainingJob, or the Job of one, as stored on the API server."""
 
     namespace: str
     name: str
     uid: str
     text: bytes
-    """The object as JSON, without managed fields: parsed, a thousand of them take ten times as much."""
+    """The object as JSON without managed fields; parsed objects would take ten times as much memory."""
     generation: int = 0  # grows with each change of the spec
     expires_s: float | None = None
-    """When it may be deleted; None while it has not ended, or where it may stay."""
+    """When it may be deleted; None if it has not ended or is kept."""
     size_bytes: int = 0
     """Size of an object larger than `MAX_BYTES`, whose text has no spec; 0 for others."""
 
     @property
     def key(self) -> str:
-        """namespace/name, the same for both."""
+        """namespace/name, the same for the TrainingJob and its Job."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The object; parsed with each call."""
+        """The object, parsed on each call."""
         fields: dict[str, Any] = orjson.loads(self.text)
         return fields
 

@@ -1,1 +1,1 @@
-"""Stand-ins for parts of a cluster, for tests, benchmarks and experiments. Not shipped: no room imports it."""
+"""Stand-ins for parts of a cluster, for tests, benchmarks and experiments. No room imports them."""

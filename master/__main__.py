@@ -23,7 +23,12 @@ _DESCRIPTION = "EDL master: leases one job's data to its trainers until SIGTERM.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves; exit code 0 after SIGTERM, 1 after a failure, 2 for bad usage, 3 when replaced."""
+    """Runs the master.
+
+    Returns:
+        The exit code: 0 after SIGTERM, 1 after a failure, 2 for bad usage, 3 when another master has
+        taken over.
+    """
     settings = MasterSettings.from_command_line(_DESCRIPTION, argv)
     settings.start_logging()
     try:
@@ -40,8 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(settings: MasterSettings, token: str) -> int:
-    share = settings.max_dropped_share
-    empty = Ledger(settings.job, max_dropped_share=share, max_steps=settings.max_steps)
+    empty = Ledger(
+        settings.job,
+        max_dropped_share=settings.max_dropped_share,
+        max_steps=settings.max_steps,
+    )
     fence = _fence(settings)
     durable_ledger = await asyncio.to_thread(open_ledger, empty, settings.journal, fence)
     with contextlib.closing(durable_ledger):
@@ -68,7 +76,7 @@ def _fence(settings: MasterSettings) -> Fence | None:
     namespace, _, name = settings.snapshot_configmap.partition("/")
     if not name:
         return None
-    from kube import config  # noqa: PLC0415 - takes a second, which masters without a cluster save
+    from kube import config  # noqa: PLC0415 - takes a second, which only masters on a cluster need
     from kube.client import Client  # noqa: PLC0415 - see above
 
     client = Client(config.load(settings.kubeconfig), user_agent="edl-master")

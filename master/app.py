@@ -1,4 +1,4 @@
-"""HTTP in front of the service: routes, and the check of bodies; makes no decisions."""
+"""The HTTP layer of the master: routes and checks of bodies. It makes no decisions."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -13,8 +13,7 @@ from master.errors import UnavailableError
 from master.metrics import MasterMetrics
 from master.protocol import Body, check, dataset_shape
 from master.service import MasterService
-from master.types import Json
-from runtime.call_checks import RefusedError, whole_number
+from runtime.call_checks import Json, RefusedError, whole_number
 from runtime.job_server import (
     application,
     error_body,
@@ -27,7 +26,7 @@ C = TypeVar("C", bound=Call)
 
 
 def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Application:
-    """The application; its caller starts the service."""
+    """Creates the application; the caller starts the service."""
     handlers = _Handlers(service, metrics)
     return application(
         [
@@ -67,14 +66,15 @@ def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Appl
 
 
 class _Handlers:
-    """The handlers that do more than check a body and pass it on."""
+    """Handlers that do more than check a body and pass it to the service."""
 
     def __init__(self, service: MasterService, metrics: MasterMetrics) -> None:
         self._service = service
         self._metrics = metrics
 
     async def describe(self, request: web.Request) -> web.Response:
-        name = _name(request.match_info["name"])
+        name = request.match_info["name"]
+        check(protocol.PathName, orjson.dumps({"name": name}))
         body = await _read(request, protocol.DatasetDescription)
         return json_answer(await self._service.describe(name, dataset_shape(body)))
 
@@ -126,7 +126,7 @@ class _Handlers:
 
 
 def _route(kind: type[C], execute: Callable[[C], Awaitable[Json]]) -> web.RouteDef:
-    """Returns the route of a call, which checks its body and answers what `execute` returns."""
+    """Creates the route of a call, which checks its body and answers with the result of `execute`."""
 
     async def handle(request: web.Request) -> web.Response:
         body = await _read(request, kind)
@@ -136,12 +136,6 @@ def _route(kind: type[C], execute: Callable[[C], Awaitable[Json]]) -> web.RouteD
 
 
 async def _read(request: web.Request, kind: type[Body]) -> Body:
-    """The body of a request, checked as one of the caller's version."""
+    """Reads the body of a request and checks it by the protocol version of the caller."""
     version = request.headers.get(protocol.VERSION_HEADER, "")
     return check(kind, await read_body(request), version)
-
-
-def _name(text: str) -> str:
-    """A name in a path, checked."""
-    check(protocol.PathName, orjson.dumps({"name": text}))
-    return text

@@ -1,22 +1,27 @@
-"""Bounds of numbers that trainers report, so that one trainer cannot exhaust them for all. Pure."""
+"""Bounds of the numbers that trainers report. Pure.
+
+Without them one trainer could exhaust the numbers of versions, terms or rounds for all others.
+"""
 
 from edl_protocol.fields import MOST
 
 from runtime.call_checks import RefusedError
 
 MAX_AHEAD = 1 << 24
-"""By how much a number that a trainer reports may exceed the newest that this master knows, where
-the master assigns the next one: it may have resumed from an older snapshot, or have none. It takes
-2^29 calls to bring such a number to 2^53, beyond which it cannot be sent back."""
+"""How far a reported number may exceed the newest one that this master knows.
+
+Applies to numbers whose next value the master assigns. The master may have resumed from an older
+snapshot, or from none. With this bound it takes 2^29 calls to reach 2^53, the largest number that
+can be sent back."""
 
 
 def check_assigned(name: str, number: int, most: int) -> None:
-    """Checks that a number that a trainer reports can have been assigned by a master.
+    """Checks that a master can have assigned the number that a trainer reports.
 
     Args:
         name: The name of the field.
         number: The reported number, 0 to 2^53.
-        most: The largest number that is accepted.
+        most: The largest accepted number.
 
     Raises:
         RefusedError: The number is larger.
@@ -28,5 +33,5 @@ def check_assigned(name: str, number: int, most: int) -> None:
 
 
 def capped(number: int) -> int:
-    """The number, limited to 0 to 2^53: a sum of numbers in that range may exceed it."""
+    """Limits a sum of reported numbers to 0 to 2^53."""
     return max(0, min(MOST, number))

@@ -1,8 +1,7 @@
-"""Checkpoints of a job: who may write the next, and which is the newest. Pure."""
+"""Checkpoints of a job: which trainer may write the next, and which one is the newest. Pure."""
 
 from master.commands import EndTicket, Saved
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 
 class Checkpoints:
@@ -14,39 +13,39 @@ class Checkpoints:
         self.versions = 0
         """The newest version of a checkpoint that was granted or reported."""
         self._saving: Json | None = None
-        """The ticket that is valid, its trainer and its version."""
+        """The valid ticket with its trainer and version; None if no trainer has one."""
 
     def grant(self, trainer: str, newest: int, generation: int) -> Json:
-        """Lets a trainer write a checkpoint, unless another one does.
+        """Lets a trainer write a checkpoint, unless another trainer is writing one.
 
         Args:
             trainer: The trainer.
             newest: The newest version that it knows.
-            generation: The master's generation: tickets of another one are not valid.
+            generation: The master's generation. Tickets of other generations are not valid.
 
         Returns:
-            The answer as in the protocol.
+            The answer to the call, see the protocol.
         """
         saving = self._saving
         if saving is not None and saving["trainer"] != trainer:
             return {"granted": False, "ticket": "", "version": saving["version"]}
-        # later tickets have greater versions, whichever trainer asked for them and uses them when
+        # later tickets have greater versions, no matter which trainer uses its ticket first
         self.versions = max(self.versions, newest) + 1
         ticket = f"{generation}-{self.versions}"
         self._saving = {"trainer": trainer, "ticket": ticket, "version": self.versions}
         return {"granted": True, "ticket": ticket, "version": self.versions}
 
     def finish(self, report: Saved) -> Json:
-        """Records how the writing of a checkpoint ended; the answer has nothing.
+        """Records whether a checkpoint was written; returns an empty answer.
 
         Raises:
-            RefusedError: Its ticket is not valid any more.
+            RefusedError: The ticket is no longer valid.
         """
         saving = self._saving
         if saving is None or saving["ticket"] != report.ticket:
             raise RefusedError(
                 404,
-                f"ticket {report.ticket!r:.40} is not valid any more: ask for another",
+                f"ticket {report.ticket!r:.40} is no longer valid: ask for another",
                 "ticket",
             )
         self._saving = None
@@ -60,27 +59,27 @@ class Checkpoints:
         return {}
 
     def revoke(self, trainer: str) -> None:
-        """Revokes the ticket of a trainer, if it has one: it will not write the checkpoint."""
+        """Revokes the ticket of a trainer, if it has one: the trainer has left or was restarted."""
         if self._saving is not None and self._saving["trainer"] == trainer:
             self._saving = None
 
     def end(self, command: EndTicket) -> Json:
-        """Ends a ticket, if it is still the valid one: another trainer may write a checkpoint."""
+        """Ends a ticket if it is still valid, so that another trainer may write a checkpoint."""
         if self.ticket == command.ticket:
             self._saving = None
         return {}
 
     @property
     def ticket(self) -> str:
-        """The ticket that is valid; "" for none."""
+        """The valid ticket; "" if no trainer has one."""
         return "" if self._saving is None else str(self._saving["ticket"])
 
     def revoke_any(self) -> None:
-        """Revokes the ticket, whichever trainer has it."""
+        """Revokes the ticket, no matter which trainer has it."""
         self._saving = None
 
     def dump(self) -> Json:
-        """The checkpoints as JSON; see `load`."""
+        """Returns the checkpoints as JSON; see `load`."""
         return {"checkpoint": self.newest, "saving": self._saving, "versions": self.versions}
 
     def load(self, dumped: Json) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from master.types import Json
+from runtime.call_checks import Json
 
 
 class Acknowledgement(NamedTuple):
@@ -29,12 +29,12 @@ class TaskFailure(NamedTuple):
     attempt: int
     error: str
     record: int | None = None
-    """The record at fault, where it is known."""
+    """The record that caused the failure, if known."""
     transient: bool | None = None
     """Whether the storage failed, and not the data: the same read may work later. None in lines of
-    a master without pauses, which leased the task again at once."""
+    older masters without pauses, which leased the task again at once."""
     counted: int | None = None
-    """Records of its front that were trained: they are counted, and not leased again."""
+    """The number of first records that were trained: they are counted, and not leased again."""
 
 
 class LeaseEntry(NamedTuple):
@@ -43,12 +43,12 @@ class LeaseEntry(NamedTuple):
     task: str
     attempt: int
     trained: int | None = None
-    """Records trained and not acknowledged."""
+    """Records that were trained and are not acknowledged."""
     counted: int | None = None
-    """As in `TaskFailure`; these are the first of `trained`."""
+    """The first of the trained records: they are counted, and not leased again."""
     steps: int | None = None
     metrics: Mapping[str, float | None] | None = None
-    """Means over the records that are counted."""
+    """Means over the counted records."""
 
 
 class Lead(NamedTuple):
@@ -58,7 +58,7 @@ class Lead(NamedTuple):
     term: int
     """The newest term in which its model was trained."""
     begins: bool
-    """Whether the next term begins; False where it continues in its own."""
+    """Whether the next term begins; False to continue in the same term."""
 
 
 class LostShare(NamedTuple):
@@ -76,7 +76,7 @@ class Join:
     """A trainer begins, or connects to a new master."""
 
     trained: Mapping[str, int] = field(default_factory=dict, kw_only=True)
-    """Task -> records of it that the previous process of the name had trained."""
+    """Task -> number of its records that the previous process of the trainer had trained."""
     trainer: str
     incarnation: str
     done: tuple[Acknowledgement, ...] = ()
@@ -104,7 +104,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Reports of tasks, and a request for others; None stands for what a call does not say."""
+    """Reports of tasks, and a request for more; None for fields that a call leaves out."""
 
     trainer: str
     incarnation: str
@@ -119,7 +119,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """The tasks that are free now, for a call for work that waited; None as in `Work`."""
+    """Leases tasks to a call for work that has waited; None for fields that a call leaves out."""
 
     trainer: str
     incarnation: str
@@ -137,22 +137,22 @@ class Leave:
     trainer: str
     incarnation: str
     back: tuple[LeaseEntry, ...] | None = None
-    """Leases of which some records are counted."""
+    """Returned leases with counted records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Liveness ends the leases of trainers: name -> task -> records of it that were trained."""
+    """Liveness ends the leases of trainers: name -> task -> number of its trained records."""
 
     trainers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Dead trainers, which are removed."""
     stuck: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Trainers that make no progress, which stay."""
+    """Trainers that make no progress; they are not removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireLeaked:
-    """Liveness ends leases that their trainers do not report: name -> tasks."""
+    """Liveness ends leases that their trainers do not report: trainer -> tasks."""
 
     leaked: Mapping[str, Sequence[str]]
 
@@ -162,14 +162,14 @@ class Retry:
     """Pauses of failed tasks are over."""
 
     ready: Sequence[str]
-    """Tasks that may be leased again, to other trainers than the one that failed."""
+    """Tasks that may be leased again, but not to the trainer that failed."""
     anyone: Sequence[str]
-    """Tasks that no other trainer took: the one that failed may lease them, too."""
+    """Tasks that no other trainer took: the trainer that failed may lease them, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOutage:
-    """Ends an outage of a data set that lasts too long: drops its failing tasks, or fails the job."""
+    """Ends an outage that has lasted too long: drops the failing tasks, or fails the job."""
 
     dataset: str
     lasted_s: int
@@ -199,7 +199,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A trainer reports how the writing of a checkpoint ended."""
+    """A trainer reports whether it wrote a checkpoint."""
 
     ticket: str
     path: str
@@ -233,14 +233,14 @@ class Rollback:
     event: str
     reason: str
     steps: int
-    """Lost steps in total, as far as the trainer knows."""
+    """All lost steps that the trainer knows of."""
     records: int
     share: LostShare | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A model is restored: the data is set back to what that model contains."""
+    """A model is restored: the data set is set back to the records that the model contains."""
 
     trainer: str
     incarnation: str
@@ -250,20 +250,20 @@ class Rewind:
     version: int
     """The version of the model, as evaluations name it."""
     position: Json | None
-    """As `master.rewinds.position` returned it; None is the beginning."""
+    """A result of `master.rewinds.position`; None is the beginning."""
     remaining: Mapping[str, int] = field(default_factory=dict)
-    """Task -> records of its end that the model lacks, where the position has less of the task."""
+    """Task -> number of its last records that the model lacks, if the position has less of the task."""
     term: int | None = None
-    """The term that the leader of a group has begun; None for parameter servers, which have a"""
+    """The term that the leader of a group has begun; None for parameter servers."""
     generation: int | None = None
-    """generation to start,"""
+    """The generation that parameter servers are about to start; None for a group."""
     ticket: int = 0
-    """and the ticket of the trainer that may start it."""
+    """The ticket of the trainer that may start that generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Another master resumes from a snapshot."""
+    """This master resumes from the snapshot of another one."""
 
 
 Command = (
@@ -314,7 +314,7 @@ _HEADS: dict[type[Command], Json] = {
     ExpireLeaked: {"do": "expire"},
     More: {"do": "more", "results": []},
 }
-"""The fields with which the line of a command begins."""
+"""The first fields of a command's line."""
 _PARTS: dict[str, type[_Part]] = {
     "done": Acknowledgement,
     "failed": TaskFailure,
@@ -326,13 +326,13 @@ _PARTS: dict[str, type[_Part]] = {
 """The fields that hold objects, or lists of objects."""
 _NAMES = {kind: tuple(column.name for column in fields(kind)) for kind in _HEADS}
 _SINGLE = (Lead, LostShare)
-"""Parts of which a command has one; it has tuples of all others."""
+"""Parts that a field holds directly; fields hold tuples of all others."""
 _SPARSE = (Work, More, Leave)
-"""Commands whose lines lack what is None; other lines have it as null."""
+"""Commands whose lines leave out None; other lines write null."""
 
 
 def to_json(command: Command) -> Json:
-    """A command as its line in the journal contains it."""
+    """Returns a command as a line of the journal."""
     kind = type(command)
     line, sparse = {**_HEADS[kind]}, kind in _SPARSE
     for name in _NAMES[kind]:
@@ -347,11 +347,13 @@ def to_json(command: Command) -> Json:
 
 
 def from_json(line: Json) -> Command:
-    """The command of a line, of this master or an older one; fields that it does not know are ignored.
+    """Returns the command of a line, written by this master or an older one.
+
+    Unknown fields are ignored.
 
     Raises:
-        LookupError: There is no such command.
-        TypeError: It lacks a field.
+        LookupError: The command is unknown.
+        TypeError: A field is missing.
     """
     kind = ExpireLeaked if "leaked" in line else _KINDS[line["do"]]
     arguments = _known_fields(_NAMES[kind], line)
@@ -366,24 +368,21 @@ def from_json(line: Json) -> Command:
 
 
 def _object(part: _Part) -> Json:
-    """A part as JSON, without what is None."""
+    """Returns a part as JSON, without fields that are None."""
     if type(part) is Acknowledgement:
-        return _acknowledgement(part)
+        # like below, in half the time: there is one for every trained task
+        line: Json = {"task": part.task, "attempt": part.attempt}
+        if part.records is not None:
+            line["records"] = part.records
+        if part.steps is not None:
+            line["steps"] = part.steps
+        if part.metrics is not None:
+            line["metrics"] = part.metrics
+        return line
     pairs = zip(part._fields, part, strict=True)
     return {name: value for name, value in pairs if value is not None}
 
 
-def _acknowledgement(done: Acknowledgement) -> Json:
-    """As `_object`, in half the time: every task that is trained is written once."""
-    line: Json = {"task": done.task, "attempt": done.attempt}
-    if done.records is not None:
-        line["records"] = done.records
-    if done.steps is not None:
-        line["steps"] = done.steps
-    if done.metrics is not None:
-        line["metrics"] = done.metrics
-    return line
-
-
 def _known_fields(names: tuple[str, ...], line: Json) -> Json:
+    """Returns the named fields of a line, if it has them."""
     return {name: line[name] for name in names if name in line}

@@ -1,39 +1,97 @@
-"""A data set: its open epochs, totals over all epochs, and its evaluations."""
+"""A data set: its open epochs, totals over all epochs, and its evaluations. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
 
-from edl_protocol.master import MAX_EVALUATIONS
+from edl_protocol.master import MAX_EVALUATIONS, MODEL_GONE
 
 from master.bounds import capped
 from master.epoch import Epoch
-from master.evaluation import Evaluation
-from master.failure_wave import FailureWave
-from master.failures import max_dropped
-from master.partitioning import Partitioning, Span
-from master.rewind_log import RewindLog
-from master.shuffle import TaskOrder
-from master.terms import Terms
-from master.types import Json
+from master.failures import FailureWave, max_dropped
+from master.model_history import RewindLog, Terms
+from master.partitioning import Partitioning, Span, TaskOrder
+from runtime.call_checks import Json
 
+_MAX_METRICS = 640
+"""Metrics of one evaluation: its tasks may report different ones."""
 TRAINING, EVALUATION, EXPORT = "training", "evaluation", "export"
 FAILURE_BUDGET = 3
-"""Failures after which a task is dropped. Disruptions and outages do not count."""
+"""Failures after which a task is dropped. Disruptions and outages do not count as failures."""
 PATIENT_BUDGET = 8
-"""As above, of failures of the storage, and of other errors while many tasks fail alike, which may
-be failures of a storage's own client. Their pauses last a minute and a half together."""
+"""The same for failures of the storage, and for other errors while many tasks fail alike: the
+client of a storage may cause those. The pauses between eight failures add up to 90 s."""
 _MAX_FAILING = 16
-"""In an outage, tasks that were never leased wait while so many others fail."""
+"""Failing tasks in an outage from which no new tasks are leased."""
 _MAX_FAILING_EVER = 1_024
-"""As above without an outage: a trainer that can read nothing may fail tasks by the thousand, while
-all others go on. Those train the failed ones then."""
+"""The same without an outage: one trainer that can read nothing may fail thousands of tasks. The
+others train those tasks first, then."""
 _MAX_OPEN = 8
-"""Epochs that may overlap, where the description allows it."""
+"""Epochs that may be open at a time, if the description allows more than one."""
 _MAX_ADOPTED = 256
-"""Epochs that another master may have begun beyond the oldest open one, after its last snapshot.
-Evaluations hold metrics, and run one after the other: of these, as many as may overlap."""
+"""Epochs beyond the oldest open one that another master may have begun after its last snapshot.
+Evaluations hold metrics and run one after the other, so for them `_MAX_OPEN` applies."""
 _MAX_KEPT_METRICS = 8_000
-"""Metrics of all evaluations of a data set together; beyond it the oldest evaluations are removed."""
+"""Metrics of all evaluations of a data set; above this number the oldest evaluations are removed."""
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """One evaluation of one model version."""
+
+    model_version: int
+    records: int = 0
+    sums: dict[str, float | None] = field(default_factory=dict)
+    """Metric -> sum over records; None once one of its means was not finite."""
+    weights: dict[str, int] = field(default_factory=dict)
+    """Metric -> number of records in its sum."""
+    complete: bool = False
+
+    def add(self, metrics: Mapping[str, float | None], records: int) -> None:
+        """Adds the means of a task, weighted by its records; None for a mean that was not finite."""
+        self.records += records
+        for name, value in metrics.items():
+            if name not in self.sums and len(self.sums) >= _MAX_METRICS:
+                continue
+            before = self.sums.get(name, 0.0)
+            total = None if value is None or before is None else before + value * records
+            self.sums[name] = total if total is not None and isfinite(total) else None
+            self.weights[name] = self.weights.get(name, 0) + records
+
+    @property
+    def failed(self) -> bool:
+        """Whether the evaluation has no result and will never have one."""
+        return MODEL_GONE in self.sums or (self.complete and not self.sums)
+
+    def discard(self) -> None:
+        """Discards the result: the model was lost, and another one will have the same version."""
+        self.sums[MODEL_GONE] = 1.0
+        self.weights[MODEL_GONE] = 1
+
+    def to_json(self) -> Json:
+        """Returns the evaluation for answers to trainers and for the status."""
+        means = {
+            name: None if total is None else total / max(1, self.weights[name])
+            for name, total in self.sums.items()
+        }
+        return {
+            "model_version": self.model_version,
+            "records": self.records,
+            "metrics": means,
+            "complete": self.complete,
+        }
+
+    def dump(self) -> list[Any]:
+        """Returns the evaluation for a snapshot: the fields of this class, in order."""
+        sums, weights = dict(self.sums), dict(self.weights)
+        return [self.model_version, self.records, sums, weights, self.complete]
+
+    @classmethod
+    def load(cls, dumped: list[Any]) -> "Evaluation":
+        """Returns the evaluation that `dump` wrote."""
+        model_version, records, sums, weights, complete = dumped
+        return cls(model_version, records, sums, weights, complete)
 
 
 @dataclass(slots=True)
@@ -44,6 +102,16 @@ class DatasetTotals:
     records: int = 0
     dropped_tasks: int = 0
     dropped_records: int = 0
+
+    def dump(self) -> list[int]:
+        """Returns the totals for snapshots and positions: the fields of this class, in order."""
+        return [self.tasks, self.records, self.dropped_tasks, self.dropped_records]
+
+    @classmethod
+    def load(cls, dumped: list[int]) -> "DatasetTotals":
+        """Returns the totals that `dump` wrote."""
+        tasks, records, dropped_tasks, dropped_records = dumped
+        return cls(tasks, records, dropped_tasks, dropped_records)
 
 
 class Dataset:
@@ -59,10 +127,12 @@ class Dataset:
         self.opened = 0
         """Number of epochs that were begun."""
         self.open: dict[int, Epoch] = {}
+        """Epochs that are not complete, by number."""
         self.totals = DatasetTotals()
-        self.steps = 0  # of all trainers, in its tasks
+        self.steps = 0
+        """Steps of all trainers in tasks of this data set."""
         self.dropped: dict[int, None] = {}
-        """Keys of tasks that were dropped in any epoch, and not done in a later one; not of streams."""
+        """Keys of tasks that were dropped and not done in a later epoch; empty for streams."""
         self._is_record_order = shape.get("record_order") is not None
         self.wave = FailureWave()
         self.evaluations: list[Evaluation] = []
@@ -79,9 +149,9 @@ class Dataset:
         return not self.open and self.opened >= self.epochs
 
     def add_evaluation(self, model_version: int) -> None:
-        """Queues one more evaluation, behind all earlier ones, unless this version has one.
+        """Queues an evaluation after all earlier ones, unless this version has one.
 
-        One that ended without a result, because its model was gone, is done again.
+        An evaluation that ended without a result, because the model was gone, is repeated.
         """
         for evaluation in self.evaluations:
             if evaluation.model_version == model_version and not evaluation.failed:
@@ -93,37 +163,37 @@ class Dataset:
 
     @property
     def evaluations_full(self) -> bool:
-        """Whether no more evaluations are accepted until some pending ones are complete."""
+        """Whether the limit of pending evaluations is reached."""
         pending = sum(not evaluation.complete for evaluation in self.evaluations)
         return pending >= MAX_EVALUATIONS
 
     def lease(self, trainer: str, base: int, want: int) -> list[Json]:
-        """Leases the next tasks, all of one epoch; a task must be free.
+        """Leases the next tasks, all of one epoch. At least one task must be free.
 
         Args:
-            trainer: The trainer that gets them.
-            base: Attempts are greater than this.
-            want: The most tasks; at least one is leased.
+            trainer: The trainer that gets the leases.
+            base: The attempts of the leases are greater than this.
+            want: The maximum number of tasks; at least one is leased.
 
         Returns:
-            The leases as in the protocol, without `lease_s`.
+            The leases of the answer, see the protocol, without `lease_s`.
         """
         fresh = self._leases_fresh
         epoch = next(e for e in self.open.values() if e.is_free(trainer, fresh=fresh))
         leases: list[Json] = []
         base = max(base, self.rewinds.base)
         while len(leases) < want and epoch.is_free(trainer, fresh=fresh):
-            lease = epoch.lease(trainer, base, fresh=fresh)
-            leases.append(self.lease_json(epoch.number, *lease))
+            index, attempt = epoch.lease(trainer, base, fresh=fresh)
+            leases.append(self.lease_json(epoch.number, index, attempt))
         self.advance()
         return leases
 
     def task(self, epoch: int, index: int) -> str:
-        """The name of a task, by which trainers report it."""
+        """Returns the name of a task, by which trainers report it."""
         return f"{self.name}/{epoch}/{index}"
 
     def lease_json(self, epoch: int, index: int, attempt: int) -> Json:
-        """A lease as in the protocol."""
+        """Returns a lease for an answer, see the protocol."""
         span = self.partitioning.span(index)
         trained = self.open[epoch].outstanding[index].trained
         lease: Json = {
@@ -142,20 +212,20 @@ class Dataset:
         return lease
 
     def is_free(self, trainer: str) -> bool:
-        """Whether a task can be leased to a trainer now."""
+        """Returns whether a task can be leased to a trainer now."""
         fresh = self._leases_fresh
         return any(epoch.is_free(trainer, fresh=fresh) for epoch in self.open.values())
 
     @property
     def outage(self) -> bool:
-        """Whether its tasks fail one after the other for a cause that may pass."""
+        """Whether tasks fail one after the other for a cause that may pass."""
         return self.wave.is_outage(any_done=self.totals.tasks > 0)
 
     @property
     def _leases_fresh(self) -> bool:
-        """Whether tasks that were never leased may be: those that failed try first if there are many.
+        """Whether new tasks may be leased; not while too many failed tasks wait for a retry.
 
-        Else an outage, or one broken trainer, could leave a million of failed tasks to remember.
+        Otherwise an outage, or one broken trainer, could fill the memory with failed tasks.
         """
         most = _MAX_FAILING if self.outage else _MAX_FAILING_EVER
         return sum(epoch.failing for epoch in self.open.values()) < most
@@ -166,18 +236,18 @@ class Dataset:
         return sum(epoch.leased for epoch in self.open.values())
 
     def span(self, index: int) -> Span:
-        """The records of a task."""
+        """Returns the records of a task."""
         return self.partitioning.span(index)
 
     def remaining(self, epoch: Epoch, index: int) -> int:
-        """How many records of an outstanding task are not trained and counted."""
+        """Returns how many records of an outstanding task are not trained and counted."""
         return self.span(index).size - epoch.outstanding[index].trained
 
     def accept(self, epoch: Epoch, index: int, metrics: Mapping[str, float | None]) -> int:
         """Marks a task as done and adds it to the totals.
 
         Returns:
-            Its number of records.
+            The number of its records that were not counted before.
         """
         size = self.remaining(epoch, index)
         epoch.finish(index)
@@ -193,17 +263,17 @@ class Dataset:
     def count_front(
         self, epoch: Epoch, index: int, records: int, metrics: Mapping[str, float | None]
     ) -> int:
-        """Counts the front of a leased task, whose trainer returns the remainder (decision 0033).
+        """Counts the first records of a leased task whose remainder is returned (decision 0033).
 
         Args:
-            epoch: Its epoch.
+            epoch: The epoch of the task.
             index: The task.
-            records: The first of its records that were to do, and are trained.
+            records: How many records of the lease were trained, from its first one on.
             metrics: Means over these records.
 
         Returns:
-            How many records are counted: none of a kind whose tasks are written as a whole, and
-            always fewer than the task has, which is done by an acknowledgement only.
+            How many records are counted. That is none for kinds whose tasks are written as a whole,
+            and never all records: only an acknowledgement completes a task.
         """
         if self.kind not in (TRAINING, EVALUATION):
             return 0
@@ -214,14 +284,14 @@ class Dataset:
         return counted
 
     def _count(self, epoch: Epoch, records: int, metrics: Mapping[str, float | None]) -> None:
-        """Adds records that were trained to the totals."""
+        """Adds trained records to the totals."""
         self.terms.acknowledge()
         self.totals.records = capped(self.totals.records + records)
         if self.kind == EVALUATION:
             self._evaluation(epoch.number).add(metrics, records)
 
     def dropped_key(self, index: int, record: int | None) -> int:
-        """The key in `dropped`: a task, or its bad record where epochs permute records."""
+        """Returns the key in `dropped`: the task, or the bad record if epochs permute records."""
         key = -1 - index if record is None else record
         return key if self._is_record_order else index
 
@@ -233,36 +303,39 @@ class Dataset:
         transient: bool | None,
         record: int | None = None,
     ) -> bool:
-        """Counts a failure of a leased task: it is leased again later, or dropped after too many.
+        """Counts a failure of a leased task, which is leased again later, or dropped after too many.
 
         Args:
-            epoch: Its epoch.
+            epoch: The epoch of the task.
             index: The task.
             error: The trainer's text.
-            transient: Whether the storage failed, and not the data; None for a failure of an older
-                master, whose task is leased again at once.
-            record: The record at fault, where it is known.
+            transient: Whether the storage failed, and not the data; None for a failure in the journal
+                of an older master, which leased the task again at once.
+            record: The record that caused the failure, if known.
 
         Returns:
-            Whether it was dropped.
+            Whether the task was dropped.
         """
         task = epoch.outstanding[index]
         if transient is not None:
             self.wave.add(f"{epoch.number}/{index}", error, transient=transient)
             task.tries += 1
         outage = self.outage
-        task.failures += not (outage and transient)  # those end with the outage, or the job
+        task.failures += not (outage and transient)  # an outage ends, or fails the job
         budget = PATIENT_BUDGET if outage or transient else FAILURE_BUDGET
         key = self.dropped_key(index, record)
         again = transient is not None and key in self.dropped
         if task.failures < (1 if again else budget):
-            epoch.give_back(index) if transient is None else epoch.pause(index)
+            if transient is None:
+                epoch.give_back(index)
+            else:
+                epoch.pause(index)
             return False
         self.drop(epoch, index, record)
         return True
 
     def drop(self, epoch: Epoch, index: int, record: int | None = None) -> None:
-        """Drops an outstanding task of an open epoch, because of a record where it is known."""
+        """Drops an outstanding task of an open epoch, because of one record if that is known."""
         lost = self.remaining(epoch, index)
         epoch.finish(index, dropped=True)
         self.wave.drop(f"{epoch.number}/{index}")
@@ -273,16 +346,16 @@ class Dataset:
         self.advance()
 
     def hopeless(self, max_dropped_share: float) -> str:
-        """Why no job can succeed with this data set; "" while it can.
+        """Returns why the job cannot succeed with this data set; "" while it can.
 
         Args:
-            max_dropped_share: As in `max_dropped`.
+            max_dropped_share: The share of tasks that may be dropped, 0 to 1.
         """
         count = self.partitioning.count
         dropped = self.totals.dropped_tasks if count is None else len(self.dropped)
         if dropped > max_dropped(count, self.totals.tasks, max_dropped_share):
-            of = "" if count is None else f" of {count}"
-            return f"{dropped}{of} tasks of {self.name} were dropped"
+            number = f"{dropped}" if count is None else f"{dropped} of {count}"
+            return f"{number} tasks of {self.name} were dropped"
         none_done = self.totals.dropped_tasks and not self.totals.records
         if self.complete and none_done and self.kind != EVALUATION:
             return f"no task of {self.name} was done: all were dropped"
@@ -291,7 +364,7 @@ class Dataset:
         return ""
 
     def advance(self) -> None:
-        """Closes epochs that are complete, and opens the next where it may begin."""
+        """Closes complete epochs, and opens the next ones that may begin."""
         for number in [n for n, epoch in self.open.items() if epoch.complete]:
             del self.open[number]
             if self.kind == EVALUATION:
@@ -301,7 +374,11 @@ class Dataset:
             self._begin()
 
     def ensure_open(self, number: int) -> Epoch | None:
-        """An open epoch; begins it if another master can have begun it after its last snapshot."""
+        """Returns an open epoch; begins it if another master may have begun it after its last snapshot.
+
+        Returns:
+            None if the epoch is complete, or too far ahead.
+        """
         most = _MAX_OPEN if self.kind == EVALUATION else _MAX_ADOPTED
         if number >= min(self.open, default=self.opened) + most:
             return None
@@ -310,13 +387,13 @@ class Dataset:
         return self.open.get(number)
 
     def discard_evaluations(self, version: int) -> None:
-        """Discards the results of later versions of the model, which was set back to this one."""
+        """Discards the results of versions after this one, to which the model was set back."""
         for evaluation in self.evaluations:
             if evaluation.model_version > version:
                 evaluation.discard()
 
     def _evaluation(self, number: int) -> Evaluation:
-        """The evaluation of an open epoch."""
+        """Returns the evaluation of an open epoch."""
         return self.evaluations[number - self.epochs]
 
     def _remove_old_evaluations(self) -> None:
@@ -328,7 +405,8 @@ class Dataset:
             metrics -= len(self.evaluations.pop(0).sums)
 
     def _begin(self) -> None:
-        self.open[self.opened] = self._epoch(self.opened)
+        number = self.opened
+        self.open[number] = Epoch(number, self.partitioning.bound, self.order_of(number))
         self.opened += 1
 
     def _may_begin(self) -> bool:
@@ -337,16 +415,13 @@ class Dataset:
         exhausted = all(epoch.exhausted for epoch in self.open.values())
         return bool(self.shape["overlap"]) and exhausted and len(self.open) < _MAX_OPEN
 
-    def _epoch(self, number: int) -> Epoch:
-        return Epoch(number, self.partitioning.bound, self.order_of(number))
-
     def order_of(self, number: int) -> TaskOrder:
-        """The order in which the tasks of an epoch are leased."""
+        """Returns the order in which the tasks of an epoch are leased."""
         count = self.partitioning.count
         return TaskOrder(1 if count is None else count, self.shape["shuffle_seed"], number)
 
     def progress(self) -> Json:
-        """The progress for the status: a few numbers, whatever the size."""
+        """Returns the progress for the status: a few numbers, no matter how large the data set is."""
         records = self.partitioning.records
         return {
             "kind": self.kind,
@@ -367,13 +442,13 @@ class Dataset:
         }
 
     def dump(self) -> Json:
-        """The data set as JSON; see `load`."""
+        """Returns the data set as JSON; see `load`."""
         return {
             "shape": self.shape,
             "epochs": self.epochs,
             "opened": self.opened,
             "open": [epoch.dump() for epoch in self.open.values()],
-            "totals": list(astuple(self.totals)),
+            "totals": self.totals.dump(),
             "steps": self.steps,
             "rounds": [evaluation.dump() for evaluation in self.evaluations],
             "terms": self.terms.dump(),
@@ -384,7 +459,14 @@ class Dataset:
 
     @classmethod
     def load(cls, name: str, dumped: Json, steps: int = 0) -> "Dataset":
-        """The data set that `dump` wrote; one of an earlier version has made these steps at most."""
+        """Returns the data set that `dump` wrote.
+
+        Args:
+            name: Its name.
+            dumped: The result of `dump`.
+            steps: The steps of all data sets; for a snapshot of an older master, which did not
+                count them per data set.
+        """
         dataset = cls(name, dumped["shape"])
         dataset.epochs, dataset.opened = dumped["epochs"], dumped["opened"]
         count = dataset.partitioning.bound
@@ -392,11 +474,13 @@ class Dataset:
             epoch["number"]: Epoch.load(epoch, count, dataset.order_of(epoch["number"]))
             for epoch in dumped["open"]
         }
-        dataset.totals = DatasetTotals(*dumped["totals"])
+        dataset.totals = DatasetTotals.load(dumped["totals"])
         dataset.steps = dumped.get("steps", steps)
-        dataset.evaluations = [Evaluation(*fields) for fields in dumped["rounds"]]
+        dataset.evaluations = [Evaluation.load(evaluation) for evaluation in dumped["rounds"]]
         dataset.dropped = dict.fromkeys(dumped.get("dropped", ()))
         dataset.terms = Terms.load(dumped.get("terms"))
-        dataset.wave = FailureWave(*dumped.get("wave", ()))
-        dataset.rewinds = RewindLog(*dumped.get("rewinds", ()))
+        if "wave" in dumped:
+            dataset.wave = FailureWave.load(dumped["wave"])
+        if "rewinds" in dumped:
+            dataset.rewinds = RewindLog.load(dumped["rewinds"])
         return dataset

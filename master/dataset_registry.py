@@ -1,4 +1,4 @@
-"""The data sets of a job, and where their tasks are. Pure."""
+"""The data sets of a job, and the lookup of tasks by name. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from master.commands import Lead
 from master.dataset import EVALUATION, Dataset
 from master.epoch import Epoch
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class TaskPlace:
 
     @property
     def is_done(self) -> bool:
-        """Whether the task is done, or dropped."""
+        """Whether the task is done or dropped."""
         return self.index not in self.epoch.outstanding and self.epoch.was_leased(self.index)
 
     @property
@@ -36,19 +35,19 @@ class DatasetRegistry:
         self.by_name: dict[str, Dataset] = {}
 
     def describe(self, name: str, shape: Json) -> Json:
-        """Adds a data set, or compares a repeated description with the first.
+        """Adds a data set, or compares a repeated description with the first one.
 
         Returns:
             The description.
 
         Raises:
-            RefusedError: It was described differently.
+            RefusedError: The descriptions differ; the error names the field.
         """
         dataset = self.by_name.get(name)
         if dataset is None:
             dataset = self.by_name[name] = Dataset(name, shape)
         order = dataset.shape.get("record_order")
-        if shape.get("record_order") != order:  # first: other fields differ because of it
+        if shape.get("record_order") != order:  # checked first: it makes other fields differ
             raise RefusedError(
                 409,
                 f"the order of records of {name} cannot change within a job: it was described with "
@@ -70,7 +69,7 @@ class DatasetRegistry:
         """Queues an evaluation of a model version.
 
         Raises:
-            RefusedError: There is no data set for evaluation of that name.
+            RefusedError: No data set for evaluation has that name.
         """
         dataset = self.by_name.get(name)
         if dataset is None or dataset.kind != EVALUATION:
@@ -83,14 +82,14 @@ class DatasetRegistry:
         dataset.add_evaluation(model_version)
 
     def lead(self, incarnation: str, lead: Lead) -> int:
-        """The term in which a process leads from now on.
+        """Begins or resumes a leader's term, and returns it.
 
         Args:
             incarnation: The process.
-            lead: The data set, the term of its model, and whether another term begins.
+            lead: The data set, the term of the leader's model, and whether a new term begins.
 
         Raises:
-            RefusedError: Its model is not the newest, or another process leads.
+            RefusedError: The model is not the newest, or another process leads.
         """
         dataset = self.by_name.get(lead.dataset)
         if dataset is None:
@@ -99,11 +98,12 @@ class DatasetRegistry:
                 f"data set {lead.dataset!r:.60} does not exist: describe it first",
                 "dataset",
             )
-        act = dataset.terms.begin if lead.begins else dataset.terms.resume
-        return act(incarnation, lead.term)
+        if lead.begins:
+            return dataset.terms.begin(incarnation, lead.term)
+        return dataset.terms.resume(incarnation, lead.term)
 
     def find(self, task: str) -> TaskPlace | None:
-        """The place of a task in an epoch that is open; None for all others."""
+        """Returns the place of a task; None unless its epoch is open."""
         name, _, suffix = task.partition("/")
         number, _, index = suffix.partition("/")
         dataset = self.by_name.get(name)
@@ -115,7 +115,7 @@ class DatasetRegistry:
         return TaskPlace(dataset, epoch, int(index))
 
     def find_or_open(self, task: str) -> TaskPlace | None:
-        """As `find`, but begins epochs that another master had begun."""
+        """Returns the place of a task, and begins epochs that another master may have begun."""
         if not self.exists(task):
             return None
         name, number, _ = task.split("/")
@@ -123,7 +123,7 @@ class DatasetRegistry:
         return self.find(task)
 
     def exists(self, task: str) -> bool:
-        """Whether it is a task of any epoch, begun or not."""
+        """Returns whether a data set has a task, in any epoch, begun or not."""
         name, _, suffix = task.partition("/")
         number, _, index = suffix.partition("/")
         dataset = self.by_name.get(name)
@@ -132,12 +132,12 @@ class DatasetRegistry:
         return int(number) < dataset.epochs and dataset.partitioning.has(int(index))
 
     def size(self, task: str) -> int:
-        """The number of records of a task of any epoch; it must exist."""
+        """Returns the number of records of a task that exists, in any epoch."""
         name, _, index = task.split("/")
         return self.by_name[name].span(int(index)).size
 
     def dump(self) -> Json:
-        """The data sets as JSON; see `load`."""
+        """Returns the data sets as JSON; see `load`."""
         return {"datasets": {name: dataset.dump() for name, dataset in self.by_name.items()}}
 
     def load(self, dumped: Json) -> None:
@@ -149,6 +149,6 @@ class DatasetRegistry:
 
 
 def kind_of(datasets: Mapping[str, Dataset], task: str) -> str:
-    """The kind of a task's data set; "" for a data set that does not exist."""
+    """Returns the kind of a task's data set; "" if there is no such data set."""
     dataset = datasets.get(task.partition("/")[0])
     return "" if dataset is None else dataset.kind

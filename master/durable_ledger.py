@@ -1,37 +1,37 @@
-"""The ledger with its journal: what was answered survives the process.
+"""The ledger with its journal: every answered command survives the process.
 
-Commands change the ledger at once and are written in groups: while one write is on its way to the
-disk, the next commands gather. An answer is given only when its command is on the disk.
+Commands change the ledger at once and are written in groups: during one write the next commands
+gather. A call is answered only when its command is on the disk.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec
 
-from master import checks, commands, journal
+from master import commands, journal
 from master.commands import Command, More, TakeOver, Work
 from master.errors import JournalError, UnavailableError
 from master.journal import Journal
 from master.ledger import VERSION, Ledger
 from master.status import ServiceCounters
-from master.threads import run_in_thread
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
+P = ParamSpec("P")
 log = logging.getLogger(__name__)
 
 _JOURNAL = "calls are refused, trainers try again"
 _SHORTER = "the journal grows"
 
 _NONSENSE = (RefusedError, LookupError, TypeError, ValueError, AttributeError)
-"""What replaying raises where files were mixed up or edited: no line of an intact journal does."""
+"""Errors of replaying files that were mixed up or edited; intact journals raise none."""
 
 
 class DurableLedger:
     """A ledger whose commands are written to a journal before they are answered.
 
-    Not thread-safe but for `write`, which may run in a thread of its own.
+    Not thread-safe, except that `write` may run in another thread.
     """
 
     def __init__(self, empty: Ledger, directory: Path) -> None:
@@ -42,14 +42,14 @@ class DurableLedger:
             directory: The directory of the journal.
 
         Raises:
-            JournalError: It cannot be read, belongs to another job, or is in use.
+            JournalError: The journal cannot be read, belongs to another job, or is in use.
         """
         self._empty = empty
         self._journal = Journal(directory)
         self._pending_lines: list[bytes] = []
         self._compact_at = journal.MAX_BYTES
         self._lacks_commands = False
-        """Whether the journal lacks commands on which those that wait may be based."""
+        """Whether a write failed, so that pending commands may depend on ones that were lost."""
         try:
             self.ledger = self._replay(self._journal.read())
             self._journal.replace(self.ledger.dump())
@@ -59,39 +59,41 @@ class DurableLedger:
 
     @property
     def is_new(self) -> bool:
-        """Whether no command was ever executed, also by a process that ended before it served."""
+        """Whether no command was ever executed, by this process or an earlier one."""
         return self.ledger.dump() == self._empty.dump()
 
     def load_next_generation(self, snapshot: Json) -> Ledger:
-        """A ledger that resumes from another master's snapshot; `adopt` puts it to use.
+        """Returns a ledger that resumes from another master's snapshot; see `adopt`.
 
         Raises:
-            JournalError: The snapshot is of another job, or makes no sense.
+            JournalError: The snapshot belongs to another job, or is inconsistent.
         """
         ledger = self._load(snapshot)
         ledger.execute(TakeOver())
         return ledger
 
     def adopt(self, ledger: Ledger) -> None:
-        """Continues with another ledger; it is on the disk when this returns.
+        """Writes another ledger to the disk and continues with it.
 
         Raises:
-            JournalError: It cannot be written.
+            JournalError: The ledger cannot be written.
         """
         self._journal.replace(ledger.dump())
         self.ledger = ledger
 
     def execute(self, command: Command) -> Json:
-        """Executes a command; its answer may be given after the next `write`.
+        """Executes a command; the call may be answered after the next `write`.
 
         Raises:
-            RefusedError: It changed nothing.
+            RefusedError: The command is refused; nothing has changed.
         """
-        checks.check(self.ledger, command)
-        # the line first, so that what cannot be written changes nothing
+        self.ledger.check(command)
+        # formatted before it is executed: a command that cannot be written must change nothing
         line = journal.line(commands.to_json(command))
         answer = self.ledger.execute(command)
-        if _has_effect(command, answer):
+        # a call for work with an empty answer changed nothing
+        is_empty = type(command) in (Work, More) and not (answer["tasks"] or answer["results"])
+        if not is_empty:
             self._pending_lines.append(line)
         return answer
 
@@ -101,7 +103,7 @@ class DurableLedger:
         return bool(self._pending_lines)
 
     def take_pending(self) -> list[bytes]:
-        """The commands that wait to be written; the caller writes them, in this order."""
+        """Takes the commands that wait to be written; the caller writes them in this order."""
         lines, self._pending_lines = self._pending_lines, []
         return lines
 
@@ -109,7 +111,7 @@ class DurableLedger:
         """Writes commands to the disk.
 
         Raises:
-            JournalError: They are not on the disk; call `reload`.
+            JournalError: The commands are not on the disk; call `reload`.
         """
         if not lines:
             return
@@ -120,23 +122,23 @@ class DurableLedger:
             raise
 
     def reload(self) -> None:
-        """Returns to the state on the disk, after a write that failed.
+        """Restores the state on the disk after a failed write.
 
         Raises:
-            JournalError: It cannot be read either.
+            JournalError: The journal cannot be read either.
         """
         self._pending_lines = []
         self.ledger = self._replay(self._journal.read())
         self._lacks_commands = False
 
     def compact(self) -> str | None:
-        """Replaces a long journal by a snapshot, which includes the commands that wait.
+        """Replaces a long journal with a snapshot, which includes the pending commands.
 
-        Where that fails, the journal continues to grow, and this is tried again once it has grown
-        by as much again.
+        If that fails, the journal grows further; the next attempt follows after another
+        `journal.MAX_BYTES`.
 
         Returns:
-            None where it is short; else what failed, or "".
+            None if the journal is short; otherwise the error, or "" if it was replaced.
         """
         if self._journal.size <= self._compact_at:
             return None
@@ -151,9 +153,9 @@ class DurableLedger:
         return ""
 
     def close(self) -> None:
-        """Tries to write the commands that wait, and releases the journal."""
+        """Tries to write the pending commands, and releases the journal."""
         try:
-            if not self._lacks_commands:  # what comes after them cannot be replayed without them
+            if not self._lacks_commands:  # later commands cannot be replayed without lost ones
                 self.write(self.take_pending())
         except JournalError as error:
             log.warning("%s", error)
@@ -198,7 +200,7 @@ class DurableLedger:
 
 
 class GroupCommit:
-    """The calls whose commands are not on the disk yet, and the loop that writes them."""
+    """Calls that wait until their commands are on the disk, and the loop that writes them."""
 
     def __init__(
         self,
@@ -207,11 +209,11 @@ class GroupCommit:
         note_undone: Callable[[], None],
         end: Callable[[str], None],
     ) -> None:
-        """Writes nothing yet.
+        """Creates the queue; `run` starts to write.
 
         Args:
             durable_ledger: The ledger whose commands are written.
-            counters: Where writes are counted.
+            counters: Counts the writes.
             note_undone: Called when commands were undone, because they could not be written.
             end: Called with the reason when this master cannot continue.
         """
@@ -223,10 +225,10 @@ class GroupCommit:
         self._wanted = asyncio.Event()
 
     async def wait(self) -> None:
-        """Returns when everything executed so far is on the disk.
+        """Waits until all executed commands are on the disk.
 
         Raises:
-            UnavailableError: It could not be written, and was undone.
+            UnavailableError: The commands could not be written, and were undone.
         """
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unwritten.append(written)
@@ -268,7 +270,7 @@ class GroupCommit:
                 written.set_exception(UnavailableError(reason))
 
     def _undo(self, error: JournalError) -> None:
-        """Returns to the ledger on the disk, and refuses all calls that wait."""
+        """Restores the ledger on the disk, and refuses all calls that wait."""
         log.error("%s: calls are refused until it can be written", error)
         self._counters.failed_writes += 1
         self._counters.note_write(_JOURNAL, str(error))
@@ -280,8 +282,13 @@ class GroupCommit:
         self.refuse(str(error))
 
 
-def _has_effect(command: Command, answer: Json) -> bool:
-    """Whether a command changed anything: a call for work with an empty answer did not."""
-    if type(command) not in (Work, More):
-        return True
-    return bool(answer["tasks"] or answer["results"])
+async def run_in_thread(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Runs a blocking function in a thread; a cancellation waits until the thread has finished."""
+    thread = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.wait({thread})
+        if not thread.cancelled() and (error := thread.exception()) is not None:
+            log.warning("%s", error)
+        raise

@@ -1,15 +1,15 @@
-"""The tasks of one epoch: to do, leased or done, in memory that does not grow with their number.
+"""The tasks of one epoch: pending, leased or done. Memory does not grow with their number. Pure.
 
-Tasks are leased in a computed order, so it is enough to store the position that was reached, and
-the few exceptions: tasks that are leased, returned, dropped, or leased out of order.
+Tasks are leased in a computed order. So an epoch stores only the position that it has reached and the
+few exceptions: tasks that are leased, returned, dropped, or leased out of order.
 """
 
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from master.shuffle import TaskOrder
-from master.types import Json
+from master.partitioning import TaskOrder
+from runtime.call_checks import Json
 
 
 @dataclass(slots=True)
@@ -18,15 +18,15 @@ class OutstandingTask:
 
     attempt: int
     holder: str | None = None
-    """The trainer that leases it; None while it is to do again."""
+    """The trainer that leases it; None while it waits to be leased again."""
     failures: int = 0
     """Failures that count against its budget."""
     tries: int = 0
-    """All its failures, those of an outage too: its pause grows with them."""
+    """All its failures, including those of an outage: its pause grows with them."""
     failed_by: str | None = None
-    """The trainer that failed last, while another one is preferred."""
+    """The trainer that failed last, while only other trainers may lease the task."""
     trained: int = 0
-    """Records of its front that are trained and counted: only the others are leased."""
+    """Number of first records that are trained and counted: only the rest is leased."""
 
 
 @dataclass(slots=True)
@@ -38,17 +38,17 @@ class Epoch:
     """Number of tasks; None for a stream."""
     order: TaskOrder
     cursor: int = 0
-    """Positions in the order that were leased."""
+    """The first position in the order that was not leased."""
     outstanding: dict[int, OutstandingTask] = field(default_factory=dict)
     returned: list[int] = field(default_factory=list)
-    """Outstanding tasks without a holder, in the epoch's order, whenever they were returned: a
-    group whose leaders die one after the other trains them as if nothing had happened."""
+    """Outstanding tasks without a holder, in the epoch's order. So a group trains in the same order
+    if its leaders die one after the other."""
     paused: list[int] = field(default_factory=list)
-    """Outstanding tasks that failed, and are not leased before `resume`."""
+    """Outstanding tasks that failed and are not leased until `resume`."""
     retries: list[int] = field(default_factory=list)
-    """Outstanding tasks that failed and may be leased again, after all others."""
+    """Outstanding tasks that failed and may be leased again after all others."""
     ahead: set[int] = field(default_factory=set)
-    """Tasks beyond the cursor that were leased, by another master."""
+    """Tasks beyond the cursor that another master leased."""
     dropped: int = 0
     """Number of tasks that failed too often."""
 
@@ -78,26 +78,26 @@ class Epoch:
         return self.cursor + len(self.ahead) - len(self.outstanding) - self.dropped
 
     def is_free(self, trainer: str, *, fresh: bool = True) -> bool:
-        """Whether a task can be leased to a trainer now.
+        """Returns whether a task can be leased to a trainer now.
 
         Args:
             trainer: The trainer.
-            fresh: Whether tasks that were never leased may be.
+            fresh: Whether tasks that were never leased count.
         """
         if self.returned or (fresh and not self.exhausted):
             return True
         return any(True for _ in self._retries_for(trainer))
 
     def lease(self, trainer: str, base: int, *, fresh: bool = True) -> tuple[int, int]:
-        """Leases the next task: returned ones first, and failed ones last; one must be free.
+        """Leases the next task: returned tasks first, failed ones last. A task must be free.
 
         Args:
-            trainer: The trainer that gets it.
+            trainer: The trainer that gets the lease.
             base: The attempt is greater than this, and than all earlier ones of the task.
-            fresh: Whether tasks that were never leased may be.
+            fresh: Whether tasks that were never leased may be leased.
 
         Returns:
-            Its index and its attempt.
+            The index of the task, and its attempt.
         """
         if self.returned:
             index = self.returned.pop(0)
@@ -112,12 +112,12 @@ class Epoch:
         return index, task.attempt
 
     def give_back(self, index: int) -> None:
-        """Returns a leased task, which is to do again."""
+        """Ends the lease of a task, which becomes free again."""
         self.outstanding[index].holder = None
         insort(self.returned, index, key=self.order.position_of)
 
     def pause(self, index: int) -> None:
-        """Keeps a leased task that failed until `resume`."""
+        """Ends the lease of a failed task, which stays paused until `resume`."""
         task = self.outstanding[index]
         task.holder, task.failed_by = None, task.holder
         self.paused.append(index)
@@ -128,7 +128,8 @@ class Epoch:
         Args:
             index: The task.
             anyone: Whether the trainer that failed may lease it, too.
-            first: Whether it comes before tasks that were never leased: a stream has no end.
+            first: Whether it comes before tasks that were never leased; needed for streams, whose new
+                tasks never end.
         """
         self.paused.remove(index)
         if anyone:
@@ -139,21 +140,21 @@ class Epoch:
             self.retries.append(index)
 
     def allow_anyone(self, index: int) -> None:
-        """Lets the trainer that failed lease a task again, which no other took."""
+        """Lets the trainer that failed lease the task again."""
         self.outstanding[index].failed_by = None
 
     def finish(self, index: int, *, dropped: bool = False) -> None:
-        """Marks an outstanding task as done, or as dropped."""
+        """Marks an outstanding task as done or dropped."""
         if self.outstanding.pop(index).holder is None:
             self._unlist(index)
         self.dropped += dropped
 
     def was_leased(self, index: int) -> bool:
-        """Whether a task was ever leased."""
+        """Returns whether a task was ever leased."""
         return index in self.ahead or self.order.position_of(index) < self.cursor
 
     def adopt(self, index: int, attempt: int, trainer: str) -> None:
-        """Takes over a lease that another master granted; the task must not be done here."""
+        """Takes over a lease that another master granted, of a task that is not done here."""
         task = self.outstanding.get(index)
         if task is None:
             self.ahead.add(index)
@@ -164,23 +165,23 @@ class Epoch:
         task.attempt, task.holder = attempt, trainer
 
     def exists(self, index: int) -> bool:
-        """Whether a task of this index exists."""
+        """Returns whether a task of this index exists."""
         return index >= 0 and (self.count is None or index < self.count)
 
     def restore(self, index: int, trained: int, size: int) -> tuple[int, bool]:
-        """Notes, at a rewind, what a model has of a task; no task is leased then.
+        """Records at a rewind, when no task is leased, how much of a task a model has trained.
 
         Args:
             index: The task.
-            trained: Records of its front that the model has.
-            size: All its records.
+            trained: Number of its first records that the model has trained.
+            size: Number of its records.
 
         Returns:
-            How many more these are than was known, and whether it is done by that.
+            How many of them were not known before, and whether the task is done now.
         """
         if not self.was_leased(index):
             self.ahead.add(index)
-            self._give_anew(index, 0)
+            self._reopen(index, 0)
         task = self.outstanding.get(index)
         if task is None:
             return 0, False
@@ -191,13 +192,13 @@ class Epoch:
             self.finish(index)
         return added, done
 
-    def _give_anew(self, index: int, trained: int) -> None:
-        """Makes a task outstanding that was never leased since a rewind."""
+    def _reopen(self, index: int, trained: int) -> None:
+        """Makes a task free at a rewind, after which it has no leases."""
         self.outstanding[index] = OutstandingTask(0, trained=trained)
         insort(self.returned, index, key=self.order.position_of)
 
     def position(self) -> Json:
-        """What is trained of it: a part of a data set's position, see `at`."""
+        """Returns the trained part of the epoch, for the position of a data set; see `at`."""
         return {
             "number": self.number,
             "cursor": self.cursor,
@@ -208,21 +209,21 @@ class Epoch:
 
     @classmethod
     def at(cls, position: Json, count: int | None, order: TaskOrder) -> "Epoch":
-        """The epoch at a position; no task of it is leased."""
+        """Returns the epoch at a position, without leases."""
         epoch = cls(position["number"], count, order, position["cursor"])
         epoch.dropped = position["dropped"]
         epoch.ahead = {i for i in position["ahead"] if order.position_of(i) >= epoch.cursor}
         for index, trained in position["todo"]:
             if epoch.was_leased(index):
-                epoch._give_anew(index, trained)
+                epoch._reopen(index, trained)
         return epoch
 
     def _retries_for(self, trainer: str) -> Iterator[int]:
-        """The failed tasks that a trainer may lease."""
+        """Returns the failed tasks that a trainer may lease."""
         return (i for i in self.retries if self.outstanding[i].failed_by != trainer)
 
     def _unlist(self, index: int) -> None:
-        """Removes a task without a holder from the list that it is in."""
+        """Removes a task without a holder from its list."""
         for tasks in (self.returned, self.paused, self.retries):
             if index in tasks:
                 tasks.remove(index)
@@ -236,10 +237,10 @@ class Epoch:
             self.ahead.discard(index)
 
     def dump(self) -> Json:
-        """The epoch as JSON; see `load`.
+        """Returns the epoch as JSON; see `load`.
 
-        Failing tasks are also listed as returned: an earlier version, to which a cluster is set
-        back, knows no others and leases them at once.
+        Failing tasks are also listed as returned: after a downgrade, an earlier version knows only
+        that list and leases them at once.
         """
         outstanding = self.outstanding.items()
         tries = [[i, task.tries, task.failed_by] for i, task in outstanding if task.tries]
@@ -259,8 +260,11 @@ class Epoch:
 
     @classmethod
     def load(cls, dumped: Json, count: int | None, order: TaskOrder) -> "Epoch":
-        """The epoch that `dump` wrote."""
-        outstanding = {index: OutstandingTask(*fields) for index, *fields in dumped["outstanding"]}
+        """Returns the epoch that `dump` wrote."""
+        outstanding = {
+            index: OutstandingTask(attempt, holder, failures)
+            for index, attempt, holder, failures in dumped["outstanding"]
+        }
         for index, tries, failed_by in dumped.get("tries", ()):
             outstanding[index].tries, outstanding[index].failed_by = tries, failed_by
         for index, trained in dumped.get("parts", ()):
@@ -273,7 +277,7 @@ class Epoch:
             order,
             dumped["cursor"],
             outstanding,
-            sorted(returned, key=order.position_of),  # older snapshots: another order
+            sorted(returned, key=order.position_of),  # older snapshots have another order
             paused,
             retries,
             ahead=set(dumped["ahead"]),

@@ -2,8 +2,8 @@
 
 ```
 MasterError(Exception)
-├── UnavailableError    the same call may work later: the disk is full, or this master stops
-├── JournalError        a journal or a snapshot that cannot be written or read
+├── UnavailableError    the same call may succeed later: the disk is full, or this master stops
+├── JournalError        a journal or a snapshot cannot be written or read
 └── FencedError         another master serves the job: this one must stop
 ```
 """
@@ -14,7 +14,7 @@ class MasterError(Exception):
 
 
 class UnavailableError(MasterError):
-    """A call that may work later: the disk is full, or this master is about to stop."""
+    """A call that may succeed later: the disk is full, or this master is about to stop."""
 
 
 class JournalError(MasterError):

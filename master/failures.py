@@ -1,21 +1,28 @@
-"""Failures of tasks, and of the job. Pure."""
+"""Failures of tasks, and of the job (decision 0031). Pure."""
 
-from master.types import Json
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.call_checks import Json
 
 _MAX_NEWEST = 20
 _MAX_DROPPED = 16_384
-"""Tasks that may be dropped, whatever share they are: a snapshot has their numbers."""
+"""Maximum number of dropped tasks, no matter which share they are: snapshots list them."""
 _DROPPED_OF_STREAM = 16
-"""Tasks of a stream that may be dropped, whatever share of it they are."""
+"""Tasks of a stream that may always be dropped, no matter which share they are."""
+OUTAGE_TASKS = 3
+"""Tasks that must fail with one kind of error, without one done in between, for an outage."""
+_MAX_TASKS = 16
+"""Failed tasks that fail the job if none was ever done: its program or its data is wrong."""
 
 
 def max_dropped(count: int | None, done: int, share: float) -> int:
-    """How many tasks of a data set may be dropped, in all epochs together.
+    """Returns how many tasks of a data set may be dropped, in all epochs together.
 
     Args:
         count: Number of its tasks; None for a stream.
         done: Number of tasks that were done.
-        share: The share that may be dropped, 0 to 1; one task may be with any share above 0.
+        share: The share of tasks that may be dropped, 0 to 1. Any share above 0 allows one task.
     """
     if count is None:
         least, most = _DROPPED_OF_STREAM, int(share * done)
@@ -29,7 +36,7 @@ class Failures:
 
     def __init__(self) -> None:
         self.job_reason = ""
-        """Why the job failed, or ""."""
+        """Why the job failed; "" if it has not."""
         self.newest: list[Json] = []
         """The newest reports of failed tasks, for the status."""
         self.dropped: list[Json] = []
@@ -47,10 +54,74 @@ class Failures:
         self.job_reason = reason
 
     def dump(self) -> Json:
-        """The failures as JSON; see `load`."""
+        """Returns the failures as JSON; see `load`."""
         return {"failed": self.job_reason, "failures": self.newest, "dropped": [*self.dropped]}
 
     def load(self, dumped: Json) -> None:
         """Restores what `dump` wrote."""
         self.job_reason = dumped["failed"]
         self.newest, self.dropped = dumped["failures"], dumped["dropped"]
+
+
+@dataclass(slots=True)
+class FailureWave:
+    """The tasks of a data set that failed with one kind of error since a task was last done.
+
+    All errors of a storage are one kind: during an outage, clients see time-outs, refused and reset
+    connections in turn.
+    """
+
+    tasks: list[str] = field(default_factory=list)
+    """Different tasks, at most 16."""
+    error: str = ""
+    """The newest error."""
+    transient: bool = False
+    """Whether the newest failure was of the storage, and not of the data."""
+    failures: int = 0
+    """Failures since this process started; only changes of this number have a meaning."""
+
+    def add(self, task: str, error: str, *, transient: bool) -> None:
+        """Adds a failure; another kind of error begins a new wave."""
+        self.failures += 1
+        if not (transient and self.transient) and _kind(error) != _kind(self.error):
+            self.tasks = []
+        self.error, self.transient = error, transient
+        if task not in self.tasks and len(self.tasks) < _MAX_TASKS:
+            self.tasks.append(task)
+
+    def drop(self, task: str) -> None:
+        """Removes a task that was dropped, and is not retried."""
+        if task in self.tasks:
+            self.tasks.remove(task)
+
+    def clear(self) -> None:
+        """Ends the wave, because a task was done."""
+        self.tasks, self.error, self.transient = [], "", False
+
+    @property
+    def full(self) -> bool:
+        """Whether the maximum number of tasks has failed."""
+        return len(self.tasks) >= _MAX_TASKS
+
+    def is_outage(self, *, any_done: bool) -> bool:
+        """Returns whether the tasks fail for a cause that may pass, and not because of their data.
+
+        Args:
+            any_done: Whether a task of the data set was ever done, so that the program can read it.
+        """
+        return len(self.tasks) >= OUTAGE_TASKS and (self.transient or any_done)
+
+    def dump(self) -> list[Any]:
+        """Returns the wave for a snapshot; see `load`."""
+        return [list(self.tasks), self.error, self.transient]
+
+    @classmethod
+    def load(cls, dumped: list[Any]) -> "FailureWave":
+        """Returns the wave that `dump` wrote."""
+        tasks, error, transient = dumped
+        return cls(tasks, error, transient)
+
+
+def _kind(error: str) -> str:
+    """Returns the type in an error's text: OSError for "OSError: [Errno 116] Stale file handle"."""
+    return error.partition(":")[0]

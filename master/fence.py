@@ -1,7 +1,8 @@
-"""Storage of snapshots outside of the pod, which admits one master of a job at a time.
+"""Storage of snapshots outside of the pod, which only one master of a job can write at a time.
 
-On a cluster that is a ConfigMap, which outlives the pod. Each write names the version on which it
-is based, so a master that was replaced cannot write any more, and stops.
+On a cluster, a ConfigMap holds the newest snapshot and outlives the pod. Each write names the
+resource version on which it is based, so the write of a master that was replaced fails, and that
+master stops.
 """
 
 import base64
@@ -11,43 +12,44 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
+from typing_extensions import override
 
 from kube import request
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.request import CONFIGMAPS, Request
 from master.errors import FencedError, JournalError
 from master.journal import as_json
-from master.types import Json
+from runtime.call_checks import Json
 
 log = logging.getLogger(__name__)
 
 SNAPSHOT, GENERATION, HOLDER, OUTCOME = "snapshot", "generation", "holder", "outcome"
 MAX_STATE_BYTES = 256 << 20
-"""Limit of a snapshot after decompression: a thousand times what a ConfigMap holds is not a snapshot."""
+"""Limit of a decompressed snapshot: data that expands beyond it is not a snapshot."""
 MAX_BYTES = 900 << 10
-"""Bytes of a snapshot; a ConfigMap holds 1 MiB."""
+"""Limit of a compressed snapshot in bytes; a ConfigMap holds 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """The contents of a fence."""
+    """The stored snapshot, and the master that wrote it."""
 
     generation: int
-    """Generation of the master that wrote it; 0 for none."""
+    """Generation of the master that wrote it; 0 if nothing is stored."""
     holder: str
     """Name of the master that wrote it."""
     state: Json | None
-    """The ledger as `Ledger.dump` wrote it; None where none was stored."""
+    """The ledger as `Ledger.dump` returned it; None if nothing is stored."""
 
 
 class Fence(Protocol):
-    """Storage of the newest snapshot, for one master at a time. Blocks; for one thread at a time."""
+    """Storage of the newest snapshot, for one master at a time. Blocks; one thread at a time."""
 
     def read(self) -> StoredSnapshot:
         """Reads the stored snapshot.
 
         Raises:
-            JournalError: It cannot be read.
+            JournalError: The snapshot cannot be read.
         """
 
     def write(self, generation: int, state: Json, outcome: str) -> None:
@@ -59,13 +61,13 @@ class Fence(Protocol):
             outcome: "done", "failed: reason", or "" while the job continues.
 
         Raises:
-            FencedError: Another master has written since: that one serves the job.
-            JournalError: It cannot be written now.
+            FencedError: Another master has written since, and serves the job.
+            JournalError: The snapshot cannot be written now.
         """
 
 
 class KubeApi(Protocol):
-    """The part of `kube.api.Api` that is used here; to import that takes a second."""
+    """The used part of `kube.api.Api`, whose import takes a second."""
 
     def send(self, request: Request) -> bytes:
         """Sends a request and returns the body of the answer.
@@ -75,17 +77,24 @@ class KubeApi(Protocol):
         """
 
 
-class ConfigMapFence:
+class ConfigMapFence(Fence):
     """A fence in a ConfigMap `namespace/name`, which is created if it is missing."""
 
     def __init__(self, api: KubeApi, namespace: str, name: str, holder: str) -> None:
-        """Sends nothing yet; `holder` is the name of this master, such as that of its pod."""
+        """Creates the fence, without a request.
+
+        Args:
+            api: The API server.
+            namespace: Namespace of the ConfigMap.
+            name: Name of the ConfigMap.
+            holder: Name of this master, such as its pod's name.
+        """
         self._api = api
         self._namespace, self._name, self._holder = namespace, name, holder
         self._object: Json | None = None
 
+    @override
     def read(self) -> StoredSnapshot:
-        """See `Fence.read`."""
         try:
             config_map = orjson.loads(
                 self._api.send(request.get(CONFIGMAPS, self._namespace, self._name))
@@ -104,8 +113,8 @@ class ConfigMapFence:
             None if not text else self._unpack(text),
         )
 
+    @override
     def write(self, generation: int, state: Json, outcome: str) -> None:
-        """See `Fence.write`."""
         text = pack(state)
         if len(text) > MAX_BYTES:
             raise JournalError(f"the snapshot is too large for a ConfigMap: {len(text)} bytes")
@@ -125,7 +134,7 @@ class ConfigMapFence:
     def _send_again(self, data: Json) -> None:
         """Repeats a write after a conflict, unless another master has written.
 
-        The conflict may be with a new label, or with a write of this master whose answer was lost.
+        The conflict may come from a new label, or from a write of this master whose answer was lost.
         """
         stored = self.read()
         if (stored.holder, str(stored.generation)) != (self._holder, data[GENERATION]):
@@ -161,25 +170,25 @@ class ConfigMapFence:
                 f"the snapshot in ConfigMap {self._namespace}/{self._name} is damaged: {error}"
             ) from error
 
-    def _cannot(self, act: str, error: KubeError) -> JournalError:
-        return JournalError(f"cannot {act} ConfigMap {self._namespace}/{self._name}: {error}")
+    def _cannot(self, action: str, error: KubeError) -> JournalError:
+        return JournalError(f"cannot {action} ConfigMap {self._namespace}/{self._name}: {error}")
 
 
 def pack(state: Json) -> str:
-    """A ledger's state as compressed text.
+    """Returns a ledger's state as compressed text.
 
     Raises:
-        JournalError: JSON cannot hold it.
+        JournalError: The state cannot be written as JSON.
     """
     return base64.b64encode(zlib.compress(as_json(state), 6)).decode()
 
 
 def unpack(text: str) -> Json:
-    """The state that `pack` compressed.
+    """Returns the state that `pack` compressed.
 
     Raises:
-        ValueError: It is something else.
-        zlib.error: It is damaged.
+        ValueError: The text is not a snapshot, is cut short, or too long.
+        zlib.error: The text is damaged.
     """
     reader = zlib.decompressobj()
     raw = reader.decompress(base64.b64decode(text, validate=True), MAX_STATE_BYTES)
@@ -187,5 +196,5 @@ def unpack(text: str) -> Json:
         raise ValueError(f"it is cut short, or longer than {MAX_STATE_BYTES} bytes")
     state = orjson.loads(raw)
     if not isinstance(state, dict):
-        raise ValueError("not a snapshot")  # noqa: TRY004 - a damaged text, not a caller's mistake
+        raise ValueError("not a snapshot")  # noqa: TRY004 - the text is damaged, the caller is right
     return state

@@ -1,8 +1,8 @@
 """The journal on disk: commands in an append-only file, and snapshots of the ledger.
 
-Each command is a line with a checksum; a line that is cut or damaged ends the journal, and the
-lines before it are used. Files come in numbered pairs: `books-7.json` is the snapshot with which
-`journal-7.log` began. The previous pair is kept, in case the newest snapshot cannot be read.
+Each command is a line with a checksum. A truncated or damaged line ends the journal, and the lines
+before it are used. Files come in numbered pairs: `journal-7.log` continues from the snapshot
+`books-7.json`. The previous pair is kept in case the newest snapshot cannot be read.
 """
 
 import fcntl
@@ -16,14 +16,14 @@ from zlib import crc32
 import orjson
 
 from master.errors import JournalError
-from master.types import Json
+from runtime.call_checks import Json
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 2 << 20
-"""A longer journal is replaced by a snapshot. Replaying its commands takes 0.3 to 0.4 s for each MiB,
-and a master that was killed is to serve again within 3 s."""
+"""A longer journal is replaced with a snapshot. Replaying commands takes 0.3 to 0.4 s for each MiB,
+and a master that was killed must serve again within 3 s."""
 _KEPT_PAIRS = 2
 """Pairs of files that are kept."""
 
@@ -33,10 +33,10 @@ class JournalContents:
     """The contents of a journal's directory."""
 
     snapshot: Json | None
-    """The ledger when the journal began; None where it was empty."""
+    """The ledger at the beginning of the journal; None if it was empty."""
     commands: tuple[Json, ...]
     cut_bytes: int
-    """Unusable bytes at the end, of a write that was interrupted."""
+    """Unusable bytes at the end, from an interrupted write."""
 
 
 class Journal:
@@ -46,7 +46,7 @@ class Journal:
         """Creates the directory if it is missing, and locks it.
 
         Raises:
-            JournalError: It cannot be written, or another master uses it.
+            JournalError: The directory cannot be written, or another master uses it.
         """
         self._directory = directory
         self._number = 0
@@ -67,10 +67,10 @@ class Journal:
             ) from error
 
     def read(self) -> JournalContents:
-        """Reads everything; an unusable end is cut off.
+        """Reads the snapshot and all commands, and cuts off an unusable end.
 
         Raises:
-            JournalError: Files cannot be read, or no snapshot among them is intact.
+            JournalError: A file cannot be read, or no snapshot is intact.
         """
         self._close_file()
         try:
@@ -82,7 +82,7 @@ class Journal:
         """Writes commands, each formatted by `line`; returns when they are on the disk.
 
         Raises:
-            JournalError: They are not on the disk, and no part of them is in the file.
+            JournalError: The commands are not on the disk, and no part of them is in the file.
         """
         data = b"".join(commands)
         try:
@@ -97,7 +97,7 @@ class Journal:
         """Starts a new journal from a snapshot.
 
         Raises:
-            JournalError: It cannot be written; the old one stays in use.
+            JournalError: The snapshot cannot be written; the old journal stays in use.
         """
         text = _framed(as_json(snapshot))
         number = self._number + 1
@@ -113,12 +113,12 @@ class Journal:
             part.unlink(missing_ok=True)
             raise _cannot("write", self._directory, error) from error
         try:
-            part.replace(path)  # from here on this snapshot counts, so its journal must exist
+            part.replace(path)  # this snapshot counts from now on, so its journal must exist
             self._sync_directory()
         except OSError as error:
             os.close(fresh)
             for unfinished in (part, path):
-                unfinished.unlink(missing_ok=True)  # or a restart would skip the old journal
+                unfinished.unlink(missing_ok=True)  # otherwise a restart skips the old journal
             raise _cannot("write", self._directory, error) from error
         self._close_file()
         self._file, self._number, self.size = fresh, number, 0
@@ -153,10 +153,10 @@ class Journal:
         return JournalContents(None, tuple(commands), cut)
 
     def _open(self, number: int) -> tuple[list[Json], int]:
-        """Opens a journal for appending, cut behind its last intact command.
+        """Opens a journal for appending, truncated after its last intact command.
 
         Returns:
-            Its commands, and the number of bytes that were cut.
+            The commands, and the number of bytes that were cut off.
         """
         self._close_file()
         self._file = os.open(self._path("journal", number), _FLAGS, 0o600)
@@ -211,10 +211,10 @@ def _private(path: str, flags: int) -> int:
 
 
 def as_json(snapshot: Json) -> bytes:
-    """A snapshot as JSON text.
+    """Returns a snapshot as JSON text.
 
     Raises:
-        JournalError: JSON cannot hold it.
+        JournalError: The snapshot has values that JSON does not have.
     """
     try:
         return orjson.dumps(snapshot)
@@ -226,7 +226,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def line(value: Json) -> bytes:
-    """A value as a line of the journal: checksum, blank, JSON, line feed."""
+    """Returns a value as a line of the journal: checksum, blank, JSON, line feed."""
     return _framed(orjson.dumps(value))
 
 
@@ -235,7 +235,7 @@ def _framed(text: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> tuple[list[Json], int]:
-    """The values of intact lines, and how many bytes those are."""
+    """Returns the values of the intact lines, and their length in bytes."""
     values: list[Json] = []
     used = 0
     while (end := data.find(b"\n", used)) >= 0:
@@ -259,5 +259,5 @@ def _value(text: bytes) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def _cannot(act: str, directory: Path, error: OSError) -> JournalError:
-    return JournalError(f"cannot {act} the journal in {directory}: {error.strerror or error}")
+def _cannot(action: str, directory: Path, error: OSError) -> JournalError:
+    return JournalError(f"cannot {action} the journal in {directory}: {error.strerror or error}")

@@ -1,15 +1,14 @@
-"""Calls about a round's keys; those that wait for a key wait here. All runs in one asyncio loop."""
+"""Calls for the keys of a round, some of which wait for a key. Runs in one asyncio loop."""
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from edl_protocol.master import KeyAdd, KeyDelete, KeyGet, KeySet
 
 from master.rendezvous import Rendezvous
 from master.round_keys import RoundKeys
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 
 class KeyCalls:
@@ -19,44 +18,44 @@ class KeyCalls:
         self._rendezvous, self._clock_s = rendezvous, clock_s
         self._keys = RoundKeys()
         self._waiting: dict[tuple[int, str], set[asyncio.Event]] = {}
-        """(round, key) -> what wakes the calls that wait for it: it is set, or the round is over."""
+        """(round, key) -> events of calls that wait: set when the key is set or the round is over."""
         self._ended = False
 
     @property
     def waiting(self) -> int:
-        """How many keys calls wait for."""
+        """Number of keys that calls wait for."""
         return len(self._waiting)
 
     def note_round(self) -> None:
-        """Follows the rendezvous: calls for keys of a round that is over are refused."""
+        """Follows the rendezvous; refuses calls for keys of a round that is over."""
         rendezvous = self._rendezvous
         self._keys.update(rendezvous.round, rendezvous.void, inherited=rendezvous.inherited)
-        self._wake(*self._waiting)
+        self._wake(list(self._waiting))
 
     async def set(self, call: KeySet) -> Json:
-        """Sets a key, see the protocol."""
+        """Sets a key; see the protocol."""
         try:
             value = base64.b64decode(call.value, validate=True)
         except ValueError as error:
             raise RefusedError(422, "value: value is not base64", "value") from error
         self._keys.set(call.round, (call.trainer, call.incarnation), call.key, value)
-        self._wake((call.round, call.key))
+        self._wake([(call.round, call.key)])
         return {}
 
     async def delete(self, call: KeyDelete) -> Json:
-        """Deletes keys, see the protocol."""
+        """Deletes keys; see the protocol."""
         self._keys.delete(call.round, (call.trainer, call.incarnation), call.keys)
         return {}
 
     async def add(self, call: KeyAdd) -> Json:
-        """Adds to a counter, see the protocol."""
+        """Adds to a counter; see the protocol."""
         member_id = call.trainer, call.incarnation
         total = self._keys.add(call.round, member_id, call.key, call.amount, call.call)
-        self._wake((call.round, call.key))
+        self._wake([(call.round, call.key)])
         return {"value": total}
 
     async def get(self, call: KeyGet) -> Json:
-        """Reads keys, see the protocol; waits until all of them are set."""
+        """Reads keys, and waits until all of them are set; see the protocol."""
         member_id, until_s = (call.trainer, call.incarnation), self._clock_s() + call.wait_s
         while True:
             values = self._keys.get(call.round, member_id, call.keys)
@@ -70,7 +69,7 @@ class KeyCalls:
     def end(self) -> None:
         """Answers all waiting calls; later ones do not wait."""
         self._ended = True
-        self._wake(*self._waiting)
+        self._wake(list(self._waiting))
 
     async def _wait(self, key: tuple[int, str], wait_s: float) -> None:
         woken = asyncio.Event()
@@ -86,7 +85,7 @@ class KeyCalls:
             if not waiting:
                 self._waiting.pop(key, None)
 
-    def _wake(self, *keys: tuple[int, str]) -> None:
+    def _wake(self, keys: Iterable[tuple[int, str]]) -> None:
         for key in keys:
             for woken in self._waiting.pop(key, ()):
                 woken.set()

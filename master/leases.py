@@ -1,4 +1,4 @@
-"""Leases of tasks: which are next, granted, acknowledged, failed and returned. Pure."""
+"""Leases of tasks: which task is next, and how leases are granted and end. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from master.dataset import EVALUATION, EXPORT, TRAINING, Dataset
 from master.dataset_registry import DatasetRegistry, TaskPlace
 from master.failures import Failures, max_dropped
 from master.trainers import Trainer, TrainerRegistry
-from master.types import Json
+from runtime.call_checks import Json
 
 _OLDER_MOST_DROPPED = 16
-"""The rule for failures in a journal of a master without pauses: more fail the job."""
+"""Dropped tasks after which the job fails, in the journal of an older master without pauses."""
 ACCEPTED, STALE, UNKNOWN = "accepted", "stale", "unknown"
 """Results of a report about a leased task."""
 _PRIORITY = {EVALUATION: 0, EXPORT: 2}
@@ -20,10 +20,10 @@ _PRIORITY = {EVALUATION: 0, EXPORT: 2}
 
 
 class TaskQueue:
-    """The free tasks of all data sets, and the steps of all trainers, with which training ends."""
+    """The free tasks of all data sets, and the steps of all trainers, which may end training."""
 
     def __init__(self, registry: DatasetRegistry, max_steps: int | None) -> None:
-        """Makes a queue of the tasks of all data sets.
+        """Creates the queue.
 
         Args:
             registry: The data sets.
@@ -35,9 +35,9 @@ class TaskQueue:
 
     @property
     def complete(self) -> bool:
-        """Whether all data sets are done, as far as there are steps for them.
+        """Whether all data sets are done, or training has made its maximum number of steps.
 
-        A data set that waits for its first evaluation request does not make a job complete.
+        A job is not complete while its only data set waits for a first evaluation request.
         """
         datasets = self._registry.by_name.values()
         any_epochs = any(dataset.epochs for dataset in datasets)
@@ -45,7 +45,7 @@ class TaskQueue:
 
     @property
     def _enough(self) -> bool:
-        """Whether training has done its steps, whatever data is left."""
+        """Whether training has made its maximum number of steps, so that remaining data is not used."""
         return self._max_steps is not None and self.steps >= self._max_steps
 
     def add_steps(self, dataset: Dataset, steps: int) -> None:
@@ -54,13 +54,13 @@ class TaskQueue:
         dataset.steps = capped(dataset.steps + steps)
 
     def restore_steps(self, dataset: Dataset, steps: int) -> int:
-        """Sets the steps in one data set to those of a model; returns how many are lost."""
+        """Sets the steps in one data set to the steps of a model; returns how many are lost."""
         lost = dataset.steps - steps
         dataset.steps, self.steps = steps, capped(max(0, self.steps - lost))
         return max(0, lost)
 
     def next(self, call: Work | More) -> Dataset | None:
-        """The data set of the next free task; None where there is none.
+        """Returns the data set of the next free task; None if no task is free.
 
         Args:
             call: The call, with the kinds and names of the data sets that it asks for.
@@ -71,20 +71,22 @@ class TaskQueue:
         return None
 
     def is_over(self, call: Work | More) -> bool:
-        """Whether a call will not get any more tasks, however long it waits.
+        """Returns whether a call will never get more tasks.
 
-        A data set that nobody has described yet may get tasks.
+        A data set that is not described yet may still get tasks.
         """
         described = self._registry.by_name
         unknown = not described or not described.keys() >= set(call.datasets or ())
         if unknown and not self.complete:
             return False
+        # training that has made its steps gets no more tasks, even if some are still leased
         return all(
-            self._is_over(dataset) or not self._may_wait(dataset) for dataset in self._scope(call)
+            self._is_over(dataset) or (dataset.kind == TRAINING and self._enough)
+            for dataset in self._scope(call)
         )
 
     def _scope(self, call: Work | More) -> Iterator[Dataset]:
-        """The data sets that a call asks for, in the order in which they are leased."""
+        """Returns the data sets that a call asks for, in the order of their leases."""
         kinds, names = call.kinds, call.datasets
         datasets = [
             dataset
@@ -94,23 +96,22 @@ class TaskQueue:
         return iter(sorted(datasets, key=lambda dataset: _PRIORITY.get(dataset.kind, 1)))
 
     def _may_lease(self, dataset: Dataset) -> bool:
-        """Training ends with its steps; the export waits for all other data sets."""
+        """Returns whether tasks of a data set may be leased.
+
+        Training ends after its maximum number of steps; the export waits for all other data sets.
+        """
         if dataset.kind == EXPORT:
             datasets = self._registry.by_name.values()
             return all(self._is_over(other) for other in datasets if other.kind != EXPORT)
         return dataset.kind != TRAINING or not self._enough
 
-    def _may_wait(self, dataset: Dataset) -> bool:
-        """Whether tasks may become free later: not of training that has done its steps."""
-        return dataset.kind != TRAINING or not self._enough
-
     def _is_over(self, dataset: Dataset) -> bool:
-        """Whether no task of a data set is leased, and none will be."""
+        """Returns whether no task of a data set is leased or will be leased."""
         ended = self._enough and dataset.kind == TRAINING and not dataset.leased
         return ended or dataset.complete
 
     def dump(self) -> Json:
-        """The steps as JSON; see `load`."""
+        """Returns the steps as JSON; see `load`."""
         return {"steps": self.steps}
 
     def load(self, dumped: Json) -> None:
@@ -119,7 +120,7 @@ class TaskQueue:
 
 
 class FailingTask(NamedTuple):
-    """A failed task that waits for its pause, or for another trainer than the one that failed."""
+    """A failed task that waits for the end of its pause, or for another trainer."""
 
     task: str
     tries: int
@@ -129,7 +130,7 @@ class FailingTask(NamedTuple):
 class Leases:
     """The leases of all trainers, and the work that is lost when leases end.
 
-    Trainers and epochs list the leases themselves: this keeps both lists the same.
+    Trainers and epochs both list the leases; this class keeps the two lists equal.
     """
 
     def __init__(
@@ -143,8 +144,8 @@ class Leases:
 
         Args:
             registry: The data sets whose tasks are leased.
-            queue: The order in which they are leased.
-            failures: Where failures are counted.
+            queue: The order of their tasks.
+            failures: Counts the failures.
             max_dropped_share: The share of a data set's tasks that may be dropped, 0 to 1.
         """
         self._max_dropped_share = max_dropped_share
@@ -152,18 +153,18 @@ class Leases:
         self._queue = queue
         self._failures = failures
         self.lost_records = 0
-        """Records that were trained, but not acknowledged when the lease ended: trained again."""
+        """Records that were trained but not acknowledged when their lease ended; trained again."""
 
     def grant(self, trainer: Trainer, call: Work | More, base: int) -> list[Json]:
-        """Leases tasks to a trainer, as many as it wants and are free.
+        """Leases free tasks to a trainer, up to the number that it wants.
 
         Args:
-            trainer: The trainer that gets them.
+            trainer: The trainer that gets the leases.
             call: Its call, with the data sets that it asks for.
-            base: Attempts are greater than this.
+            base: The attempts of the leases are greater than this.
 
         Returns:
-            The leases as in the protocol, without `lease_s`.
+            The leases of the answer, see the protocol, without `lease_s`.
         """
         want = call.want or 0
         tasks: list[Json] = []
@@ -187,7 +188,7 @@ class Leases:
         """Marks a task that a trainer leases as done."""
         task = entry.task
         place = self._registry.find(task)
-        if place is None:  # pragma: no cover - a trainer's leases are of open epochs
+        if place is None:  # pragma: no cover - leased tasks belong to open epochs
             return
         trainer.leases.pop(task, None)
         trainer.acknowledge(task, entry.attempt)
@@ -221,10 +222,10 @@ class Leases:
         return ACCEPTED
 
     def end_outage(self, dataset: Dataset, lasted_s: int) -> None:
-        """Ends an outage that lasts too long.
+        """Ends an outage that has lasted too long.
 
-        The tasks that fail are dropped where no others were never leased, and so many may be: a
-        few bad sectors look like a storage that is away. Else the job fails.
+        A few bad sectors look like an outage at the end of the data. So the failing tasks are dropped
+        if all others were leased, and if that many tasks may be dropped. Otherwise the job fails.
         """
         epochs = dataset.open.values()
         failing = [(epoch, i) for epoch in epochs for i in (*epoch.paused, *epoch.retries)]
@@ -243,7 +244,7 @@ class Leases:
             self._failures.fail_job(f"{reason}: {error}")
 
     def failing(self) -> Iterator[FailingTask]:
-        """The failed tasks that wait for their pause, or for another trainer."""
+        """Returns the failed tasks that wait for the end of their pause, or for another trainer."""
         for dataset in self._registry.by_name.values():
             for epoch in dataset.open.values():
                 for index in epoch.paused:
@@ -258,8 +259,8 @@ class Leases:
         """Ends pauses of failed tasks.
 
         Args:
-            command: Their names.
-            single: Whether there is only one trainer: it may lease them again at once.
+            command: The tasks.
+            single: Whether the job has only one trainer, which may then lease its failed tasks.
         """
         for task in command.ready:
             place = self._registry.find(task)
@@ -291,15 +292,15 @@ class Leases:
         records: int,
         metrics: Mapping[str, float | None],
     ) -> int:
-        """Counts the front of a leased task that its trainer gives up; returns how many records."""
-        counted = (
-            place.dataset.count_front(place.epoch, place.index, records, metrics) if records else 0
-        )
+        """Counts the first records of a task that a trainer gives up; returns how many."""
+        counted = 0
+        if records:
+            counted = place.dataset.count_front(place.epoch, place.index, records, metrics)
         trainer.records = capped(trainer.records + counted)
         return counted
 
     def end(self, trainer: Trainer, task: str, trained: int = 0) -> None:
-        """Ends a lease: the task is to do again, with the records of it that were trained."""
+        """Ends a lease, so that the task is free again; its trained records are lost."""
         del trainer.leases[task]
         place = self._registry.find(task)
         if place is not None:
@@ -311,13 +312,13 @@ class Leases:
 
         Args:
             trainer: The trainer.
-            trained: Task -> records of it that the trainer had trained.
+            trained: Task -> number of its records that the trainer had trained.
         """
         for task in list(trainer.leases):
             self.end(trainer, task, trained.get(task, 0))
 
     def holds(self, trainer: str, task: str, attempt: int) -> bool:
-        """Whether a trainer holds exactly this lease."""
+        """Returns whether a trainer holds exactly this lease."""
         place = self._registry.find(task)
         if place is None:
             return False
@@ -329,18 +330,18 @@ class Leases:
         )
 
     def _refusal(self, task: str) -> str:
-        """The result of a report about a task that the trainer does not lease."""
+        """Returns the result of a report about a task that the trainer does not lease."""
         return STALE if self._registry.exists(task) else UNKNOWN
 
     def dump(self) -> Json:
-        """The lost records as JSON, see `load`; the leases are those of trainers and epochs."""
+        """Returns the number of lost records as JSON; trainers and epochs dump the leases."""
         return {"lost_records": self.lost_records}
 
     def load(self, dumped: Json, trainers: TrainerRegistry) -> None:
-        """Restores what `dump` wrote, and the lists of trainers from those of epochs.
+        """Restores what `dump` wrote, and the leases of trainers from the lists of epochs.
 
-        Earlier versions wrote trainers' lists while they changed. Where both differ in a snapshot,
-        every master that resumed from it would end.
+        Earlier versions wrote trainers' lists while they changed. Every master that resumes from a
+        snapshot with different lists would stop.
 
         Args:
             dumped: The snapshot.

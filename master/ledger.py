@@ -1,13 +1,16 @@
 """The ledger of one job: leases, finished tasks, checkpoints. Pure, and without a clock.
 
 Every change is a command. The same commands in the same order always produce the same ledger and
-the same answers, so a journal of commands is enough to restore it (decision 0007). A command that
-is refused changes nothing.
+the same answers, so a journal of commands is enough to restore a ledger (decision 0007). A refused
+command changes nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from edl_protocol.master import MAX_EVALUATIONS
+
+from master.bounds import MAX_AHEAD, check_assigned
 from master.checkpoints import Checkpoints
 from master.commands import (
     Command,
@@ -40,19 +43,19 @@ from master.rewinds import Rewinds
 from master.rollbacks import JobRollbacks
 from master.takeover import Takeover
 from master.trainers import Trainer, TrainerRegistry, lost_with_process
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 VERSION = 1
 """Version of the snapshot format; others are refused."""
 MAX_DROPPED_SHARE = 0.01
-"""Default of the share of a data set's tasks that may be dropped before the job fails."""
+"""Default share of a data set's tasks that may be dropped before the job fails."""
 
 
 class Ledger:
-    """All state of a job that must survive a restart. Not thread-safe; changed by `execute` only.
+    """All state of a job that must survive a restart. Not thread-safe; only `execute` changes it.
 
-    It executes commands; what they change is in its parts.
+    The ledger dispatches commands; its parts hold the state: data sets, task queue, failures, leases,
+    takeover and checkpoints.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Ledger:
         max_dropped_share: float = MAX_DROPPED_SHARE,
         max_steps: int | None = None,
     ) -> None:
-        """Makes an empty ledger.
+        """Creates an empty ledger.
 
         Args:
             job: The job's name.
@@ -74,13 +77,14 @@ class Ledger:
         self.max_steps = max_steps
         self.trainers = TrainerRegistry()
         self.rollbacks = JobRollbacks()
-        """Work that was lost because model state was rolled back."""
+        """Work that was lost in rollbacks of the model's state."""
         self._registry = DatasetRegistry()
         self._queue = TaskQueue(self._registry, max_steps)
         self._failures = Failures()
         self._leases = Leases(self._registry, self._queue, self._failures, max_dropped_share)
         self._takeover = Takeover(self._registry, self.trainers, self._leases)
         self._checkpoints = Checkpoints()
+        # each command has one method; `execute` looks it up here
         self._methods: dict[type[Command], Callable[[Any], Json]] = {
             Join: self._join,
             Term: self._term,
@@ -103,13 +107,48 @@ class Ledger:
             TakeOver: self._take_over,
         }
 
-    def execute(self, command: Command) -> Json:
-        """Executes a command and returns the answer.
+    def check(self, command: Command) -> None:
+        """Checks the limits of a new command, before it is executed.
+
+        Commands of a journal are not checked: they were answered, perhaps by a master without these
+        limits.
 
         Raises:
-            RefusedError: It cannot be executed; nothing has changed.
+            RefusedError: The command exceeds a limit; the error names the field.
         """
-        return self._methods[type(command)](command)
+        match command:
+            case Evaluate():
+                dataset = self.datasets.get(command.dataset)
+                if dataset is not None and dataset.evaluations_full:
+                    raise RefusedError(
+                        409,
+                        f"{dataset.name} has {MAX_EVALUATIONS} pending evaluations: ask again when "
+                        "some are done",
+                        "dataset",
+                    )
+            case Join(lead=Lead() as lead):
+                self._check_term(lead, "lead.term")
+            case Term():
+                self._check_term(command, "term")
+            case Save():
+                check_assigned("newest", command.newest, self.versions + MAX_AHEAD)
+            case _:
+                pass
+
+    def _check_term(self, lead: Lead | Term, field: str) -> None:
+        """Refuses a term far beyond the newest of the data set."""
+        dataset = self.datasets.get(lead.dataset)
+        if dataset is not None:
+            check_assigned(field, lead.term, dataset.terms.newest + MAX_AHEAD)
+
+    def execute(self, command: Command) -> Json:
+        """Executes a command and returns the answer, see `_methods`.
+
+        Raises:
+            RefusedError: The command cannot be executed; nothing has changed.
+        """
+        method = self._methods[type(command)]
+        return method(command)
 
     def _join(self, command: Join) -> Json:
         name, incarnation, lead = command.trainer, command.incarnation, command.lead
@@ -151,13 +190,17 @@ class Ledger:
         trainer = self.require_trainer(command.trainer, command.incarnation)
         call = command.call
         if call is not None and call < trainer.call:
-            return {"results": [], "tasks": [], "state": "wait"}  # its client has given up
+            return {
+                "results": [],
+                "tasks": [],
+                "state": "wait",
+            }  # the client no longer waits for it
         if call == trainer.call and trainer.answer is not None and trainer.answer["tasks"]:
-            return trainer.answer  # the same call arrived twice, and both waited
+            return trainer.answer  # a repeated call: both waited, and the other one was answered
         return self._lease(trainer, command, [])
 
     def _lease(self, trainer: Trainer, command: Work | More, results: list[str]) -> Json:
-        """Leases tasks to a trainer; returns the answer to its call, after results of reports."""
+        """Leases tasks to a trainer, and returns the answer with the results of its reports."""
         tasks = []
         if self._grants:
             tasks = self._leases.grant(trainer, command, self._takeover.base)
@@ -218,7 +261,7 @@ class Ledger:
         return {"model_version": command.model_version, "dataset": command.dataset}
 
     def _fail_job(self, command: Fail) -> Json:
-        """Fails the job; the first reason stays."""
+        """Fails the job; a later reason does not replace the first."""
         trainer = self.require_trainer(command.trainer, command.incarnation)
         if self.state() not in ("done", "failed"):
             self._failures.fail_job(f"{trainer.name}: {command.reason}")
@@ -242,7 +285,7 @@ class Ledger:
         return {"generation": self.generation}
 
     def _release(self, trainer: Trainer, trained: Mapping[str, int]) -> None:
-        """Ends all that a trainer has: its leases, and its permission to write a checkpoint."""
+        """Ends the leases of a trainer, and its ticket for a checkpoint."""
         self._leases.end_all(trainer, trained)
         self._checkpoints.revoke(trainer.name)
 
@@ -250,12 +293,12 @@ class Ledger:
 
     @property
     def datasets(self) -> dict[str, Dataset]:
-        """The data sets by name, in the order in which they were described."""
+        """The data sets by name, in the order of their descriptions."""
         return self._registry.by_name
 
     @property
     def generation(self) -> int:
-        """The number of masters that the job has had, of which each resumed from a snapshot."""
+        """Number of masters that the job has had; each resumed from the snapshot of the previous one."""
         return self._takeover.generation
 
     @property
@@ -270,7 +313,7 @@ class Ledger:
 
     @property
     def failed(self) -> str:
-        """Why the job failed, or ""."""
+        """Why the job failed; "" if it has not."""
         return self._failures.job_reason
 
     @property
@@ -280,12 +323,12 @@ class Ledger:
 
     @property
     def dropped(self) -> list[Json]:
-        """Tasks that failed too often, with the last error."""
+        """The newest tasks that failed too often, with their last error."""
         return self._failures.dropped
 
     @property
     def lost_records(self) -> int:
-        """Records that were trained, but not acknowledged when the lease ended: trained again."""
+        """Records that were trained but not acknowledged when their lease ended; trained again."""
         return self._leases.lost_records
 
     @property
@@ -305,24 +348,24 @@ class Ledger:
 
     @property
     def complete(self) -> bool:
-        """Whether all data sets are done, see `TaskQueue.complete`."""
+        """Whether all data sets are done; see `TaskQueue.complete`."""
         return self._queue.complete
 
     def failing(self) -> Iterator[FailingTask]:
-        """The failed tasks that wait for their pause, or for another trainer."""
+        """Returns the failed tasks that wait for the end of their pause, or for another trainer."""
         return self._leases.failing()
 
     @property
     def ticket(self) -> str:
-        """The ticket with which a trainer writes a checkpoint now, or ""."""
+        """The ticket of the trainer that writes a checkpoint now; "" if there is none."""
         return self._checkpoints.ticket
 
     def directive(self) -> str:
-        """The instruction in answers to heartbeats and joins: "work" or "stop"."""
+        """Returns the instruction in answers to heartbeats and joins: "work" or "stop"."""
         return "stop" if self.failed else "work"
 
     def state(self) -> str:
-        """The job's state: "waiting" for a data set, "working", "done" or "failed"."""
+        """Returns the job's state: "waiting" for a data set, "working", "done" or "failed"."""
         if self.failed:
             return "failed"
         if self.complete:
@@ -330,20 +373,20 @@ class Ledger:
         return "working" if self.datasets else "waiting"
 
     def has_answer_for(self, call: More) -> bool:
-        """Whether a waiting call would get an answer other than "wait" now."""
+        """Returns whether a waiting call would get an answer other than "wait" now."""
         if self._state_of(call, leased=False) != "wait":
             return True
         return self._grants and self._queue.next(call) is not None
 
     def holds_lease(self, task: str, attempt: int, trainer: str) -> bool:
-        """Whether a trainer holds exactly this lease."""
+        """Returns whether a trainer holds exactly this lease."""
         return self._leases.holds(trainer, task, attempt)
 
     def require_trainer(self, name: str, incarnation: str) -> Trainer:
-        """The trainer that calls.
+        """Returns the trainer that calls.
 
         Raises:
-            RefusedError: 404 for one that has not joined, 409 for one that was replaced.
+            RefusedError: 404 if it has not joined, 409 if a newer process replaced it.
         """
         trainer = self.trainers.find(name)
         if trainer is None or name in self.settling:
@@ -356,11 +399,11 @@ class Ledger:
 
     @property
     def _grants(self) -> bool:
-        """Whether tasks are leased at all: not of a failed job, nor before all have joined again."""
+        """Whether tasks are leased: the job has not failed, and all trainers have joined again."""
         return not self.failed and not self.settling
 
     def _state_of(self, call: Work | More, *, leased: bool) -> str:
-        """The state in the answer to a call for work."""
+        """Returns the state in the answer to a call for work."""
         if self.failed:
             return "stop"
         if leased:
@@ -370,9 +413,9 @@ class Ledger:
     # -- snapshots ---------------------------------------------------------------------------
 
     def dump(self) -> Json:
-        """The whole ledger as JSON, some kilobytes however large the data; see `load`.
+        """Returns the whole ledger as JSON, a few kilobytes no matter how large the data is.
 
-        It shares nothing that changes with the ledger, so another thread may write it.
+        The result shares no mutable value with the ledger, so another thread may write it.
         """
         return {
             "version": VERSION,

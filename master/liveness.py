@@ -1,6 +1,7 @@
-"""Which trainers are alive and make progress, and what a loss would cost. Pure; time is passed in.
+"""Which trainers are alive and make progress, and what their loss would cost.
 
-None of this is in the journal: after a restart each trainer gets the full time to call again.
+Pure; time is passed in. The journal has none of this: after a restart each trainer gets the full time
+to call again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,20 +11,21 @@ from master.bounds import capped
 from master.commands import Expire
 
 _MIN_PACE_S = 0.25
+"""Shortest time between two heartbeats of a trainer, in seconds."""
 _MAX_MISSED = 3
-"""A trainer is dead after so many heartbeats in a row that did not arrive."""
+"""A trainer is dead after this many missed heartbeats in a row."""
 _HEARTBEATS_PER_S = 250.0
-"""Of all trainers together: those of a large job send theirs less often."""
+"""Limit for all trainers together: trainers of a large job send heartbeats less often."""
 _SMOOTHING = 0.2
 _STUCK_TIMES = 20.0
-"""A trainer is stuck when it makes no progress for this many times the usual duration of a task,"""
+"""A trainer is stuck if it makes no progress for this many times the usual duration of a task ..."""
 _LONGEST_TIMES = 3.0
-"""and for this many times the longest."""
+"""... and for this many times the longest duration."""
 FIRST_STUCK_S = 900.0
-"""Limit for a kind of task of which none was done: a first step may compile for minutes."""
+"""Limit for a kind of task without a completed one: a first step may compile for minutes."""
 MIN_STUCK_S = 120.0
 MAX_STUCK_S = 3_600.0
-"""Limit of the first rule: a healthy task may take longer, and is not taken away."""
+"""Upper limit of `_STUCK_TIMES` times the usual duration."""
 
 
 @dataclass(slots=True)
@@ -35,9 +37,9 @@ class TrainerActivity:
     """When it last trained or acknowledged something new."""
     acknowledged_s: float
     trained: dict[str, int] = field(default_factory=dict)
-    """Task -> records of it that were trained, of tasks that are not acknowledged."""
+    """Task -> number of its trained records, for tasks that are not acknowledged."""
     unreported: dict[str, float] = field(default_factory=dict)
-    """Tasks that it leases but does not list in its heartbeats -> since when."""
+    """Leased tasks that its heartbeats do not list -> since when."""
 
 
 @dataclass(slots=True)
@@ -45,11 +47,11 @@ class TaskTimes:
     """Durations of tasks of one kind."""
 
     usual_s: float
-    """Smoothed; follows the newest by a fifth."""
+    """Smoothed: each task moves it by a fifth of the difference."""
     longest_s: float
 
     def add(self, took_s: float) -> None:
-        """Adds a task that was done."""
+        """Adds the duration of a completed task."""
         self.usual_s += _SMOOTHING * (took_s - self.usual_s)
         self.longest_s = max(self.longest_s, took_s)
 
@@ -67,11 +69,11 @@ class Liveness:
         self.heartbeat_s = heartbeat_s
         self._activities: dict[str, TrainerActivity] = {}
         self.task_times: dict[str, TaskTimes] = {}
-        """By kind of task: an evaluation takes another time than training."""
+        """By kind of task: evaluations and training take different times."""
 
     @property
     def pace_s(self) -> float:
-        """The least time between two heartbeats of a trainer, also where its steps are shorter."""
+        """The shortest time between two heartbeats of a trainer, even if its steps are shorter."""
         min_s = min(_MIN_PACE_S, self.heartbeat_s)
         return max(min_s, len(self._activities) / _HEARTBEATS_PER_S)
 
@@ -80,7 +82,7 @@ class Liveness:
         return _MAX_MISSED * max(self.heartbeat_s, self.pace_s)
 
     def lease_s(self, kinds: Iterable[str]) -> float:
-        """How long a trainer may hold tasks of these kinds without any progress."""
+        """Returns how long a trainer may hold tasks of these kinds without progress, in seconds."""
         times = (self.task_times.get(kind) for kind in kinds)
         return max((FIRST_STUCK_S if t is None else t.limit_s for t in times), default=0.0)
 
@@ -102,15 +104,15 @@ class Liveness:
         """Records a heartbeat, which reports the progress of each task.
 
         Args:
-            trainer: Its name.
-            trained: The tasks of the heartbeat and how many of their records were trained.
+            trainer: The trainer.
+            trained: Task -> number of its trained records, as the heartbeat reports them.
             now_s: The time of the heartbeat.
-            leased_tasks: Tasks that it leases according to the ledger.
+            leased_tasks: Tasks that the trainer leases according to the ledger.
 
         Returns:
-            Leaked leases: those of `leased_tasks` that no heartbeat has reported for as long as a
-            trainer may be silent. The answer that granted them never arrived. They are not
-            returned sooner, because answers take time, and heartbeats are sent with every step.
+            Leaked leases, whose grant never arrived: tasks of `leased_tasks` that no heartbeat has
+            reported for as long as a trainer may be silent. Shorter gaps are normal, because
+            answers take time and each step sends a heartbeat.
         """
         activity = self.record_call(trainer, now_s)
         if trained != activity.trained:
@@ -133,8 +135,8 @@ class Liveness:
         """Records that acknowledgements of a trainer were accepted.
 
         Args:
-            trainer: Its name.
-            tasks: The tasks, with their kinds.
+            trainer: The trainer.
+            tasks: Task -> kind.
             now_s: The time of the call.
         """
         activity = self.record_call(trainer, now_s)
@@ -154,12 +156,12 @@ class Liveness:
             activity.acknowledged_s = activity.progress_s = now_s
 
     def trained_records(self, trainer: str) -> dict[str, int]:
-        """Task -> records of it that a trainer has trained and not acknowledged."""
+        """Returns task -> number of records that a trainer has trained and not acknowledged."""
         activity = self._activities.get(trainer)
         return {} if activity is None else {t: n for t, n in activity.trained.items() if n}
 
     def uncommitted(self, trainer: str, now_s: float) -> tuple[int, float]:
-        """What would be lost with a trainer: records, and seconds of work."""
+        """Returns what would be lost with a trainer: records, and seconds of work."""
         records = capped(sum(self.trained_records(trainer).values()))
         if not records:
             return 0, 0.0
@@ -170,17 +172,17 @@ class Liveness:
         self._activities.pop(trainer, None)
 
     def reset(self, trainers: list[str], now_s: float) -> None:
-        """Starts over after a restart, as if each trainer had just called."""
+        """Starts again after a restart, as if each trainer had just called."""
         self._activities = {name: TrainerActivity(now_s, now_s, now_s) for name in trainers}
 
     def expiry_command(
         self, held_kinds: Mapping[str, Collection[str]], now_s: float
     ) -> Expire | None:
-        """The ledger's command that expires dead and stuck trainers; None where there are none.
+        """Returns the command that expires dead and stuck trainers; None if there are none.
 
         Args:
-            held_kinds: Trainer -> kinds of the tasks that it leases.
-            now_s: The time, of the same clock as all others.
+            held_kinds: Trainer -> kinds of its leased tasks.
+            now_s: The time, by the same clock as in all other calls.
         """
         dead, stuck = {}, {}
         for name, kinds in held_kinds.items():
@@ -194,6 +196,6 @@ class Liveness:
         return Expire(dead, stuck)
 
     def silence_s(self, trainer: str, now_s: float) -> float:
-        """Seconds since a trainer called last."""
+        """Returns the seconds since the last call of a trainer."""
         activity = self._activities.get(trainer)
         return 0.0 if activity is None else max(0.0, now_s - activity.last_call_s)

@@ -1,16 +1,18 @@
-"""Long polls of the rendezvous: calls wait here until there is an answer, and time is passed on."""
+"""Calls that wait for an answer: calls for work, and polls of the rendezvous."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from edl_protocol.master import RendezvousPoll
 
+from master.commands import More
+from master.ledger import Ledger
 from master.membership import DISCONNECTED_S, MemberId
 from master.rendezvous import Rendezvous
-from master.types import Json
+from runtime.call_checks import Json
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -19,21 +21,73 @@ IsClosed = Callable[[], bool]
 """Whether the caller has closed its connection."""
 _MIN_PAUSE_S = 0.002
 _LATE_S = 0.1
-"""If this program wakes later by this much, it stood still: it reads what has arrived for as long."""
+"""A later wake-up than this means that the process stood still: it first reads the calls that have
+arrived, for as long."""
 _LOOKS_S = 0.05
-"""How often connections of members are looked at that have not answered a probe."""
+"""Time between two checks of the connections of members that have not answered a probe."""
+
+
+@dataclass(slots=True, eq=False)
+class _WaitingCall:
+    """A call for work that waits for tasks."""
+
+    command: More
+    """The command that it executes when it is woken."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class WaitingCalls:
+    """All calls for work that wait for tasks; everything runs in one asyncio loop."""
+
+    def __init__(self) -> None:
+        self._calls: set[_WaitingCall] = set()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def trainers(self) -> Iterator[str]:
+        """The trainers whose calls wait."""
+        return (call.command.trainer for call in self._calls)
+
+    async def wait(self, command: More, wait_s: float) -> bool:
+        """Waits until a command has an answer.
+
+        Returns:
+            Whether it has one; False after `wait_s` seconds.
+        """
+        call = _WaitingCall(command)
+        self._calls.add(call)
+        try:
+            await asyncio.wait_for(call.woken.wait(), wait_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._calls.discard(call)
+        return True
+
+    def wake(self, ledger: Ledger) -> None:
+        """Wakes the calls that have an answer now."""
+        for call in self._calls:
+            if ledger.has_answer_for(call.command):
+                call.woken.set()
+
+    def end(self) -> None:
+        """Wakes all calls, because the master stops."""
+        for call in self._calls:
+            call.woken.set()
 
 
 @dataclass(slots=True, eq=False)
 class _WaitingPoll:
-    """A call of the rendezvous that waits for an answer."""
+    """A poll of the rendezvous that waits for an answer."""
 
     call: RendezvousPoll
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LongPolls:
-    """The waiting calls of one job's rendezvous; everything runs in one asyncio loop."""
+    """The polls of one job's rendezvous, and the loop that passes time to it. Runs in one asyncio loop."""
 
     def __init__(
         self,
@@ -41,43 +95,44 @@ class LongPolls:
         clock_s: Callable[[], float],
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes a rendezvous.
+        """Creates the polls, without any.
 
         Args:
-            rendezvous: It.
+            rendezvous: The job's rendezvous.
             clock_s: A monotonic clock.
-            on_news: Called after each change of the rendezvous for which calls wait.
+            on_news: Called after each change of the rendezvous for which polls wait.
         """
         self._rendezvous, self._on_news = rendezvous, on_news
         self._clock_s = clock_s
         self._polls: set[_WaitingPoll] = set()
         self._newest: dict[MemberId, _WaitingPoll] = {}
-        """The poll of each member that waits, where it is the newest of that member."""
+        """Each member's newest poll, if it waits."""
         self._connections: dict[MemberId, IsClosed] = {}
-        """The connection of each member's newest call that waited, ..."""
+        """The connection of each member's newest call that may wait ..."""
         self._reporting: dict[MemberId, IsClosed] = {}
-        """... and of its newest call that did not: it is another one, for reports."""
+        """... and of its newest call that does not: a second connection, for reports."""
         self._cut_s: dict[MemberId, float] = {}
-        """Since when members whose waiting call was cut off have not called."""
+        """Members whose waiting call was cut off -> when; removed with their next call."""
         self._changed = asyncio.Event()
         self._ended = False
         self._published = rendezvous.news
         self._looked_s = float("-inf")
-        """When connections were looked at, on the loop's clock."""
+        """When connections were checked last, on the loop's clock."""
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for an answer."""
+        """Number of polls that wait for an answer."""
         return len(self._polls)
 
     async def poll(self, call: RendezvousPoll, is_closed: IsClosed) -> Json:
-        """Answers a call, see the protocol: at once where there is news, else as soon as there is."""
+        """Answers a poll as soon as there is news for it; see the protocol."""
         rendezvous = self._rendezvous
         changes, member_id = rendezvous.changes, (call.trainer, call.incarnation)
         if call.wait_s:
             self._newest.pop(member_id, None)
-        connections = self._connections if call.wait_s else self._reporting
-        connections[member_id] = is_closed
+            self._connections[member_id] = is_closed
+        else:
+            self._reporting[member_id] = is_closed
         self._cut_s.pop(member_id, None)
         rendezvous.call(call, self._clock_s())
         if rendezvous.changes != changes:
@@ -88,14 +143,14 @@ class LongPolls:
         return rendezvous.answer(call)
 
     def leave(self, trainer: str, incarnation: str) -> Json:
-        """Excludes a member from later rounds, see the protocol."""
+        """Excludes a member from later rounds; see the protocol."""
         self._rendezvous.leave(trainer, incarnation, self._clock_s())
         self._changed.set()
         self._publish()
         return {}
 
     def report(self) -> Json:
-        """The round as the status contains it."""
+        """Returns the round for the status."""
         return self._rendezvous.report()
 
     async def run(self) -> None:
@@ -107,7 +162,7 @@ class LongPolls:
                 async with asyncio.timeout(pause_s):  # `wait_for` of 3.11 may lose a cancellation
                     await self._changed.wait()
             if pause_s is not None and self._clock_s() > begun_s + pause_s + _LATE_S:
-                await asyncio.sleep(_LATE_S)  # nobody counts as silent for calls that nobody read
+                await asyncio.sleep(_LATE_S)  # members whose calls were not read yet are not silent
             self._changed.clear()
             self._look_at_connections()
             self._look_at_cut_members()
@@ -123,20 +178,20 @@ class LongPolls:
         return pause_s
 
     def _look_at_cut_members(self) -> None:
-        """Finds those whose process has ended: its other connection is closed as well."""
+        """Finds cut members whose process has ended: their second connection is closed, too."""
         now_s = self._clock_s()
         for member_id, cut_s in list(self._cut_s.items()):
             is_closed = self._reporting.get(member_id)
             has_ended = is_closed is not None and is_closed()
             if has_ended:
-                self._rendezvous.disconnected(*member_id, cut_s, has_ended=True)
+                self._rendezvous.disconnected(member_id, cut_s, has_ended=True)
             if has_ended or now_s >= cut_s + DISCONNECTED_S:
                 del self._cut_s[member_id]
 
     def _look_at_connections(self) -> None:
-        """Finds members that died after their call was answered, as by the probe for them.
+        """Finds members that died after their poll was answered, for example by a probe.
 
-        Not with each call that arrives: a probe of a thousand brings as many.
+        Checks at most every `_LOOKS_S`, because a probe of a thousand members causes as many calls.
         """
         now_s = asyncio.get_running_loop().time()
         if now_s < self._looked_s + _LOOKS_S:
@@ -150,10 +205,10 @@ class LongPolls:
 
     def _disconnected(self, member_id: MemberId) -> None:
         self._cut_s[member_id] = now_s = self._clock_s()
-        self._rendezvous.disconnected(*member_id, now_s)
+        self._rendezvous.disconnected(member_id, now_s)
 
     def end(self) -> None:
-        """Answers all waiting calls; later ones do not wait."""
+        """Answers all waiting polls; later ones do not wait."""
         self._ended = True
         for poll in self._polls:
             poll.woken.set()
@@ -168,7 +223,7 @@ class LongPolls:
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            # the end of a connection that the member has replaced may arrive after its next call
+            # an old connection may end after the member's next call on a new one
             if self._newest.get(member_id) is poll:
                 self._disconnected(member_id)
                 self._changed.set()
@@ -179,7 +234,7 @@ class LongPolls:
                 del self._newest[member_id]
 
     def _publish(self) -> None:
-        """Wakes the calls that have an answer now, and logs the events of the rendezvous."""
+        """Wakes the polls that have an answer now, and logs the events of the rendezvous."""
         if self._rendezvous.news != self._published:
             self._published = self._rendezvous.news
             self._on_news()

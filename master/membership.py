@@ -1,4 +1,7 @@
-"""Which members of a rendezvous are alive, by their calls and by probes. Pure; time is passed in."""
+"""Members of a rendezvous: which ones are alive, by their calls and by probes, and which have left.
+
+Pure; time is passed in.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,34 +9,38 @@ from typing import NamedTuple
 
 from edl_protocol.master import RendezvousPoll
 
+from runtime.bounded_dict import BoundedDict
+
 MemberId = tuple[str, str]
 """Trainer and incarnation: one process."""
 
 SILENT_S = 3.0
-"""A member that has not called for this long is dropped; polls wait 1 s."""
+"""A member that has not called for this long is dropped; polls of small jobs wait 1 s."""
 PROBE_S = 0.7
-"""All members must answer a probe within this time, ..."""
+"""All members must answer a probe within this time ..."""
 ANSWER_GAP_S = 0.3
-"""... or this long after another has: the answers of a large job are read one after the other."""
+"""... or this long after another answer: answers of a large job are read one after the other."""
 _UNANSWERED_S = 5.0
-"""A probe that nobody answers lasts this long: the master or its network stands still, not all."""
+"""A probe without any answer lasts this long, because the master or its network may be at fault."""
 DISCONNECTED_S = 0.2
-"""A member whose poll was cut off must call again within this time: a killed process does not, ..."""
+"""A member whose poll was cut off must call again within this time; a killed process does not ..."""
 ENDED_S = 0.05
-"""... or within this one where its other connection is closed, too: those of a killed process all are."""
+"""... or within this time if its second connection is closed, too, as after a kill."""
 SUSPICIOUS_S = 0.3
-"""A member that waits this long for the others may wait for one that is frozen."""
+"""A member that waits this long for the others may wait for a frozen one."""
 _BETWEEN_PROBES_S = 2.0
-"""Least time between probes for waiting alone: steps may take as long."""
+"""Shortest time between probes that only waiting causes: steps may take as long."""
 _MAX_ANSWERS_PER_S = 200.0
-"""Answers to probes for waiting alone, of all members together."""
+"""Limit of answers to such probes, of all members together."""
 MAX_PATIENCE = 4.0
-"""A machine that stands still again and again must not let the others wait for ever longer: for 3 s at most."""
+"""Limit of the factor, so that a machine that freezes repeatedly cannot hold the others up longer and
+longer."""
 _SLACK_S = 2.0
 _POLLS_PER_S = 100.0
 _WAIT_REPORTS_PER_S = 60.0
-"""Reports of members of one round that all wait for the same one: the first begins a probe."""
+"""Limit of reports of members that all wait for the same one; the first report begins a probe."""
 _MIN_POLL_S, MAX_POLL_S = 1.0, 10.0
+_MAX_REMEMBERED = 1024
 
 
 class Slot(NamedTuple):
@@ -43,7 +50,7 @@ class Slot(NamedTuple):
     incarnation: str
     address: str
     extra: str = ""
-    """What the member told the others with this round."""
+    """Text that the member tells the others in this round."""
 
     @property
     def member_id(self) -> MemberId:
@@ -58,31 +65,33 @@ class Member:
     slot: Slot
     last_call_s: float
     patience: float = 1.0
-    """Factor of its time limits, greater after it was dropped although it was alive; `MAX_PATIENCE` at most."""
+    """Factor of its time limits, 1 to `MAX_PATIENCE`; grows if it was dropped while it was alive."""
     poll_s: float = 1.0
+    """How long its polls wait."""
     at: int = 0
     """The round that its main thread has reached."""
     ready_at: int = 0
+    """The newest round in which it was ready."""
     busy_s: float = float("-inf")
     """When it last reported that it is busy, for example with an evaluation."""
     broken_at: int = 0
     """The newest round in which it could not continue."""
     waiting_s: float | None = None
-    """How long it has waited, by its newest call; None while only others have reported it."""
+    """How long it has waited, by its newest call; None before its first call to this master."""
     probe: int = 0
-    """The newest probe that it has answered."""
+    """The newest probe that it answered."""
     disconnected_s: float | None = None
-    """Since when its connection is cut; None where it is not."""
+    """When its connection was cut; None while it is not."""
     has_ended: bool = False
-    """Whether all of its connections are cut since then."""
+    """Whether its second connection was closed, too."""
     formed_sent: int = 0
-    """The newest round that an answer has reported to it as formed."""
+    """The newest formed round that an answer reported to it."""
 
     def record_call(self, call: RendezvousPoll, probe: int, now_s: float) -> None:
-        """Updates the member by a call; calls may arrive out of order, so no round decreases.
+        """Updates the member by a call; calls may arrive out of order, so rounds never decrease.
 
         Args:
-            call: The call, as in the protocol.
+            call: The call; see the protocol.
             probe: The number that answers the probe in progress.
             now_s: The time of the call.
         """
@@ -104,7 +113,7 @@ class Member:
             self.probe = probe
 
     def has_news(self, call: RendezvousPoll) -> bool:
-        """Whether a call says more than that it is alive; its time limits then only end later."""
+        """Returns whether a call says more than that the member is alive."""
         reported = (
             call.at,
             call.ready and call.at > self.ready_at,
@@ -118,7 +127,7 @@ class Member:
         return is_first or reported != known or call.waiting_s >= SUSPICIOUS_S
 
     def deadline_s(self, probe: "Probe") -> float:
-        """When it counts as dead, unless it calls before."""
+        """Returns when the member counts as dead, unless it calls before."""
         deadline_s = self.last_call_s + self._limit(max(SILENT_S, self.poll_s + _SLACK_S))
         if self.disconnected_s is not None:
             limit_s = self._limit(ENDED_S if self.has_ended else DISCONNECTED_S)
@@ -128,7 +137,7 @@ class Member:
         return deadline_s
 
     def drop_reason(self, probe: "Probe", now_s: float) -> str:
-        """Why it counts as dead, for the log."""
+        """Returns why the member counts as dead, for the log."""
         if self.disconnected_s is not None:
             return "disconnected and did not call again"
         if probe.awaits(self) and now_s >= probe.ends_s(self._limit(PROBE_S)):
@@ -145,33 +154,34 @@ class Probe:
     def __init__(self) -> None:
         self.number = 0
         self.since_s = 0.0
-        """Since when answers are awaited."""
+        """When the probe began."""
         self.awaited: set[str] = set()
         """Trainers that have not answered yet."""
         self._answered_s = float("-inf")
-        """When the newest answer came."""
+        """When the newest answer arrived."""
         self._requested = False
         self._newest_s = float("-inf")
+        """When the newest probe began."""
 
     @property
     def in_progress(self) -> bool:
-        """Whether it is not known yet which members are alive."""
+        """Whether a probe is requested, or some members have not answered it yet."""
         return self._requested or bool(self.awaited)
 
     def awaits(self, member: Member) -> bool:
-        """Whether a member has not answered yet."""
+        """Returns whether a member has not answered yet."""
         return member.slot.trainer in self.awaited
 
     def request(self) -> None:
-        """Starts a probe, at once or after the one in progress: a member cannot continue."""
+        """Requests a probe, because a member cannot continue. It follows the one in progress."""
         self._requested = True
 
     def suspect(self, waiting_s: float, members: int, now_s: float) -> None:
-        """Requests a probe if a member has waited for long and the last probe is not recent.
+        """Requests a probe if a member has waited for a long time and the last probe is not recent.
 
         Args:
             waiting_s: How long a member has waited for the others.
-            members: How many members there are: each of them answers a probe.
+            members: Number of members; each of them answers a probe.
             now_s: The time.
         """
         pause_s = max(_BETWEEN_PROBES_S, members / _MAX_ANSWERS_PER_S)
@@ -180,27 +190,27 @@ class Probe:
 
     @property
     def next_end_s(self) -> float:
-        """When the first of those that have not answered may count as dead; inf where all have."""
+        """When the first member without an answer may count as dead; inf if all have answered."""
         return self.ends_s(PROBE_S) if self.awaited else float("inf")
 
     def ends_s(self, limit_s: float) -> float:
-        """When who has not answered within this limit counts as dead."""
+        """Returns when members that have not answered within a limit count as dead."""
         if self._answered_s < self.since_s:
             return self.since_s + max(limit_s, _UNANSWERED_S)
         return max(self.since_s + limit_s, self._answered_s + ANSWER_GAP_S)
 
     def record_answer(self, trainer: str, now_s: float) -> None:
-        """Notes that a trainer has answered."""
+        """Records that a trainer has answered."""
         if trainer in self.awaited:
             self.awaited.discard(trainer)
             self._answered_s = now_s
 
     def settle(self, trainer: str) -> None:
-        """Awaits no answer of a trainer that is no longer a member."""
+        """Stops waiting for a trainer that is no longer a member."""
         self.awaited.discard(trainer)
 
     def advance(self, live: Mapping[str, Member], now_s: float) -> bool:
-        """Begins a probe where one is requested and none is in progress; whether one began."""
+        """Begins a probe if one is requested and none is in progress; returns whether it did."""
         if self.awaited or not self._requested:
             return False
         self.number += 1
@@ -211,19 +221,72 @@ class Probe:
 
 
 def poll_pace_s(members: int) -> float:
-    """How long a poll of a member waits at the master: few members call each second, many later."""
+    """Returns how long polls wait at the master, in seconds: 1 for small jobs, up to 10 for large ones."""
     return min(MAX_POLL_S, max(_MIN_POLL_S, members / _POLLS_PER_S))
 
 
 def suspicious_s(rank: int) -> float:
-    """How long a member of this rank waits for others until it reports that at once.
+    """Returns how long a member waits for others before it reports that, in seconds.
 
-    One report is enough where all wait. Those of a thousand at one moment would keep the probe
-    waiting that the first has begun, and come with each step in which one of them is slow.
+    One report is enough to begin a probe. If a thousand members reported at the same moment, their
+    reports would delay the answers to the probe, in every step with one slow member. So the time
+    grows with the rank.
     """
     return round(SUSPICIOUS_S + rank / _WAIT_REPORTS_PER_S, 2)
 
 
 def earliest(times_s: Iterable[float | None]) -> float | None:
-    """The first of some times; None where there is none."""
+    """Returns the first of some times, without None; None if there is none."""
     return min((time_s for time_s in times_s if time_s is not None), default=None)
+
+
+class PastMembers:
+    """What a rendezvous remembers of processes that left, were dropped or were replaced."""
+
+    def __init__(self) -> None:
+        self.replaced: BoundedDict[MemberId, None] = BoundedDict(_MAX_REMEMBERED)
+        """Processes whose name a newer process has."""
+        self.left: BoundedDict[MemberId, None] = BoundedDict(_MAX_REMEMBERED)
+        self._dropped: BoundedDict[MemberId, float] = BoundedDict(_MAX_REMEMBERED)
+        """Dropped members -> their patience if they return."""
+        self._halted: BoundedDict[MemberId, tuple[int, bool, bool]] = BoundedDict(_MAX_REMEMBERED)
+        """Members that were dropped because their main thread was stuck -> round that it had reached,
+        and whether it was ready and whether broken there."""
+
+    def record_drop(self, member: Member, *, is_halted: bool) -> None:
+        """Records that a member was dropped.
+
+        Args:
+            member: The member.
+            is_halted: Whether its main thread was stuck; otherwise it was silent.
+        """
+        member_id, at = member.slot.member_id, member.at
+        self._dropped[member_id] = min(MAX_PATIENCE, 2 * member.patience)
+        if is_halted:
+            is_ready, is_broken = member.ready_at == at > 0, member.broken_at == at > 0
+            self._halted[member_id] = at, is_ready, is_broken
+
+    def record_entry(self, member_id: MemberId) -> None:
+        """Records that a process is a member, perhaps again."""
+        self._halted.pop(member_id, None)
+
+    def has_ended(self, member_id: MemberId) -> bool:
+        """Returns whether a process has left, or a newer process has its name."""
+        return member_id in self.left or member_id in self.replaced
+
+    def was_dropped(self, member_id: MemberId) -> bool:
+        """Returns whether a process was dropped."""
+        return member_id in self._dropped
+
+    def patience(self, member_id: MemberId) -> float:
+        """Returns the factor of a member's time limits."""
+        return self._dropped.get(member_id, 1.0)
+
+    def may_enter(self, call: RendezvousPoll) -> bool:
+        """Returns whether a caller may enter.
+
+        A process that has left may not, nor one that was dropped until its main thread makes progress.
+        """
+        member_id = call.trainer, call.incarnation
+        progress = self._halted.get(member_id)
+        return member_id not in self.left and progress != (call.at, call.ready, call.broken)

@@ -1,6 +1,6 @@
 """The master's metrics: how fast it answers, and the state of the ledger."""
 
-from master.types import Json
+from runtime.call_checks import Json
 from runtime.call_metrics import CallMetrics
 from runtime.metrics import Metrics
 
@@ -12,8 +12,8 @@ _TOTALS = {
     "journal_failures_total": "Writes to the journal that failed: calls were refused, or it grows.",
     "snapshot_failures_total": "Snapshots that could not be stored in the cluster.",
 }
-"""Counters that the status has as one number: their meaning by name."""
-_RECORDS = "Records by their tasks' outcome; those that are trained again count again."
+"""Counters that are one number in the status: name -> documentation."""
+_RECORDS = "Records by the outcome of their tasks; records that are trained again count again."
 _LOSS = "{} lost by rollbacks of the model's state; reports of trainers may also lower it."
 
 
@@ -38,7 +38,7 @@ class MasterMetrics:
         self._totals = metrics.scraped_totals(_TOTALS)
 
     def text(self, status: Json) -> bytes:
-        """The answer to a scrape."""
+        """Returns the answer to a scrape."""
         datasets = status["datasets"].values()
         for outcome in ("done", "leased", "returned", "dropped"):
             total = sum(dataset[f"{outcome}_tasks"] for dataset in datasets)
@@ -48,7 +48,7 @@ class MasterMetrics:
             for outcome in ("done", "dropped")
         }
         redone = sum(dataset["redone_records"] for dataset in datasets)
-        self._records["done"] += redone  # a counter does not go back with the model
+        self._records["done"] += redone  # a counter must not decrease with a rewind
         self._trainers.set(len(status["trainers"]))
         self._generation.set(status["generation"])
         self._members.set(len(status["rendezvous"]["members"]))

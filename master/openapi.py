@@ -6,8 +6,7 @@ from edl_protocol import master as protocol
 from edl_protocol.fields import Call, Message
 from pydantic import TypeAdapter
 
-from master.types import Json
-from runtime.call_checks import MAX_DIGITS, reader
+from runtime.call_checks import MAX_DIGITS, Json, reader
 
 _ABOUT = (
     f"Data of one job. A caller whose header {protocol.VERSION_HEADER} is a newer version may send "

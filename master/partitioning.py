@@ -1,15 +1,22 @@
-"""Partition of a data set into tasks: the records of the n-th task are computed, never stored."""
+"""The tasks of an epoch: their records, and the order in which they are leased. Pure.
+
+Both are computed from a task's number and never stored, so memory does not grow with the data.
+"""
 
 from bisect import bisect_right
+from hashlib import blake2b
 from itertools import accumulate
 from typing import NamedTuple
 
 from edl_protocol.fields import MOST
 
-from master.types import Json
+from runtime.call_checks import Json
 
 MAX_RECORDS = MOST
-"""Records of a data set, all its epochs together."""
+"""Maximum number of records of a data set, all epochs together."""
+_ROUNDS = 6
+_MIX = 0x9E3779B97F4A7C15
+_WORD = (1 << 64) - 1
 
 
 class Span(NamedTuple):
@@ -26,10 +33,10 @@ class Span(NamedTuple):
 
 
 class Partitioning:
-    """The tasks of one epoch. A task never holds records of two files."""
+    """The records of each task of an epoch. A task never has records of two files."""
 
     def __init__(self, shape: Json) -> None:
-        """Reads a data set's description: `records`, `files` or `stream`, and `task_records`."""
+        """Reads the description of a data set: `records`, `files` or `stream`, and `task_records`."""
         self._step: int = shape["task_records"]
         self._records: int | None = shape.get("records")
         self._files: list[Json] | None = shape.get("files")
@@ -50,15 +57,15 @@ class Partitioning:
 
     @property
     def bound(self) -> int:
-        """Number of tasks; for a stream, of those whose records have numbers up to 2^53."""
+        """Number of tasks; for a stream, the number of tasks with records below 2^53."""
         return MAX_RECORDS // self._step if self.count is None else self.count
 
     def has(self, index: int) -> bool:
-        """Whether a task of this index exists."""
+        """Returns whether a task of this index exists."""
         return 0 <= index < self.bound
 
     def span(self, index: int) -> Span:
-        """The records of a task that exists: 0 <= index < count."""
+        """Returns the records of a task that exists: 0 <= index < count."""
         if self._files is None:
             start = index * self._step
             end = start + self._step
@@ -70,3 +77,64 @@ class Partitioning:
 
     def _tasks_of(self, records: int) -> int:
         return -(-records // self._step)
+
+
+class TaskOrder:
+    """A pseudo-random permutation of range(count), determined by a seed; the identity without one.
+
+    A Feistel network permutes the numbers of an even number of bits. Numbers outside of the range
+    are permuted again until they fall inside (Black and Rogaway 2002, "Ciphers with arbitrary finite
+    domains"). It mixes well enough for training; it is not cryptographic.
+    """
+
+    __slots__ = ("_bits", "_count", "_keys", "_mask")
+
+    def __init__(self, count: int, seed: int | None, epoch: int) -> None:
+        """Creates the order; the same three values always give the same order."""
+        self._count = count
+        self._bits = max(1, ((count - 1).bit_length() + 1) // 2)
+        self._mask = (1 << self._bits) - 1
+        self._keys: tuple[int, ...] = ()
+        if seed is not None and count > 1:
+            digest = blake2b(f"{seed}/{epoch}".encode(), digest_size=8 * _ROUNDS).digest()
+            self._keys = tuple(
+                int.from_bytes(digest[8 * i : 8 * i + 8], "big") for i in range(_ROUNDS)
+            )
+
+    def number_at(self, position: int) -> int:
+        """Returns the number at a position; both are in range(count)."""
+        if not self._keys:
+            return position
+        number = self._encrypt(position)
+        while number >= self._count:
+            number = self._encrypt(number)
+        return number
+
+    def position_of(self, number: int) -> int:
+        """Returns the position of a number: the inverse of `number_at`."""
+        if not self._keys:
+            return number
+        position = self._decrypt(number)
+        while position >= self._count:
+            position = self._decrypt(position)
+        return position
+
+    def _encrypt(self, value: int) -> int:
+        bits, mask = self._bits, self._mask
+        high, low = value >> bits, value & mask
+        for key in self._keys:  # `_scramble` inlined, because this runs for every task
+            mixed = ((low + key) * _MIX) & _WORD
+            mixed ^= mixed >> 29
+            high, low = low, high ^ ((mixed * _MIX & _WORD) >> 32 & mask)
+        return high << bits | low
+
+    def _decrypt(self, value: int) -> int:
+        high, low = value >> self._bits, value & self._mask
+        for key in reversed(self._keys):
+            high, low = low ^ self._scramble(high, key), high
+        return high << self._bits | low
+
+    def _scramble(self, half: int, key: int) -> int:
+        mixed = ((half + key) * _MIX) & _WORD
+        mixed ^= mixed >> 29
+        return (mixed * _MIX & _WORD) >> 32 & self._mask

@@ -6,8 +6,7 @@ from typing import TypeVar
 from edl_protocol.fields import Message
 from edl_protocol.master import VERSION, DatasetDescription
 
-from master.types import Json
-from runtime.call_checks import check_body
+from runtime.call_checks import Json, check_body
 
 Body = TypeVar("Body", bound=Message)
 _MAX_VERSION_DIGITS = 6

@@ -1,6 +1,6 @@
 """When failed tasks may be leased again, and when an outage or a ticket has lasted too long.
 
-Pure; time is passed in. None of this is in the journal: after a restart all times begin again.
+Pure; time is passed in. The journal has no times: after a restart all of them begin again.
 """
 
 from typing import NamedTuple
@@ -12,50 +12,53 @@ from master.ledger import Ledger
 RETRY_S = 1.0
 """The pause of a task after its first failure."""
 _LONGEST_S = 30.0
+"""The longest pause of a task."""
 _MAX_DOUBLINGS = 5
 OUTAGE_S = 600.0
-"""Default of how long a data set may be unreadable before the job fails."""
+"""Default limit of how long a data set may be unreadable before the job fails."""
 _QUIET_SHARE = 0.5
-"""Without a failure for this share of that time, a failure begins another outage."""
+"""A failure begins another outage if there was none for this share of that limit."""
 TICKET_S = 600.0
 """How long writing a checkpoint may take before another trainer may write one."""
 _TICKET_TIMES = 3.0
-"""It may also take this many times as long as the longest before."""
+"""Writing may also take this many times as long as the longest one before."""
 
 
 class _Outage(NamedTuple):
-    """The times of one outage of a data set."""
+    """One outage of a data set."""
 
     since_s: float
+    """When it began."""
     failures: int
-    """The wave's number of failures at the newest of them."""
+    """`FailureWave.failures` at the newest failure."""
     newest_s: float
+    """When the newest failure was seen."""
 
 
 class RetryPauses:
-    """The times of failed tasks, of outages and of the ticket of one ledger."""
+    """The times of one ledger's failed tasks, outages and ticket."""
 
     def __init__(self, first_s: float = RETRY_S) -> None:
-        """Starts without times; the first pause of a task lasts `first_s`."""
+        """Starts without times; the pause after a task's first failure lasts `first_s`."""
         self._first_s = first_s
         self._due_s: dict[FailingTask, float] = {}
         self._outages: dict[str, _Outage] = {}
         """By data set."""
         self._ticket: tuple[str, float] | None = None
-        """The ticket that is valid, and since when."""
+        """The valid ticket, and since when it is valid."""
         self._longest_save_s = 0.0
 
     @property
     def unreadable(self) -> list[str]:
-        """The data sets with an outage, as of the last `outage`."""
+        """The data sets with an outage at the last call of `outage`."""
         return list(self._outages)
 
     def pause_s(self, tries: int) -> float:
-        """The pause of a task that failed `tries` times: 1, 2, 4, 8, 16, then 30 s."""
+        """Returns the pause of a task that failed `tries` times: 1, 2, 4, 8, 16, then 30 s."""
         return min(_LONGEST_S, self._first_s * float(1 << min(_MAX_DOUBLINGS, tries - 1)))
 
     def retry(self, ledger: Ledger, now_s: float) -> Retry | None:
-        """The command that ends the pauses that are over; None where there are none."""
+        """Returns the command that ends the pauses that are over; None if no pause is."""
         due_s = {
             entry: self._due_s.get(entry, now_s + self.pause_s(entry.tries))
             for entry in ledger.failing()
@@ -68,10 +71,10 @@ class RetryPauses:
         return Retry(ready, [entry.task for entry in over if not entry.paused])
 
     def outage(self, ledger: Ledger, max_s: float, now_s: float) -> EndOutage | None:
-        """The command that ends an outage of `max_s`; None before.
+        """Returns the command that ends an outage longer than `max_s`; None if there is none.
 
-        An outage lasts from its first failure to its newest: where nobody reads, or tasks are
-        trained for long after they could be read again, time alone does not end it.
+        An outage lasts from its first failure to its newest. Time alone does not make it longer:
+        there may be no reads, or the tasks that could be read again train for a long time.
         """
         waves = {data.name: data.wave.failures for data in ledger.datasets.values() if data.outage}
         quiet_s = _QUIET_SHARE * max_s
@@ -87,11 +90,11 @@ class RetryPauses:
         return None
 
     def ticket(self, ticket: str, now_s: float) -> EndTicket | None:
-        """The command that ends a ticket that is valid for too long; None before.
+        """Returns the command that ends a ticket that has been valid for too long; None before.
 
         Args:
-            ticket: The ticket that is valid; "" for none.
-            now_s: The time, of the same clock as all others.
+            ticket: The valid ticket; "" if there is none.
+            now_s: The time, by the same clock as in all other calls.
         """
         if self._ticket is None or self._ticket[0] != ticket:
             if self._ticket is not None:
@@ -101,12 +104,12 @@ class RetryPauses:
         allowed_s = max(TICKET_S, _TICKET_TIMES * self._longest_save_s)
         if now_s - self._ticket[1] <= allowed_s:
             return None
-        self._ticket = None  # how long a saver has hung says nothing of how long others take
+        self._ticket = None  # the time of a trainer that hangs does not count as the longest
         return EndTicket(ticket)
 
 
 def _after_failures(known: _Outage | None, failures: int, quiet_s: float, now_s: float) -> _Outage:
-    """An outage after its wave has so many failures."""
+    """Returns an outage, given the number of failures of its wave now."""
     if known is None or (failures != known.failures and now_s - known.newest_s > quiet_s):
         return _Outage(now_s, failures, now_s)
     return known if failures == known.failures else _Outage(known.since_s, failures, now_s)

@@ -1,11 +1,11 @@
 """Positions in a data set, and rewinds to them (decision 0032). Pure.
 
-A model that is restored contains the records up to a position only. The data set is set back to that
-position, so that all others are trained again.
+A restored model contains only the records up to a position. A rewind sets the data set back to that
+position, so that all other records are trained again.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple
+import re
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import orjson
@@ -16,33 +16,42 @@ from master.dataset import EVALUATION, TRAINING, Dataset, DatasetTotals
 from master.dataset_registry import DatasetRegistry
 from master.epoch import Epoch
 from master.leases import TaskQueue
-from master.rewind_log import MAX_REWINDS
+from master.model_history import MAX_REWINDS
 from master.rollbacks import JobRollbacks
 from master.trainers import Trainer, TrainerRegistry
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
+_TASK = re.compile(r"(?P<dataset>[^/]*)/(?P<epoch>\d{1,16})/(?P<index>\d{1,16})", re.ASCII)
 _MAX_OPEN = 256
-"""Epochs that are open at a position."""
+"""Maximum number of open epochs at a position."""
 _FIELDS_OF_TASKS = ("records", "files", "stream", "task_records", "shuffle_seed")
-"""What decides which records a task has, and when it is leased."""
+"""The fields of a description that determine the records of a task, and when it is leased."""
 
 
 def position(dataset: Dataset) -> Json:
-    """The position of a data set: what is trained of it, in how many steps, and what is left."""
+    """Returns the position of a data set: its trained part, and in how many steps it was trained."""
     return {
         "shape": _digest(dataset),
         "opened": dataset.opened,
         "open": [epoch.position() for epoch in dataset.open.values()],
-        "totals": list(astuple(dataset.totals)),
+        "totals": dataset.totals.dump(),
         "steps": dataset.steps,
     }
 
 
 def settled(dataset: Dataset, tasks: list[str]) -> list[str]:
-    """Those of some tasks that are done or dropped: a position has them, whatever a model says."""
-    places = ((task, _place(dataset, task)) for task in tasks)
-    return [task for task, place in places if place is not None and _is_over(dataset, *place)]
+    """Returns the tasks that are done or dropped, so that the position contains them completely."""
+    settled = []
+    for task in tasks:
+        place = _place(dataset, task)
+        if place is None:
+            continue
+        number, index = place
+        epoch = dataset.open.get(number)
+        is_over = epoch is None or (index not in epoch.outstanding and epoch.was_leased(index))
+        if number < dataset.opened and is_over:
+            settled.append(task)
+    return settled
 
 
 class Rewinds:
@@ -55,26 +64,26 @@ class Rewinds:
         queue: TaskQueue,
         rollbacks: JobRollbacks,
     ) -> None:
-        """Takes what a rewind changes.
+        """Creates the rewinds of a ledger.
 
         Args:
             registry: The data sets.
-            trainers: All trainers: their leases of the data set end.
+            trainers: All trainers, whose leases of the data set end.
             queue: Counts the steps.
-            rollbacks: Where what is trained again is added.
+            rollbacks: Counts the records that are trained again.
         """
         self._registry, self._trainers = registry, trainers
         self._queue, self._rollbacks = queue, rollbacks
 
     def execute(self, trainer: Trainer, command: Rewind) -> Json:
-        """Sets a data set back.
+        """Sets a data set back; a repeated call gets the same answer.
 
         Returns:
             How many records and steps are trained again, and the `base`: leases with attempts up to
-            it are over. The same for a repeated call.
+            the base are over.
 
         Raises:
-            RefusedError: The position is not one of this data set, or another process has
+            RefusedError: The position does not belong to this data set, or another process has
                 restored a model since.
         """
         dataset = self._registry.by_name.get(command.dataset)
@@ -101,11 +110,12 @@ class Rewinds:
         return {**answer, "base": log.base}
 
     def _rewind(self, dataset: Dataset, command: Rewind) -> tuple[int, int]:
-        """Sets back the data set; returns by how many records and steps."""
+        """Sets the data set back, and returns by how many records and steps."""
         records = dataset.totals.records
         for trainer in self._trainers:
-            for task in [task for task in trainer.leases if _is_of(dataset, task)]:
-                del trainer.leases[task]
+            for task in list(trainer.leases):
+                if task.partition("/")[0] == dataset.name:
+                    del trainer.leases[task]
         _restore(dataset, command)
         if dataset.totals.records:
             dataset.terms.acknowledge()
@@ -118,14 +128,14 @@ class Rewinds:
 
 
 def _identity(command: Rewind) -> str:
-    """What a repeated call has in common with the first."""
+    """Returns a text that is the same for a repeated call."""
     if command.term is not None:
         return f"term {command.term}"
     return f"generation {command.generation} {command.ticket}"
 
 
 def _key(command: Rewind) -> tuple[int, int]:
-    """The order of the restorations of parameter servers."""
+    """Returns the generation and ticket, which order the rewinds of parameter servers."""
     return (command.generation or 0, command.ticket)
 
 
@@ -147,7 +157,8 @@ def _check_fence(dataset: Dataset, command: Rewind) -> None:
 
 
 def _check(dataset: Dataset, command: Rewind) -> None:
-    """Refuses a position that is not one of this data set."""
+    """Refuses a position that does not belong to the data set."""
+    # tasks that the model contains beyond the position
     for task, records in command.remaining.items():
         place = _place(dataset, task)
         if place is None:
@@ -156,6 +167,7 @@ def _check(dataset: Dataset, command: Rewind) -> None:
             raise _wrong("remaining", f"{task!r:.60} has fewer records than {records}")
     if command.position is None:
         return
+    # the position itself: of the same tasks, with its open epochs in order
     target = command.position
     if target["shape"] != _digest(dataset):
         raise _wrong("position.shape", f"it is of other data, or other tasks, than {dataset.name}")
@@ -187,27 +199,31 @@ def _wrong(field: str, text: str) -> RefusedError:
 
 
 def _restore(dataset: Dataset, command: Rewind) -> None:
-    """Sets a data set to a position that was checked."""
+    """Sets a data set to a checked position."""
     target = command.position
     dataset.opened = 0 if target is None else target["opened"]
-    totals = DatasetTotals() if target is None else DatasetTotals(*target["totals"])
+    totals = DatasetTotals() if target is None else DatasetTotals.load(target["totals"])
     dataset.totals, dataset.open = totals, {}
     bound = dataset.partitioning.bound
     for epoch in () if target is None else target["open"]:
         number = epoch["number"]
         dataset.open[number] = Epoch.at(epoch, bound, dataset.order_of(number))
     dataset.wave.clear()
-    for task, records in sorted(command.remaining.items(), key=lambda entry: _number(entry[0])):
+    remaining = []
+    for task, records in command.remaining.items():
         _, number, index = task.split("/")
-        _restore_task(dataset, int(number), int(index), records)
+        remaining.append((int(number), int(index), records))
+    # by epoch, because a later epoch opens all epochs before it
+    for epoch_number, task_index, records in sorted(remaining, key=lambda entry: entry[0]):
+        _restore_task(dataset, epoch_number, task_index, records)
     dataset.advance()
 
 
 def _restore_task(dataset: Dataset, number: int, index: int, remaining: int) -> None:
-    """Notes what a model has of a task, beyond what the position has."""
+    """Marks records of a task as trained that the model has beyond the position."""
     epoch = dataset.ensure_open(number)
     if epoch is None:
-        return  # it was complete
+        return  # the epoch is complete
     size = dataset.span(index).size
     added, done = epoch.restore(index, size - remaining, size)
     totals = dataset.totals
@@ -215,40 +231,18 @@ def _restore_task(dataset: Dataset, number: int, index: int, remaining: int) -> 
     totals.tasks += done
 
 
-def _number(task: str) -> int:
-    """The epoch of a task."""
-    return int(task.split("/")[1])
-
-
-def _is_of(dataset: Dataset, task: str) -> bool:
-    return task.partition("/")[0] == dataset.name
-
-
-def _is_over(dataset: Dataset, number: int, index: int) -> bool:
-    """Whether a task is done or dropped."""
-    if number >= dataset.opened:
-        return False
-    epoch = dataset.open.get(number)
-    return epoch is None or (index not in epoch.outstanding and epoch.was_leased(index))
-
-
 def _place(dataset: Dataset, task: str) -> tuple[int, int] | None:
-    """The epoch and the index of a task; None where the data set has no such task."""
-    parts = task.split("/")
-    if len(parts) != 3 or parts[0] != dataset.name:  # noqa: PLR2004 - name, epoch and index
+    """Returns the epoch and the index of a task; None if the data set has no such task."""
+    match = _TASK.fullmatch(task)
+    if match is None or match["dataset"] != dataset.name:
         return None
-    numbers = list(_numbers(parts[1:]))
-    if len(numbers) < 2 or numbers[0] >= dataset.epochs:  # noqa: PLR2004 - as above
+    number, index = int(match["epoch"]), int(match["index"])
+    if number >= dataset.epochs or not dataset.partitioning.has(index):
         return None
-    return (numbers[0], numbers[1]) if dataset.partitioning.has(numbers[1]) else None
-
-
-def _numbers(texts: list[str]) -> Iterator[int]:
-    """The whole numbers among some texts."""
-    return (int(text) for text in texts if text.isdecimal() and len(text) <= 16)  # noqa: PLR2004
+    return number, index
 
 
 def _digest(dataset: Dataset) -> str:
-    """Eight bytes that stand for how a data set is cut into tasks, and for their order."""
+    """Returns a fingerprint of how a data set is cut into tasks, and of their order."""
     fields: Mapping[str, object] = {name: dataset.shape.get(name) for name in _FIELDS_OF_TASKS}
     return blake2b(orjson.dumps(fields), digest_size=8).hexdigest()

@@ -1,14 +1,13 @@
-"""Work that was lost because model state was rolled back: totals and the newest events. Pure.
+"""Work that was lost in rollbacks of the model's state: totals and the newest events. Pure.
 
-Parameter servers that restore a checkpoint lose batches of many trainers. Each trainer that still
-lives knows exactly which of its own batches are lost, and reports them as its share. The share of
-a trainer that has left is unknown; but every trainer that was answered later saw a version of the
-model that contained those batches too. So an event costs the sum of the shares or, if that is
-more, the number of versions that servers went back, less the pushes that were in flight: those
-are sent again.
+Parameter servers that restore a checkpoint lose batches of many trainers. Each live trainer knows
+exactly which of its batches are lost, and reports them as its share. The share of a trainer that
+has left is unknown, but trainers that were answered later saw a version of the model that contained
+its batches. So the cost of an event is the larger of two numbers: the sum of all shares, and the
+number of versions that the servers lost, without pushes in flight, which are sent again.
 
-The newest 20 events are open: trainers add shares to them. Older events are closed: a report on a
-closed event does not count, because it may have been counted before.
+The newest 20 events are open, and trainers add shares to them. A report on an older, closed event
+does not count, because it may have been counted before.
 """
 
 from copy import deepcopy
@@ -17,15 +16,15 @@ from hashlib import blake2b
 
 from master.bounds import capped
 from master.commands import LostShare, Rollback
-from master.types import Json
+from runtime.call_checks import Json
 
 _MAX_OPEN = 20
 _MAX_CLOSED = 1024
-"""Closed events that are recognised; older ones are forgotten."""
+"""Closed events that are recognised in repeated reports; older ones are forgotten."""
 _MAX_HOLDERS = 128
-"""Holders of an event whose shares are stored one by one; all others are stored as a sum."""
+"""Holders of an event whose shares are stored separately; all other shares are added up."""
 _LONGEST_HOLDER = 64
-"""Characters of a holder's name; a longer name is stored as its digest."""
+"""Characters of a holder's name; longer names are stored as digests."""
 _UNITS = ("steps", "records")
 _NUMBERS = (*_UNITS, *(f"pending_{unit}" for unit in _UNITS))
 """The fields of a share."""
@@ -33,7 +32,7 @@ _NUMBERS = (*_UNITS, *(f"pending_{unit}" for unit in _UNITS))
 
 @dataclass(slots=True)
 class JobRollbacks:
-    """The rollbacks of one job. All numbers are in 0 to 2^53."""
+    """The rollbacks of one job. All numbers are from 0 to 2^53."""
 
     count: int = 0
     """Number of events."""
@@ -42,19 +41,17 @@ class JobRollbacks:
     newest: list[Json] = field(default_factory=list)
     """Open events, the newest last."""
     shares: dict[str, Json] = field(default_factory=dict)
-    """Open event -> `most`, the largest cost of the whole event that a trainer reported; `by`, the
-    shares by holder; `rest`, the sum of the shares of all other holders."""
+    """Open event -> its shares. `most` is the largest cost of the whole event that a trainer reported,
+    `by` has the shares by holder, `rest` is the sum of all other shares."""
     closed: list[str] = field(default_factory=list)
     """Digests of closed events, the newest last."""
 
     def add(self, report: Rollback, redone: int = 0) -> None:
-        """Counts an event, or adds to an open one: each trainer first knows only its own part.
-
-        A repeated report counts once.
+        """Adds a report to its event, and opens the event if it is new. Repeated reports count once.
 
         Args:
             report: The report.
-            redone: Records that are trained again, because the data was set back with the model.
+            redone: Records that are trained again because the data was set back with the model.
         """
         name = report.event
         if _digest(name) in self.closed:
@@ -77,19 +74,19 @@ class JobRollbacks:
         event.update(cost)
 
     def to_json(self) -> Json:
-        """The rollbacks as the status contains them."""
+        """Returns the rollbacks for the status."""
         return {name: getattr(self, name) for name in ("count", *_UNITS, "newest")}
 
     def dump(self) -> Json:
-        """The rollbacks as snapshots contain them."""
+        """Returns the rollbacks for a snapshot."""
         return deepcopy({**self.to_json(), "shares": self.shares, "closed": self.closed})
 
     @classmethod
     def load(cls, dumped: Json | None) -> "JobRollbacks":
-        """The rollbacks that `dump` wrote.
+        """Returns the rollbacks that `dump` wrote.
 
-        Older snapshots have no rollbacks, no shares, or shares of the newest three events only;
-        for all other events the cost is known, but not its holders.
+        Older snapshots have no rollbacks, no shares, or only the shares of the newest three events.
+        The other events have a known cost, but no known holders.
         """
         rollbacks = cls() if dumped is None else cls(**deepcopy(dumped))
         for event in rollbacks.newest:
@@ -98,7 +95,7 @@ class JobRollbacks:
         return rollbacks
 
     def _open(self, event: Json) -> None:
-        """Opens an event, and closes the oldest one where that makes too many."""
+        """Opens an event, and closes the oldest one if there are too many."""
         self.count += 1
         self.newest.append(event)
         self.shares[event["event"]] = _new_shares(event)
@@ -109,12 +106,12 @@ class JobRollbacks:
 
 
 def _new_shares(event: Json) -> Json:
-    """The shares of an event of which only the cost is known."""
+    """Returns the shares of an event whose cost is known, but not its holders."""
     return {"most": {unit: event[unit] for unit in _UNITS}, "by": {}, "rest": _empty_share()}
 
 
 def _empty_share() -> Json:
-    """A share without losses."""
+    """Returns a share without losses."""
     return dict.fromkeys(_NUMBERS, 0)
 
 
@@ -138,7 +135,7 @@ def _add_report(shares: Json, report: Rollback) -> Json:
 
 
 def _put_share(shares: Json, share: LostShare) -> None:
-    """Replaces the share of a holder; beyond the most holders, adds it to the sum each time."""
+    """Replaces the share of a holder; adds it to `rest` if there are too many holders."""
     holder, numbers = share.holder, {name: getattr(share, name) for name in _NUMBERS}
     if len(holder) > _LONGEST_HOLDER:
         holder = _digest(holder)
@@ -150,5 +147,5 @@ def _put_share(shares: Json, share: LostShare) -> None:
 
 
 def _digest(name: str) -> str:
-    """Eight bytes that stand for a name of any length."""
+    """Returns a digest of eight bytes for a name of any length."""
     return blake2b(name.encode(), digest_size=8).hexdigest()

@@ -1,23 +1,31 @@
-"""A round of the rendezvous: its members, and what keeps them from training together. Pure."""
+"""A round of the rendezvous: its members, whether they train, and when the next one is due. Pure."""
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from master.membership import Member, MemberId, Slot
-from master.types import Json
+from runtime.call_checks import Json
 
 FORMING_S = 60.0
-"""Members that have not reached a round by then hold up all others: they are dropped. One that
-has reached it may take as long as for a step."""
+"""Members that have not reached a round after this time are dropped, because they hold up all others.
+A member that has reached it may take as long as for a step."""
 
 _REMEMBERED = 8
-"""Rounds whose members may still be known to a caller that has missed the later ones."""
+"""Number of earlier rounds from which an answer can give the changes."""
 
 LiveMembers = Mapping[str, Member]
-"""All live members of a job by trainer, also those that are not in the round."""
+"""All live members of a job by trainer, in the round or not."""
 
 _Differs = Callable[[Member | None, int], bool]
-"""Whether the live member of a slot's trainer, or none, differs; with the slot's rank."""
+"""(live member of a slot's trainer or None, rank of the slot) -> whether the member differs."""
+WINDOW_S = 0.2
+"""A round is proclaimed this long after the last change, and ..."""
+MAX_WINDOW_S = 1.0
+"""... at most this long after the first."""
+VOID_WINDOW_S = 0.1
+"""The window if the round cannot continue, and ..."""
+SHORT_WINDOW_S = 0.05
+"""... if all remaining members wait for the next one, because a member was lost or has left."""
 
 
 @dataclass(slots=True)
@@ -33,12 +41,12 @@ class Round:
     deadlocked: bool = False
     """Whether all members wait for each other."""
     members: list[Json] = field(init=False)
-    """As answers contain them, by rank."""
+    """The members for answers, by rank."""
     _ranks: dict[MemberId, int] = field(init=False)
     _ready_ranks: int = field(default=0, init=False)
-    """The members of all lower ranks were ready when that was last checked, ..."""
+    """All lower ranks were ready at the last check, so the next check begins here."""
     _idle_ranks: int = field(default=0, init=False)
-    """... and these idle: the check of a large round begins at the first that was not."""
+    """All lower ranks were idle at the last check."""
 
     def __post_init__(self) -> None:
         self._ranks = {slot.member_id: rank for rank, slot in enumerate(self.slots)}
@@ -47,11 +55,11 @@ class Round:
         ]
 
     def changes_since(self, earlier: "Round") -> Json | None:
-        """What makes the members of this round of those of an earlier one.
+        """Returns the differences between the members of an earlier round and of this one.
 
         Returns:
-            The earlier round's number as `since`, the ranks there that are `gone`, and the `members`
-            that come after the rest; None where a member has changed its place or entry.
+            The number of the earlier round as `since`, its ranks that are `gone`, and the new
+            `members` at the end; None if a member has changed its order or entry.
         """
         slots = set(self.slots)
         gone_ranks = [rank for rank, slot in enumerate(earlier.slots) if slot not in slots]
@@ -65,44 +73,47 @@ class Round:
         }
 
     def report(self) -> Json:
-        """The round as the status contains it."""
+        """Returns the round for the status."""
         members = [{"trainer": slot.trainer, "rank": i} for i, slot in enumerate(self.slots)]
         return {"round": self.number, "formed": self.formed, "members": members}
 
     def has(self, member_id: MemberId) -> bool:
-        """Whether a process is in it."""
+        """Returns whether a process is in the round."""
         return member_id in self._ranks
 
     def rank_of(self, member_id: MemberId) -> int | None:
-        """The rank of a process; None where it is not in it."""
+        """Returns the rank of a process; None if it is not in the round."""
         return self._ranks.get(member_id)
 
     def consists_of(self, live: LiveMembers) -> bool:
-        """Whether exactly the live members are in it."""
+        """Returns whether exactly the live members are in the round."""
         return len(live) == len(self.slots) and self.includes(live)
 
     def includes(self, live: LiveMembers) -> bool:
-        """Whether all live members are in it: there are no newcomers."""
+        """Returns whether all live members are in the round, so that there are no newcomers."""
         return all(self.has(member.slot.member_id) for member in live.values())
 
     def present(self, live: LiveMembers) -> list[Member]:
-        """Live members of the round, by rank."""
+        """Returns the live members of the round, by rank."""
         members = (live.get(slot.trainer) for slot in self.slots)
         return [
             member for member in members if member is not None and self.has(member.slot.member_id)
         ]
 
     def is_usable(self, member: Member) -> bool:
-        """Whether a member can continue in the round."""
+        """Returns whether a member can continue in the round."""
         return member.broken_at < self.number or not self.has(member.slot.member_id)
 
     def is_ready(self, live: LiveMembers) -> bool:
-        """Whether all its members are ready to train."""
+        """Returns whether all its members are ready to train."""
         self._ready_ranks = self._first(self._ready_ranks, live, self._is_not_ready)
         return 0 < len(self.slots) == self._ready_ranks
 
     def _first(self, rank: int, live: LiveMembers, differs: _Differs) -> int:
-        """The first rank from `rank` on whose member differs, or of all where there is none."""
+        """Returns the first rank whose member differs, or the number of ranks if none does.
+
+        The search begins at `rank`, and at 0 if it finds nothing from there on.
+        """
         count = len(self.slots)
         for begin in (rank, 0):
             ranks = range(begin, count)
@@ -122,28 +133,28 @@ class Round:
         return not member.waiting_s and self.is_usable(member)
 
     def is_impossible(self, live: LiveMembers, leavers: Container[MemberId]) -> bool:
-        """Whether the round cannot continue.
+        """Returns whether the round cannot continue.
 
         Args:
             live: The live members.
-            leavers: Processes that left on their own.
+            leavers: Processes that have left by themselves.
         """
         present = self.present(live)
         if self.deadlocked or not all(map(self.is_usable, present)):
             return True
         present_ids = {member.slot.member_id for member in present}
         missing_ids = (slot.member_id for slot in self.slots if slot.member_id not in present_ids)
-        if self.formed:  # a member that leaves stays until the next round
+        if self.formed:  # members that leave train on until the next round
             return any(member_id not in leavers for member_id in missing_ids)
         return any(True for _ in missing_ids)
 
     def is_idle(self, live: LiveMembers) -> bool:
-        """Whether each member waits or cannot continue."""
+        """Returns whether every member waits or cannot continue."""
         self._idle_ranks = self._first(self._idle_ranks, live, self._is_active)
         return self._idle_ranks == len(self.slots)
 
     def holdups(self, live: LiveMembers, stuck_s: float) -> list[tuple[float, Member]]:
-        """Members for which a forming round still waits, and until when it does.
+        """Returns (until when, member) for each member that a forming round waits for.
 
         Args:
             live: The live members.
@@ -168,26 +179,26 @@ class Round:
 
 
 class RoundHistory:
-    """The last rounds, so that who knows one of them receives what has changed since."""
+    """The last rounds, so that callers that know one of them get only the changes since."""
 
     def __init__(self) -> None:
         self._earlier: dict[int, Round] = {}
         self._changes: dict[int, Json] = {}
-        """Number of an earlier round -> what an answer says of the newest to who knows that one."""
+        """Number of an earlier round -> members of the newest round, for callers that know that one."""
 
     def add(self, earlier: Round) -> None:
-        """Stores a round that a newer one replaces."""
+        """Stores a round that a newer round replaces."""
         self._changes.clear()
         self._earlier[earlier.number] = earlier
         if len(self._earlier) > _REMEMBERED:
             del self._earlier[next(iter(self._earlier))]
 
     def members(self, newest: Round, known_number: int | None) -> Json:
-        """What an answer says of the newest round's members.
+        """Returns the members of the newest round for an answer, in full or as changes.
 
         Args:
-            newest: That round.
-            known_number: The round whose members the caller knows; None for none.
+            newest: The newest round.
+            known_number: The round whose members the caller knows; None if it knows none.
         """
         if known_number == newest.number:
             return {}
@@ -199,3 +210,32 @@ class RoundHistory:
                 "members": newest.members
             }
         return self._changes[known_number]
+
+
+class ChangeWindow:
+    """The window that gathers changes of members into one later round. Time is passed in."""
+
+    def __init__(self) -> None:
+        self._first_s = self._last_s = float("inf")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a change waits for a round."""
+        return self._first_s < float("inf")
+
+    def note(self, now_s: float) -> None:
+        """Records a change."""
+        self._first_s = now_s if not self.is_open else self._first_s
+        self._last_s = now_s
+
+    def close(self) -> None:
+        """Forgets the changes: the newest round has them, or they were undone."""
+        self._first_s = self._last_s = float("inf")
+
+    def end_s(self, window_s: float = WINDOW_S) -> float:
+        """Returns when the round with all changes is due; inf if there are none.
+
+        Args:
+            window_s: The time after the last change.
+        """
+        return min(self._last_s + window_s, self._first_s + MAX_WINDOW_S)

@@ -1,7 +1,7 @@
-"""Keys that the members of a round share, so that an engine can rendezvous with no port of its own.
+"""Keys that the members of a round share, so that an engine can rendezvous without a port. Pure.
 
-They are kept in memory alone and end with their round: of a round of a previous master there are
-none, and its members are told so. Pure.
+Keys are kept only in memory and end with their round. After a restart of the master they are lost, and
+calls for them are refused.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from runtime.call_checks import RefusedError
 
 MAX_KEYS = 65_536
 MAX_BYTES = 32 << 20
-"""Bytes of keys and values of one round; at most two rounds have keys."""
+"""Limit of keys and values of one round in bytes; at most two rounds have keys."""
 _KEY_BYTES = 100
-"""What a key takes besides its text and value."""
+"""Memory of a key besides its text and value."""
 _MAX_DIGITS = 18
 _MAX_ADDED = 64
-"""Calls of a member that are known when they are repeated; a pod has fewer processes."""
+"""Newest calls of a member that are recognised if repeated; a pod has fewer processes."""
 
 
 @dataclass(slots=True)
@@ -31,10 +31,15 @@ class _Keys:
     size: int = 0
     """In bytes, as `MAX_BYTES` counts them."""
     added: dict[MemberId, BoundedDict[int, int]] = field(default_factory=dict)
-    """Each member's newest calls that add, and their results: the processes of a pod are one member."""
+    """Member -> number of each of its newest calls to `add` -> result. The processes of a pod are one
+    member."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Sets a key, unless there is no room for it."""
+        """Sets a key.
+
+        Raises:
+            RefusedError: 413, the round has too many keys or bytes.
+        """
         before = self.values.get(key)
         grows = len(value) - len(before or b"")
         if before is None:
@@ -49,34 +54,37 @@ class _Keys:
         self.values[key] = value
 
     def drop(self, key: str) -> None:
-        """Deletes a key, where it is set."""
+        """Deletes a key, if it is set."""
         value = self.values.pop(key, None)
         if value is not None:
             self.size -= len(value) + _size_of(key)
 
 
 def _size_of(key: str) -> int:
-    """What a key takes without its value, in bytes."""
+    """Returns the size of a key without its value, in bytes."""
     return len(key.encode(errors="surrogatepass")) + _KEY_BYTES
 
 
 class RoundKeys:
-    """The keys of the newest round, and of the one before until the newest has formed."""
+    """The keys of the newest round, and of the round before until the newest has formed."""
 
     def __init__(self) -> None:
         self._rounds: dict[int, _Keys] = {}
 
     def update(self, newest: Round, void: int, *, inherited: bool) -> None:
-        """Follows the rendezvous.
+        """Follows the rendezvous: adds the newest round, and drops the rounds that are over.
 
         Args:
-            newest: Its newest round.
+            newest: The newest round.
             void: The newest round that cannot continue.
-            inherited: Whether a previous master has proclaimed the newest round.
+            inherited: Whether a previous master proclaimed the newest round.
         """
         if newest.number not in self._rounds and newest.number and not inherited:
             self._rounds[newest.number] = _Keys(newest)
-        oldest = newest.number if newest.formed else max((*self._formed(newest.number), 0))
+        oldest = newest.number
+        if not newest.formed:
+            formed = (n for n, keys in self._rounds.items() if n < oldest and keys.round.formed)
+            oldest = max(formed, default=0)
         for number in list(self._rounds):
             if number < newest.number and (number < oldest or number <= void):
                 del self._rounds[number]
@@ -91,12 +99,13 @@ class RoundKeys:
             value: Its value.
 
         Raises:
-            RefusedError: 409, the round is over or the caller is not in it; 413, there is no room.
+            RefusedError: 409, the round is over or the caller is not in it; 413, the round has too
+                many keys or bytes.
         """
         self._of(number, member_id).put(key, value)
 
     def delete(self, number: int, member_id: MemberId, keys: Sequence[str]) -> None:
-        """Deletes those of some keys that are set: there is room for others then.
+        """Deletes keys, if they are set.
 
         Args:
             number: The round.
@@ -106,22 +115,23 @@ class RoundKeys:
         Raises:
             RefusedError: 409, the round is over, or the caller is not in it.
         """
-        of_round = self._of(number, member_id)
+        round_keys = self._of(number, member_id)
         for key in keys:
-            of_round.drop(key)
+            round_keys.drop(key)
 
     def add(self, number: int, member_id: MemberId, key: str, amount: int, call: int) -> int:
-        """Adds to a counter and returns the sum; a call that is repeated adds nothing.
+        """Adds to a counter and returns the sum; a repeated call adds nothing.
 
         Args:
             number: The round.
             member_id: The caller.
             key: The counter's name.
-            amount: What is added to it.
-            call: The number of the call, by which a repeated one is known.
+            amount: The number to add.
+            call: The number of the call, which identifies a repeated one.
 
         Raises:
-            RefusedError: As for `set`; or 409, the value of the key is not a number.
+            RefusedError: 409, the round is over, the caller is not in it, or the value is not a
+                number; 413, the round has too many keys or bytes.
         """
         keys = self._of(number, member_id)
         results = keys.added.setdefault(member_id, BoundedDict(_MAX_ADDED))
@@ -136,7 +146,7 @@ class RoundKeys:
         return total
 
     def get(self, number: int, member_id: MemberId, keys: Sequence[str]) -> dict[str, bytes]:
-        """The values of those of some keys that are set.
+        """Returns the values of the keys that are set.
 
         Args:
             number: The round.
@@ -148,9 +158,6 @@ class RoundKeys:
         """
         values = self._of(number, member_id).values
         return {key: values[key] for key in keys if key in values}
-
-    def _formed(self, before: int) -> list[int]:
-        return [n for n, keys in self._rounds.items() if n < before and keys.round.formed]
 
     def _of(self, number: int, member_id: MemberId) -> _Keys:
         keys = self._rounds.get(number)

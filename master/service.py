@@ -1,6 +1,6 @@
-"""The master of one job at work: calls in, durable answers out. Between HTTP and the ledger.
+"""The service between HTTP and the ledger: executes calls, and answers once they are on the disk.
 
-Everything here runs in one asyncio loop; only writes to disk and to the cluster run in threads.
+Everything runs in one asyncio loop; only writes to the disk and to the cluster run in threads.
 """
 
 import asyncio
@@ -48,12 +48,11 @@ from master.key_calls import KeyCalls
 from master.leases import ACCEPTED
 from master.ledger import Ledger
 from master.liveness import Liveness
-from master.long_polls import LongPolls
+from master.long_polls import LongPolls, WaitingCalls
 from master.rendezvous import STUCK_S, Rendezvous
 from master.retry_pauses import OUTAGE_S, RETRY_S, RetryPauses
 from master.snapshots import Snapshots
-from master.types import Json
-from master.waiting_calls import WaitingCalls
+from runtime.call_checks import Json
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -61,9 +60,10 @@ log = logging.getLogger(__name__)
 FENCED = 3
 """Exit code of a master that was replaced."""
 SETTLE_HEARTBEATS = 3
-"""How many heartbeats a new master waits for the trainers of the previous one."""
+"""Heartbeat intervals that a new master waits for trainers of the previous one to join."""
 _TICK_S = 0.25
 AGAIN_S = 0.2
+"""When trainers should repeat a call that had no result, in seconds."""
 
 
 class MasterService:
@@ -80,16 +80,16 @@ class MasterService:
         outage_s: float = OUTAGE_S,
         retry_s: float = RETRY_S,
     ) -> None:
-        """Takes a ledger that was read; starts nothing yet.
+        """Creates the service; `start` starts its loops.
 
         Args:
             durable_ledger: The job's ledger.
             heartbeat_s: The interval of trainers' heartbeats.
             clock_s: A monotonic clock.
-            fence: Where snapshots are stored; without one there is only the journal.
+            fence: Stores snapshots; without a fence there is only the journal.
             stuck_s: How long a member of a synchronous job may let the others wait.
             outage_s: How long a data set may be unreadable before the job fails.
-            retry_s: The pause of a task after its first failure; later ones are longer.
+            retry_s: The pause of a task after its first failure; later pauses are longer.
         """
         self._outage_s = outage_s
         self._pauses = RetryPauses(retry_s)
@@ -102,7 +102,7 @@ class MasterService:
         rendezvous = Rendezvous(clock_s(), settles=not durable_ledger.is_new, stuck_s=stuck_s)
         self.key_calls = KeyCalls(rendezvous, clock_s)
         self.long_polls = LongPolls(rendezvous, clock_s, self.key_calls.note_round)
-        """The calls of the rendezvous, which is not in the ledger."""
+        """The calls of the rendezvous, which is not a part of the ledger."""
         self._waiting_calls = WaitingCalls()
         self.counters = status.ServiceCounters()
         self._snapshots = Snapshots(durable_ledger, fence, self.counters)
@@ -110,19 +110,19 @@ class MasterService:
             durable_ledger, self.counters, self._snapshots.note_change, self._end
         )
         self.fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Set when this master must end; the text is the reason."""
+        """Set to the reason when this master must stop."""
         self.exit_code = 1
         """Exit code of the process, once `fatal` is set."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def snapshot_is_current(self) -> bool:
-        """Whether the newest snapshot holds everything that was answered."""
+        """Whether the newest snapshot has everything that was answered."""
         return self._snapshots.is_current
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger as it is now."""
+        """The current ledger; a failed write replaces it."""
         return self._durable_ledger.ledger
 
     async def start(self) -> None:
@@ -138,13 +138,13 @@ class MasterService:
             task.add_done_callback(self._loop_ended)
 
     async def stop(self) -> None:
-        """Ends all loops; stores a last snapshot where there is a fence."""
+        """Ends all loops, and stores a last snapshot if there is a fence."""
         await self.halt()
         if not self.fatal.done():
             await self._snapshots.store_last()
 
     async def halt(self) -> None:
-        """Ends all loops and nothing else; what was answered is in the journal."""
+        """Ends all loops without a last snapshot; the journal has everything that was answered."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -155,7 +155,7 @@ class MasterService:
     # -- calls -------------------------------------------------------------------------------
 
     async def join(self, body: JoinRequest) -> Json:
-        """Adds a trainer, see the protocol."""
+        """Adds a trainer; see the protocol."""
         name = body.trainer
         answer = self._execute(incoming.join(body, self.liveness.trained_records(name)))
         self.liveness.forget(name)
@@ -172,20 +172,20 @@ class MasterService:
         }
 
     async def term(self, body: TermRequest) -> Json:
-        """Begins a leader's next term, see the protocol."""
+        """Begins a leader's next term; see the protocol."""
         answer = self._execute(Term(body.trainer, body.incarnation, body.dataset, body.term))
-        self._snapshots.request()  # a next master must not take an older model for the newest
+        self._snapshots.request()  # the next master must not accept an older model as the newest
         await self._group_commit.wait()
         return answer
 
     async def describe(self, name: str, shape: Json) -> Json:
-        """Describes a data set, see the protocol."""
+        """Describes a data set; see the protocol."""
         answer = self._execute(Describe(name, shape))
         await self._group_commit.wait()
         return answer
 
     async def work(self, body: WorkRequest) -> Json:
-        """Acknowledges and leases, see the protocol; waits where that may help."""
+        """Acknowledges and leases tasks, and waits if none is free; see the protocol."""
         self._log_failed_tasks(body)
         command = incoming.work(body)
         answer = self._work(command, command.done or ())
@@ -199,7 +199,7 @@ class MasterService:
         return self._complete(body.trainer, answer)
 
     async def heartbeat(self, body: HeartbeatRequest) -> Json:
-        """Records a heartbeat, see the protocol; only expired leases are in the journal."""
+        """Records a heartbeat; only expired leases are written to the journal. See the protocol."""
         name, reports = body.trainer, body.held
         leases = self.ledger.require_trainer(name, body.incarnation).leases
         trained = {lease.task: lease.trained for lease in reports}
@@ -217,7 +217,7 @@ class MasterService:
         return {"lost": lost, "state": state, "generation": ledger.generation, "pace_s": pace_s}
 
     async def leave(self, body: LeaveRequest) -> Json:
-        """Removes a trainer, see the protocol."""
+        """Removes a trainer; see the protocol."""
         trained = self.liveness.trained_records(body.trainer)
         answer = self._execute(incoming.leave(body, trained))
         self.liveness.forget(body.trainer)
@@ -226,19 +226,19 @@ class MasterService:
         return answer
 
     async def save(self, body: CheckpointRequest) -> Json:
-        """Grants or denies a checkpoint, see the protocol."""
+        """Grants or denies a checkpoint; see the protocol."""
         answer = self._execute(Save(body.trainer, body.incarnation, body.newest))
         await self._group_commit.wait()
         return answer if answer["granted"] else {**answer, "again_s": AGAIN_S}
 
     async def saved(self, ticket: str, body: CheckpointReport) -> Json:
-        """Records the result of a checkpoint, see the protocol."""
+        """Records the result of a checkpoint; see the protocol."""
         answer = self._execute(Saved(ticket, body.path, body.step, body.ok))
         await self._group_commit.wait()
         return answer
 
     async def fail(self, body: JobFailure) -> Json:
-        """Fails the job, see the protocol."""
+        """Fails the job; see the protocol."""
         answer = self._execute(Fail(body.trainer, body.incarnation, body.reason))
         log.error("a trainer ends the job", extra=keys(**asdict(body)))
         await self._group_commit.wait()
@@ -246,34 +246,34 @@ class MasterService:
         return answer
 
     async def rollback(self, body: RollbackReport) -> Json:
-        """Records lost work, see the protocol."""
+        """Records lost work; see the protocol."""
         answer = self._execute(incoming.rollback(body))
         log.warning("work was lost with the model's state", extra=keys(**asdict(body)))
         await self._group_commit.wait()
         return answer
 
     async def evaluate(self, body: EvaluationRequest) -> Json:
-        """Queues an evaluation, see the protocol."""
+        """Queues an evaluation; see the protocol."""
         answer = self._execute(Evaluate(body.model_version, body.dataset))
         await self._group_commit.wait()
         return answer
 
     async def rewind(self, body: RewindRequest) -> Json:
-        """Sets a data set back to the position of a restored model, see the protocol."""
+        """Sets a data set back to the position of a restored model; see the protocol."""
         answer = self._execute(incoming.rewind(body))
         call = {n: v for n, v in vars(body).items() if n not in ("position", "remaining")}
         level = logging.WARNING if answer["records"] else logging.INFO
         log.log(level, "the data is set back with the model", extra=keys(**call, **answer))
         await self._group_commit.wait()
-        await self._snapshots.wait()  # a next master must not go on behind that position
+        await self._snapshots.wait()  # the next master must not continue after that position
         return answer
 
     async def position(self, body: PositionRequest) -> Json:
-        """The position in a data set, see the protocol."""
+        """Returns the position in a data set; see the protocol."""
         return status.position(self.ledger, body.dataset, body.tasks)
 
     def status(self) -> Json:
-        """The whole job, for users and for the reconciler."""
+        """Returns the status of the job, for users and the reconciler."""
         rendezvous, now_s = self.long_polls.report(), self._clock_s()
         return status.report(self.ledger, self.liveness, self.counters, rendezvous, now_s)
 
@@ -304,7 +304,7 @@ class MasterService:
         return answer
 
     def _complete(self, trainer: str, answer: Json) -> Json:
-        """Adds to an answer what is not in the journal, because it changes with time."""
+        """Adds the fields of an answer that change with time, and are not in the journal."""
         lease_s = self.liveness.lease_s
         return {
             **answer,
@@ -323,13 +323,13 @@ class MasterService:
             )
 
     async def _tick_loop(self) -> None:
-        """Expires leases: of dead trainers, of stuck ones, and of those that do not rejoin."""
         while True:
             await asyncio.sleep(_TICK_S)
             with contextlib.suppress(UnavailableError):
                 await self._tick()
 
     async def _tick(self) -> None:
+        """Expires the leases of trainers that are dead, stuck, or have not joined again."""
         now_s, ledger = self._clock_s(), self.ledger
         if ledger.settling:
             if now_s >= self._settled_at_s:
@@ -359,14 +359,12 @@ class MasterService:
         await self._group_commit.wait()
 
     def _end_pauses(self, now_s: float) -> None:
-        """Ends the pauses, outages and tickets whose time is over."""
+        """Ends the pauses, outages and tickets that have lasted long enough."""
         retry = self._pauses.retry(self.ledger, now_s)
         unreadable = self._pauses.unreadable
         outage = self._pauses.outage(self.ledger, self._outage_s, now_s)
         if self._pauses.unreadable != unreadable:
-            log.warning(
-                "data sets that cannot be read", extra=keys(datasets=self._pauses.unreadable)
-            )
+            log.warning("data sets cannot be read", extra=keys(datasets=self._pauses.unreadable))
         ticket = self._pauses.ticket(self.ledger.ticket, now_s)
         for command in (retry, outage, ticket):
             if command is not None:
@@ -381,7 +379,7 @@ class MasterService:
             self._end(str(error))
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
-        """Ends the master when a loop fails: it would accept calls and never answer them."""
+        """Stops the master when a loop fails, because it would never answer calls."""
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a loop of the master failed", exc_info=error)
             self._end(f"an error in the master itself, see its log: {error!r:.200}")

@@ -1,31 +1,31 @@
-"""Snapshots of a serving master's ledger: when they are stored, and what they hold."""
+"""Snapshots of the ledger outside of the pod: when a serving master stores them."""
 
 import asyncio
 import contextlib
 import logging
 
 from master import status
-from master.durable_ledger import DurableLedger
+from master.durable_ledger import DurableLedger, run_in_thread
 from master.errors import FencedError, JournalError
 from master.fence import Fence
 from master.ledger import Ledger
 from master.membership import MemberId
 from master.takeover import for_another_master
-from master.threads import run_in_thread
 from runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
 _SNAPSHOT = "a master on another node would not know the newest state"
 _SNAPSHOT_S = 1.0
+"""Time between two snapshots of a changing ledger, in seconds."""
 _MIN_PAUSE_S = 0.05
 _COVER_S = 2.0
-"""How long a trainer's last call may wait for a snapshot."""
+"""How long the last call of a trainer may wait for a snapshot."""
 _MAX_BACKOFF_S = 10.0
 
 
 class Snapshots:
-    """The newest snapshot of a ledger, and the loop that stores the next; none without a fence."""
+    """Stores snapshots of a ledger in a fence, and knows what the newest one contains."""
 
     def __init__(
         self,
@@ -33,45 +33,45 @@ class Snapshots:
         fence: Fence | None,
         counters: status.ServiceCounters,
     ) -> None:
-        """Stores nothing yet.
+        """Creates the snapshots; `run` stores them.
 
         Args:
             durable_ledger: The ledger.
-            fence: Where snapshots are stored; without one there are none.
-            counters: Where snapshots are counted.
+            fence: Stores the snapshots; None for a master without snapshots.
+            counters: Counts the snapshots.
         """
         self._durable_ledger = durable_ledger
         self._fence = fence
         self._counters = counters
         self._changed = asyncio.Event()
-        """Set while the ledger has changes that are not in a snapshot."""
+        """Set while the newest snapshot lacks changes of the ledger."""
         self._wanted = asyncio.Event()
         """Set while a call waits for the next snapshot."""
         self._stored = asyncio.Event()
-        """Set for a moment whenever a snapshot was stored."""
+        """Set for a moment after each stored snapshot."""
         self._version, self._stored_version = 0, 0
-        """Number of changes of the ledger, now and in the newest snapshot."""
+        """Number of changes of the ledger now, and in the newest snapshot."""
         self._safe: dict[MemberId, int] = {}
-        """Trainer and incarnation -> the newest call in a snapshot. Another process of the same
-        name counts its calls from 1, so the number of one says nothing of the other."""
+        """Process -> its newest call in a snapshot. Each process of a trainer counts its calls from 1,
+        so the key includes the incarnation."""
 
     @property
     def is_current(self) -> bool:
-        """Whether the newest snapshot holds everything that was answered."""
+        """Whether the newest snapshot has everything that was answered."""
         calls = _calls(self._durable_ledger.ledger)
         return not self._changed.is_set() and self._safe == calls
 
     def note_change(self) -> None:
-        """Notes that the ledger differs from the newest snapshot."""
+        """Records a change of the ledger that the newest snapshot lacks."""
         self._version += 1
         self._changed.set()
 
     def request(self) -> None:
-        """Requests that the next snapshot is stored soon."""
+        """Requests the next snapshot soon."""
         self._wanted.set()
 
     def safe_call(self, name: str) -> int:
-        """The newest call of a trainer that a snapshot holds; without snapshots, the newest at all."""
+        """Returns the newest call of a trainer in a snapshot; without a fence, its newest call."""
         trainer = self._durable_ledger.ledger.trainers.find(name)
         if trainer is None:
             return 0
@@ -80,7 +80,7 @@ class Snapshots:
         return self._safe.get((name, trainer.incarnation), 0)
 
     async def wait(self) -> None:
-        """Waits briefly for a snapshot: the caller may end and not be there to report again."""
+        """Waits briefly for a snapshot, because the caller may end and cannot report again then."""
         if self._fence is None:
             return
         version = self._version
@@ -117,7 +117,7 @@ class Snapshots:
                     await self._wanted.wait()
 
     async def store_last(self) -> None:
-        """Tries once to store what is not in a snapshot yet."""
+        """Tries once to store the changes that the newest snapshot lacks."""
         if self._fence is not None and self._changed.is_set():
             with contextlib.suppress(JournalError, FencedError):
                 await self._store(self._fence)
@@ -138,5 +138,5 @@ class Snapshots:
 
 
 def _calls(ledger: Ledger) -> dict[MemberId, int]:
-    """The newest call of each process."""
+    """Returns the number of the newest call of each process."""
     return {(trainer.name, trainer.incarnation): trainer.call for trainer in ledger.trainers}

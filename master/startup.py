@@ -1,4 +1,4 @@
-"""How a master starts: from its own journal, or from the snapshot of a previous master."""
+"""The start of a master: from its journal, or from the snapshot of a previous master."""
 
 import logging
 from pathlib import Path
@@ -17,20 +17,20 @@ _MAX_CLAIMS = 5
 
 
 def open_ledger(empty: Ledger, directory: Path, fence: Fence | None = None) -> DurableLedger:
-    """Opens the job's ledger, and fences off every previous master.
+    """Opens the job's ledger, and fences off all previous masters.
 
-    A pod that is restarted has its journal and continues with it. A new pod has none: it takes
-    over from the snapshot, as a new generation. A journal of an older generation than the
-    snapshot's belongs to a master that was replaced.
+    A restarted container still has its journal and continues with it. A new pod has none and takes
+    over from the snapshot, as a new generation. If the snapshot has a later generation than the
+    journal, another master has taken over.
 
     Args:
         empty: An empty ledger, with the job's limits.
         directory: The directory of the journal.
-        fence: Storage of the snapshots.
+        fence: Stores the snapshots; None for a master without snapshots.
 
     Raises:
         FencedError: Another master has taken over.
-        JournalError: Journal or snapshot cannot be read or written.
+        JournalError: The journal or the snapshot cannot be read or written.
     """
     durable_ledger = DurableLedger(empty, directory)
     try:
@@ -57,9 +57,9 @@ def _enter(durable_ledger: DurableLedger, fence: Fence) -> None:
 
 
 def _take_over(durable_ledger: DurableLedger, fence: Fence, stored: StoredSnapshot) -> None:
-    """Claims the fence first, and writes the journal only then.
+    """Claims the fence, and then writes the journal.
 
-    A claim fails where the previous master has just stored a newer snapshot: then that one is used.
+    A claim fails if the previous master has just stored a newer snapshot, which is used then.
     """
     for attempt in range(_MAX_CLAIMS):
         if stored.state is None:

@@ -1,12 +1,11 @@
-"""The status of the job for users, the reconciler and Prometheus. Pure."""
+"""The status of the job, for users, the reconciler and Prometheus. Pure."""
 
 from dataclasses import dataclass, field
 
 from master import rewinds
 from master.ledger import Ledger
 from master.liveness import Liveness
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 
 @dataclass(slots=True)
@@ -16,21 +15,21 @@ class ServiceCounters:
     leased: int = 0
     acknowledged: int = 0
     stale: int = 0
-    """Reports that came too late, or of unknown tasks."""
+    """Reports that came too late, or named unknown tasks."""
     writes: int = 0
     snapshots: int = 0
     failed_writes: int = 0
-    """Writes to the journal that failed, and attempts to shorten it; nothing of them was answered."""
+    """Failed writes of commands, whose calls were refused, and failed attempts to shorten the journal."""
     failed_snapshots: int = 0
     storage_errors: dict[str, str] = field(default_factory=dict)
-    """What cannot be written now -> why; empty while all is well."""
+    """Consequence of a failed write, for users -> the error; empty while all writes succeed."""
 
     def note_write(self, what: str, error: str = "") -> None:
-        """Notes that something was written, or why it could not be.
+        """Records that a write succeeded or failed.
 
         Args:
-            what: What is written, for users.
-            error: "" where it was written.
+            what: The consequence of a failure, for users.
+            error: The error; "" if the write succeeded.
         """
         if error:
             self.storage_errors[what] = error
@@ -39,13 +38,13 @@ class ServiceCounters:
 
 
 LEADER_COST_S = 10.0
-"""What losing the trainer of rank 0 costs the others: another one must take over the lead."""
+"""Cost of losing the trainer of rank 0, in seconds: another trainer must take over the lead."""
 
 
 def report(
     ledger: Ledger, liveness: Liveness, counters: ServiceCounters, rendezvous: Json, now_s: float
 ) -> Json:
-    """The answer to `GET /v1/status`."""
+    """Returns the answer to `GET /v1/status`."""
     ranks = {member["trainer"]: member["rank"] for member in rendezvous["members"]}
     trainers = {}
     for trainer in ledger.trainers:
@@ -85,7 +84,7 @@ def report(
         "setbacks": ledger.rollbacks.to_json(),
         "checkpoint": ledger.checkpoint,
         "evaluations": [
-            {"dataset": dataset.name, **_without_parts(evaluation.to_json())}
+            {"dataset": dataset.name, **_without_additive_metrics(evaluation.to_json())}
             for dataset in ledger.datasets.values()
             for evaluation in dataset.evaluations
         ],
@@ -102,10 +101,10 @@ def report(
 
 
 def evaluation(ledger: Ledger, model_version: int) -> Json:
-    """The answer to `GET /v1/evaluations/{model_version}`.
+    """Returns the answer to `GET /v1/evaluations/{model_version}`.
 
     Raises:
-        RefusedError: None was requested.
+        RefusedError: No evaluation of this version was requested.
     """
     rounds = [
         {"dataset": dataset.name, **evaluation.to_json()}
@@ -121,15 +120,15 @@ def evaluation(ledger: Ledger, model_version: int) -> Json:
 
 
 def position(ledger: Ledger, name: str, tasks: list[str]) -> Json:
-    """The answer to `POST /v1/position`.
+    """Returns the answer to `POST /v1/position`.
 
     Args:
         ledger: The ledger.
         name: The data set.
-        tasks: Tasks of it; the answer names those that are done or dropped.
+        tasks: Tasks of the data set; the answer names the ones that are done or dropped.
 
     Raises:
-        RefusedError: There is no such data set.
+        RefusedError: The data set does not exist.
     """
     dataset = ledger.datasets.get(name)
     if dataset is None:
@@ -144,14 +143,14 @@ def position(ledger: Ledger, name: str, tasks: list[str]) -> Json:
 
 
 def outcome(ledger: Ledger) -> str:
-    """The job's end as the ConfigMap contains it; "" while the job continues."""
+    """Returns the end of the job for the ConfigMap; "" while the job continues."""
     state = ledger.state()
     if state == "failed":
         return f"failed: {ledger.failed}"
     return state if state == "done" else ""
 
 
-def _without_parts(evaluation: Json) -> Json:
-    """An evaluation without the sums of additive metrics, hundreds of numbers (`edl.model.metrics`)."""
+def _without_additive_metrics(evaluation: Json) -> Json:
+    """Returns an evaluation without the hundreds of sums of additive metrics (`edl.model.metrics`)."""
     means = evaluation["metrics"]
     return {**evaluation, "metrics": {n: mean for n, mean in means.items() if not n.endswith("]")}}

@@ -1,7 +1,7 @@
-"""What a master takes over from the previous one: trainers, leases and late reports. Pure.
+"""The takeover from a previous master: its trainers, leases and late reports. Pure.
 
-A master that resumes from a snapshot does not know what the previous one did after it. Trainers
-tell: each joins again, with the leases that it has and the newest acknowledgements.
+A master that resumes from a snapshot does not know what the previous one did after the snapshot.
+The trainers report it: each one joins again, with its leases and its newest acknowledgements.
 """
 
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ from master.commands import Acknowledgement, LeaseEntry
 from master.dataset_registry import DatasetRegistry, TaskPlace
 from master.leases import Leases
 from master.trainers import Trainer, TrainerRegistry
-from master.types import Json
+from runtime.call_checks import Json
 
 _GENERATION_ATTEMPTS = 1 << 20
-"""Attempts of a new master are greater than all that the previous one may have granted."""
+"""Attempts between two masters: the previous one has certainly granted fewer after its snapshot."""
 MAX_ATTEMPT = 1 << 52
-"""The largest attempt of a lease that is taken over from a previous master: later attempts of the
-task are greater, and trainers must be able to report them, up to 2^53."""
-
+"""The largest attempt of a lease that is taken over. Later attempts of the task are greater, and
+trainers can report attempts up to 2^53."""
 
 _MAX_ACKED, _LEAST_ACKED = 16_384, 16
-"""Acknowledgements of all trainers that are handed over, and of each of many."""
+"""Acknowledgements in a snapshot: the limit for all trainers, and the least number for each."""
 
 
 def for_another_master(state: Json) -> Json:
-    """What another master needs of a ledger, so that a thousand trainers fit a ConfigMap.
+    """Returns the part of a ledger that another master needs, so that a thousand trainers fit a ConfigMap.
 
-    It forgets the answers to their newest calls, and they report their newest acknowledgements to it.
+    It leaves out the newest answers, which another master forgets, and most acknowledgements, because
+    trainers report their newest ones when they join.
 
     Args:
-        state: As `Ledger.dump` wrote it; stays as it is.
+        state: The result of `Ledger.dump`; it is not changed.
     """
     members = state["members"]
     most = max(_LEAST_ACKED, _MAX_ACKED // max(1, len(members)))
@@ -42,7 +42,7 @@ def for_another_master(state: Json) -> Json:
 
 
 class Takeover:
-    """The generation of the master, and what it learns about the time before."""
+    """The generation of the master, and what trainers report about the time before it."""
 
     def __init__(
         self, registry: DatasetRegistry, trainers: TrainerRegistry, leases: Leases
@@ -51,8 +51,8 @@ class Takeover:
 
         Args:
             registry: The data sets of the tasks that are reported.
-            trainers: All trainers, also those of the previous master.
-            leases: Where leases are adopted, and late acknowledgements accepted.
+            trainers: All trainers, including the previous master's.
+            leases: Adopts leases, and accepts late acknowledgements.
         """
         self._registry = registry
         self._trainers = trainers
@@ -65,24 +65,24 @@ class Takeover:
 
     @property
     def base(self) -> int:
-        """Attempts of this master's leases are greater than this."""
+        """The attempts of this master's leases are greater than this."""
         return (self.generation - 1) * _GENERATION_ATTEMPTS
 
     def begin(self) -> None:
-        """Begins a new generation, as another master resumes from a snapshot: trainers must join."""
+        """Begins a new generation, in which all trainers must join again."""
         self.generation += 1
         self.settling = {trainer.name for trainer in self._trainers}
         for trainer in self._trainers:
             trainer.forget_calls()
 
     def forget(self, trainer: str) -> None:
-        """Waits no longer for a trainer of the previous master."""
+        """Stops waiting for a trainer of the previous master."""
         self.settling.discard(trainer)
 
     def join(
         self, trainer: Trainer, done: Sequence[Acknowledgement], leases: Sequence[LeaseEntry]
     ) -> list[str]:
-        """Takes over what a trainer that joins reports.
+        """Takes over the acknowledgements and leases of a trainer that joins.
 
         Args:
             trainer: The trainer.
@@ -104,10 +104,10 @@ class Takeover:
         return lost
 
     def _accept_late(self, trainer: Trainer, entry: Acknowledgement) -> None:
-        """Accepts an acknowledgement that a previous master answered, even if another leases the task."""
+        """Accepts an acknowledgement that a previous master answered, even if the task is leased again."""
         place = self._registry.find_or_open(entry.task)
         if place is not None and place.dataset.rewinds.is_before(entry.attempt):
-            return  # of a model that was lost
+            return  # it trained a model that was lost
         if place is None or place.is_done:
             self._note_repeated(trainer, entry)
             return
@@ -139,7 +139,11 @@ class Takeover:
         self.trained_again_records = capped(self.trained_again_records + records)
 
     def _adopt_lease(self, trainer: Trainer, entry: LeaseEntry) -> bool:
-        """Whether a trainer keeps a lease that a previous master granted."""
+        """Adopts a lease that a previous master granted.
+
+        Returns:
+            Whether the trainer keeps it.
+        """
         task, attempt = entry.task, entry.attempt
         if trainer.leases.get(task) == attempt:
             return True
@@ -158,7 +162,7 @@ class Takeover:
         return True
 
     def dump(self) -> Json:
-        """The generation and what it waits for as JSON; see `load`."""
+        """Returns the state of the takeover as JSON; see `load`."""
         return {
             "generation": self.generation,
             "trained_again_records": self.trained_again_records,

@@ -1,15 +1,15 @@
-"""The trainers of a job, as the ledger records them."""
+"""The trainers of a job in the ledger. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from master.commands import Join
-from master.types import Json
+from runtime.call_checks import Json
 
 _MAX_ACKED = 1024
-"""Acknowledgements of each trainer that are recognised when they are repeated."""
+"""Newest acknowledgements of a trainer that are recognised if they are repeated."""
 _MAX_DUMPED = 64
-"""Of these, the newest are in snapshots: more than one call reports."""
+"""Newest acknowledgements of a trainer in a snapshot; one call reports fewer."""
 
 
 @dataclass(slots=True)
@@ -19,30 +19,31 @@ class Trainer:
     name: str
     incarnation: str
     leases: dict[str, int] = field(default_factory=dict)
-    """Task -> attempt, of the tasks that it leases."""
+    """Leased task -> attempt."""
     call: int = 0
+    """Number of its newest call for work."""
     answer: Json | None = None
-    """The answer to its newest call for work, in case the call is repeated."""
+    """The answer to that call, in case the call is repeated."""
     records: int = 0
     tasks: int = 0
     steps: int = 0
     failures: int = 0
     acked: dict[str, int] = field(default_factory=dict)
-    """Task -> attempt, of its newest acknowledgements."""
+    """Acknowledged task -> attempt, for its newest acknowledgements."""
 
     def acknowledge(self, task: str, attempt: int) -> None:
-        """Records that an acknowledgement of it was accepted."""
+        """Records an accepted acknowledgement."""
         self.acked[task] = attempt
         if len(self.acked) > _MAX_ACKED:
             del self.acked[next(iter(self.acked))]
 
     def forget_calls(self) -> None:
-        """Forgets its newest call and answer, because another master answers from now on."""
+        """Forgets the newest call and its answer, because another master answers from now on."""
         self.call, self.answer = 0, None
 
 
 class TrainerRegistry:
-    """All trainers that have joined, by name, in the order in which they joined."""
+    """All trainers that have joined, by name, in the order of joining."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Trainer] = {}
@@ -54,7 +55,7 @@ class TrainerRegistry:
         return len(self._by_name)
 
     def find(self, name: str) -> Trainer | None:
-        """The trainer of that name."""
+        """Returns the trainer of a name; None if it has not joined."""
         return self._by_name.get(name)
 
     def add(self, name: str, incarnation: str) -> Trainer:
@@ -64,11 +65,11 @@ class TrainerRegistry:
         return trainer
 
     def remove(self, name: str) -> None:
-        """Removes a trainer, if it is there."""
+        """Removes a trainer, if it has joined."""
         self._by_name.pop(name, None)
 
     def dump(self) -> list[Json]:
-        """The trainers as JSON."""
+        """Returns the trainers as JSON."""
         return [
             {
                 "name": trainer.name,
@@ -83,22 +84,28 @@ class TrainerRegistry:
         ]
 
     def load(self, dumped: list[Json]) -> None:
-        """Restores what `dump` wrote, without leases: `Leases.load` takes them from the epochs."""
+        """Restores what `dump` wrote, except leases, which `Leases.load` restores from the epochs."""
         self._by_name = {}
         for entry in dumped:
-            trainer = self._by_name[entry["name"]] = Trainer(
+            records, tasks, steps, failures = entry["counts"]
+            self._by_name[entry["name"]] = Trainer(
                 entry["name"],
                 entry["incarnation"],
-                {},
-                entry["call"],
-                entry["answer"],
-                *entry["counts"],
+                call=entry["call"],
+                answer=entry["answer"],
+                records=records,
+                tasks=tasks,
+                steps=steps,
+                failures=failures,
+                acked=entry["acked"],
             )
-            trainer.acked = entry["acked"]
 
 
 def lost_with_process(join: Join, trainer: Trainer) -> dict[str, int]:
-    """Trained records of a replaced process, without tasks that the next one holds or reports."""
+    """Returns the trained records that are lost with a replaced process, by task.
+
+    Tasks that the next process of the trainer holds or acknowledges are not lost.
+    """
     reported = {lease.task: lease.attempt for lease in join.held}
     reported |= {done.task: done.attempt for done in join.done}
     return {t: n for t, n in join.trained.items() if trainer.leases.get(t) != reported.get(t)}

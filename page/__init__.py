@@ -1,1 +1,1 @@
-"""The page: a read-only view of the cluster for browsers, with the rights of whoever looks (docs/decisions/0061)."""
+"""A read-only view of the cluster for browsers, with the visitor's permissions (docs/decisions/0061)."""

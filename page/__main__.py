@@ -9,7 +9,8 @@ from kube import config
 from kube.errors import ConfigError
 from page.service import build
 from page.settings import PageSettings
-from runtime import serve
+from runtime import supervisor
+from runtime.serve import ServeError
 from runtime.settings import address
 
 _DESCRIPTION = (
@@ -30,16 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     settings.start_logging()
     try:
-        connection = config.load(settings.kubeconfig)  # here, where an error is one line
-        serve.run(settings, partial(build, settings, connection))
-    except (OSError, ConfigError, serve.ServeError) as error:
+        connection = config.load(settings.kubeconfig)  # in `try`: an error is one line
+        supervisor.run(settings, partial(build, settings, connection))
+    except (OSError, ConfigError, ServeError) as error:
         print(f"page: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _is_local(listen: str) -> bool:
-    """Whether an address is of this host alone."""
+    """Returns whether an address is a loopback address."""
     host, _ = address(listen)
     try:
         return ipaddress.ip_address(host).is_loopback

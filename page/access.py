@@ -1,7 +1,7 @@
-"""Decides what a caller may see: asks the API server with the caller's token, and keeps the answer for seconds.
+"""Decides what a caller may see: asks the API server with the caller's token, and caches the answer briefly.
 
-A caller sees a namespace who may list its DecisionLogs, Jobs and Pods, and the use of the cluster, shares and
-nodes who may list nodes and the pods of all namespaces.
+A caller who may list DecisionLogs, Jobs and Pods of a namespace sees that namespace. A caller who may list
+nodes, and the pods of all namespaces, sees the use of the cluster, shares and nodes.
 """
 
 import threading
@@ -18,18 +18,18 @@ from policy.records import CLUSTER
 
 _MAX_CALLERS = 1_000
 _MAX_NAMESPACES = 1_000
-"""For which rights of one caller are looked up; of more, the first in order."""
+"""Namespaces for which the permissions of one caller are looked up; the rest, in order, is ignored."""
 _KINDS = (DECISIONLOGS, JOBS, PODS)
-"""The kinds that make a namespace visible; the first one that a caller may not list ends the check."""
+"""Kinds that a caller must be allowed to list to see a namespace; the first refusal ends the check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The parts of the cluster that one caller may see."""
+    """The parts of the cluster that a caller may see."""
 
     user: str
     namespaces: frozenset[str] | None
-    """None for all of them."""
+    """The visible namespaces; None for all."""
     cluster: bool = False
     """Whether nodes and sums over all namespaces are visible."""
 
@@ -40,22 +40,22 @@ class Access:
 
     @property
     def cluster_log(self) -> bool:
-        """Whether the objective is visible, and records with the names of all namespaces."""
+        """Whether the objective is visible, and records that name other namespaces."""
         return self.sees(CLUSTER)
 
     def sees(self, namespace: str) -> bool:
-        """Whether a namespace is visible."""
+        """Returns whether a namespace is visible."""
         return self.namespaces is None or namespace in self.namespaces
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the visible part of the cluster: it differs between callers who see other parts."""
+        """A hash of the visible parts of the cluster, which differs between callers who see other parts."""
         names = "*" if self.namespaces is None else "/".join(sorted(self.namespaces))
         return sha256(f"{self.user}\n{names}\n{self.cluster}".encode()).hexdigest()[:12]
 
 
 class Authorizer:
-    """Looks up the rights of callers at the API server, and keeps them; thread-safe."""
+    """Looks up callers' permissions at the API server and caches them. Thread-safe."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class Authorizer:
         keep_s: float,
         clock_s: Callable[[], float],
     ) -> None:
-        """Asks nothing yet.
+        """Initializes the authorizer.
 
         Args:
-            with_token: The API server with the credentials of a caller, and no others.
-            namespaces: Those that have something to show.
-            keep_s: How long an answer holds.
+            with_token: Returns the API server, used with a caller's token and no other credentials.
+            namespaces: Returns the namespaces that have something to show.
+            keep_s: How long an answer is cached.
             clock_s: A monotonic clock.
         """
         self._with_token = with_token
@@ -78,14 +78,14 @@ class Authorizer:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._known: OrderedDict[bytes, tuple[float, Access]] = OrderedDict()
-        """Digest of a token -> (until when, what its owner sees); the token itself is not kept."""
+        """Digest of a token -> (expiry, what its owner sees); the token itself is not kept."""
 
     def access(self, token: str) -> Access:
-        """What the owner of a token may see.
+        """Returns what the owner of a token may see.
 
         Raises:
-            Unauthorized: the API server does not take the token.
-            KubeError: it cannot be asked.
+            Unauthorized: The API server rejects the token.
+            KubeError: The API server cannot be asked.
         """
         digest = sha256(token.encode()).digest()
         now_s = self._clock_s()
@@ -102,7 +102,7 @@ class Authorizer:
         return access
 
     def api(self, token: str) -> Api:
-        """The API server with the credentials of a caller."""
+        """Returns the API server, used with a caller's token."""
         return self._with_token(token)
 
     def _ask(self, api: Api) -> Access:

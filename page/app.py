@@ -1,4 +1,4 @@
-"""The page's routes: files for all callers, data for callers with a token, within their permissions."""
+"""The page's routes: files for all callers, and data for callers with a token, within their permissions."""
 
 import re
 import threading
@@ -34,7 +34,7 @@ _API = f"/api/{VERSION}"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4000}")
 _MAX_LIMIT = 1_000
 _MAX_ASKED, _MAX_ASKED_IN_NAMESPACE = 4, 2
-"""Masters asked at once; one that never answers holds a thread of the server for 2 s."""
+"""Masters asked at once; a master that never answers occupies a thread of the server for 2 s."""
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -58,7 +58,7 @@ class PageRoutes:
         self._view, self._authorizer, self._streams = view, authorizer, streams
         self._assets = assets.load()
         self._asked: Counter[str] = Counter()
-        """Masters that are being asked, by namespace."""
+        """Number of masters being asked, by namespace."""
         self._lock = threading.Lock()
         self._refused = metrics.counter(
             "calls_refused_total",
@@ -107,7 +107,7 @@ class PageRoutes:
             ) from error
         except errors.KubeError as error:
             self._refused.labels("unavailable").inc()
-            raise _later(  # its address is nothing for strangers
+            raise _later(  # the error is not shown, because it contains the API server's address
                 "the API server cannot check your permissions now: try again in a few seconds"
             ) from error
 
@@ -207,10 +207,10 @@ class PageRoutes:
 
     @contextmanager
     def _asking(self, namespace: str) -> Iterator[None]:
-        """While a master is asked; masters that do not answer leave threads for all else.
+        """Counts a master as being asked, so that masters that do not answer leave threads for others.
 
         Raises:
-            HTTPException: enough masters are being asked.
+            HTTPException: Too many masters are being asked.
         """
         with self._lock:
             in_namespace = self._asked[namespace]
@@ -221,7 +221,7 @@ class PageRoutes:
             yield
         finally:
             with self._lock:
-                self._asked -= Counter((namespace,))  # keeps no zeros
+                self._asked -= Counter((namespace,))  # drops counts of zero
 
     def _node(self, name: str) -> Response:
         access: Access = g.access
@@ -242,7 +242,7 @@ def _token() -> str:
 
 
 def _subscription(access: Access) -> Subscription:
-    """What the query asks for, as far as the caller may see it."""
+    """Returns the requested sections that the caller may see."""
     words = [word for word in request.args.get("sections", "").split(",") if word]
     names = [str(section) for section in Section]
     unknown = [word for word in words if word not in names]
@@ -255,11 +255,13 @@ def _subscription(access: Access) -> Subscription:
     job, fits = (request.args.get(name, "") for name in ("job", "fits"))
     if Section.JOB in words and "/" not in job:
         raise BadRequest("job: write namespace/name")
+    # Sections that the caller may not see are left out; it is an error only if none remains.
     allowed = {section: _may_have(access, section, job) for section in Section}
     sections = tuple(section for section in Section if section in words and allowed[section])
     if not sections:
         if Section.JOB in words:
-            raise _no_job(*job.partition("/")[::2])
+            namespace, _, name = job.partition("/")
+            raise _no_job(namespace, name)
         raise Forbidden(
             "nodes and use of the cluster need permission to list nodes, and pods of all namespaces; "
             "the objective needs permission to list decisionlogs.edl.training, jobs and pods of edl-system"
@@ -276,7 +278,7 @@ def _may_have(access: Access, section: Section, job: str) -> bool:
 
 
 def _number(name: str, default: float, most: float = float("inf")) -> float:
-    """A number of the query."""
+    """Parses a number in the query."""
     text = request.args.get(name)
     if text is None:
         return default

@@ -1,4 +1,4 @@
-"""The page's static files, read once. A browser gets them without a token, because they contain no data."""
+"""The page's static files, read once. They contain no data, so a browser gets them without a token."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,7 +25,7 @@ class Asset:
 
 
 def load(folder: Path = FOLDER) -> dict[str, Asset]:
-    """Path below the folder -> file; files of other kinds are left out."""
+    """Maps each path below the folder to its file; files of other kinds are left out."""
     assets = {}
     for path in sorted(folder.rglob("*")):
         content_type = _TYPES.get(path.suffix)

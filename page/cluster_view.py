@@ -1,8 +1,8 @@
-"""The cluster as the page shows it: a thread follows the watches and keeps the rows that streams send.
+"""The cluster as the page shows it: a thread follows the watches and updates the rows that streams send.
 
-The state is the planner's (`kube.state_feed`); the records come from the decision logs. Nothing is stored. The history
-of jobs comes from the decision logs; the history of the cluster's use is a series that begins with this process, because
-records have decisions only.
+The state is the planner's (`kube.state_feed`), and records and the history of jobs come from the decision
+logs. Nothing is stored. The history of the cluster's use starts with this process, because the logs contain
+decisions only.
 """
 
 import logging
@@ -28,21 +28,21 @@ from policy.reasons import Observation
 log = logging.getLogger(__name__)
 
 _GATHER_S = 0.2
-"""Changes of as long are taken in together."""
+"""Time during which changes are gathered for one update."""
 _IDLE_S = 1.0
-"""Between two updates where nothing changes."""
+"""Interval of updates if nothing changes."""
 _MAX_BURSTS = 500
 _MAX_RECORDS = 5_000
-"""Newest ones that streams find in memory; older ones are read from their segments."""
+"""Newest records kept in memory for streams; older ones are read from their segments."""
 _JOB_RECORDS = 1_000
-"""Newest ones of a job that its page looks at."""
+"""Newest records of a job that its page uses."""
 _STOP_S = 5.0
 
 
 class ClusterView:
     """The rows of jobs, nodes and bursts, the newest records, and the use of the cluster over time.
 
-    One thread updates; what others read is guarded by locks. `version` grows with each update.
+    One thread updates it; locks guard what other threads read. `version` increases with each update.
     """
 
     def __init__(
@@ -52,26 +52,26 @@ class ClusterView:
         policy: Callable[[], Policy],
         epoch_s: Callable[[], float],
     ) -> None:
-        """Starts nothing.
+        """Initializes the cluster view.
 
         Args:
             cache: Watches of nodes, pods and jobs.
             logs: The decision logs, whose watch shares the lock of `cache`.
-            policy: Returns the policy in force.
-            epoch_s: The clock.
+            policy: Returns the policy in effect.
+            epoch_s: Returns the seconds since the epoch.
         """
         self.version = 0
         self.jobs, self.nodes, self.bursts = RowTable(), RowTable(), RowTable()
         self.resources: tuple[str, ...] = ()
         self._resources_version = 0
         self.updated_s = 0.0
-        """When it took in the newest changes."""
+        """Time of the last update."""
         self.epoch_s = epoch_s
         self._cache, self._logs, self._policy = cache, logs, policy
         self._feed = ClusterStateFeed(cache, epoch_s)
         self._cluster = self._feed.cluster
         self._lock = threading.Lock()
-        """Guards the cluster's state and what is derived of it, but for the tables."""
+        """Guards the cluster state and everything derived from it, except for the tables."""
         self._followed: Policy | None = None
         self._allocatable: dict[str, int] = {}
         self._node_versions: dict[str, int] = {}
@@ -81,18 +81,18 @@ class ClusterView:
         self._usage_s = 0.0
         self._amounts: list[list[int]] = []
         self._counts: dict[str, Any] = {}
-        """Nodes and waiting pods, of the same time."""
+        """Nodes and waiting pods at the same time."""
         self._objective: bytes = b"null"
         self._objective_version = 0
         self._steps = TrainerSteps()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="view", daemon=True)
 
-    # Running
+    # Methods for the owner's thread.
 
     @property
     def ready(self) -> bool:
-        """Whether the first lists are complete and taken in."""
+        """Whether the first lists are complete and have been applied."""
         return self.version > 0
 
     def start(self) -> None:
@@ -100,7 +100,7 @@ class ClusterView:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops; the watches must have been stopped before, so that nothing waits for them."""
+        """Stops the thread; the watches must have been stopped before, so that it does not wait for them."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -111,12 +111,12 @@ class ClusterView:
             version = self._cache.wait_change(version, _IDLE_S, _GATHER_S)
             try:
                 self.update()
-            except Exception:  # a bug must not end the view for ever; the next change tries again
+            except Exception:  # a bug must not end the view; the next change tries again
                 log.exception("could not update the view")
                 self._stopping.wait(_IDLE_S)
 
     def update(self) -> None:
-        """Applies the changes of the watches; does nothing until their first lists are complete."""
+        """Applies the changes from the watches; does nothing until the first lists are complete."""
         if not (self._cache.synced and self._logs.reflector.synced):
             return
         version, now_s = self.version + 1, self.epoch_s()
@@ -128,7 +128,7 @@ class ClusterView:
         self.version, self.updated_s = version, now_s
 
     def _take_in(self) -> Collection[str]:
-        """Applies the changes; returns keys of jobs that may look different."""
+        """Applies the changes; returns the keys of jobs whose rows may have changed."""
         policy = self._policy()
         is_new = policy is not self._followed
         if is_new:
@@ -144,14 +144,14 @@ class ClusterView:
         changed |= {job.key for change in jobs.values() for job in (change.last, change.new) if job}
         changed |= self._put_records()
         if is_new:
-            self._begin_nodes()  # what fits where depends on node pools
+            self._begin_nodes()  # node pools decide which trainers fit on which nodes
         if is_new or self._allocatable != self._cluster.allocatable:
             self._allocatable = dict(self._cluster.allocatable)
-            return {*changed, *self._cluster.jobs}  # shares are parts of what there is
+            return {*changed, *self._cluster.jobs}  # shares depend on the capacity of all nodes
         return changed
 
     def _put_records(self) -> set[str]:
-        """Applies new records; returns the keys of jobs whose newest decision has changed."""
+        """Applies new records; returns the keys of jobs with a new decision."""
         new, changed = self._logs.drain()
         changed |= {logged.record.job for logged in new if logged.record.job}
         version = self.version + 1
@@ -169,7 +169,7 @@ class ClusterView:
         return changed
 
     def _put_past_steps(self, logged: Iterable[LoggedRecord]) -> None:
-        """Applies the decisions about jobs from before this process began, the oldest first."""
+        """Applies the decisions about jobs from before the start of this process, oldest first."""
         for record in job_page.targets(logged):
             job = self._cluster.jobs.get(record.name)
             if job is not None and record.at_s >= job.created_s:
@@ -209,12 +209,12 @@ class ClusterView:
             self.nodes.put(name, Row(version, "", _json(row)[:-1], _json(labels)))
 
     def _begin_nodes(self) -> None:
-        """Lets every reader of nodes begin again."""
+        """Makes all readers of nodes start over."""
         self.nodes.clear(self.version + 1)
         self._node_versions.clear()
 
     def _put_usage(self, version: int, now_s: float) -> None:
-        """Records the use of the cluster where it has changed, or where the newest point is old."""
+        """Records the use of the cluster if it has changed, or if the newest point is old."""
         amounts = rows.usage(self._cluster, self.resources)
         counts = {"nodes": rows.nodes(self._cluster), "waiting": rows.waiting(self._cluster)}
         is_same = (amounts, counts) == (self._amounts, self._counts)
@@ -224,15 +224,15 @@ class ClusterView:
         self._amounts, self._counts = amounts, counts
         self._usage.put(now_s, amounts)
 
-    # Reading: any thread.
+    # Methods for readers, on any thread.
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Those that have elastic jobs or records."""
+        """Returns the namespaces that have elastic jobs or records."""
         return frozenset(row.namespace for _, row in self.jobs.all()) | self._logs.namespaces
 
     def usage(self, since: int | None) -> dict[str, Any] | None:
-        """What is used, and over time where a reader begins; None where nothing is newer than `since`."""
+        """Returns the present use, for a new reader with its history, or None if it has not changed."""
         with self._lock:
             if since is not None and self._usage_version <= since:
                 return None
@@ -249,13 +249,13 @@ class ClusterView:
             return values
 
     def objective(self, since: int | None) -> bytes | None:
-        """The objective's standing as JSON; None where it is not newer than `since`."""
+        """Returns the objective's standing as JSON, or None if there is no change since `since`."""
         if since is not None and self._objective_version <= since:
             return None
         return self._objective
 
     def records(self, since: int) -> list[LoggedRecord]:
-        """Records that came after a version, as far as they are in memory."""
+        """Returns the records that arrived after a version and are still in memory."""
         with self._lock:
             newest = []
             for version, logged in reversed(self._records):
@@ -267,19 +267,19 @@ class ClusterView:
     def history(
         self, query: RecordQuery, sees: Callable[[str], bool]
     ) -> tuple[list[LoggedRecord], bool]:
-        """Records that were asked for; see `RecordLogs.history`."""
+        """Returns the records that match a query; see `RecordLogs.history`."""
         return self._logs.history(query, sees)
 
     def job_version(self, key: str) -> int:
-        """When something of a job has changed; 0 where there is no such job."""
+        """Returns the version of a job's last change, or 0 if the job does not exist."""
         return self._job_versions.get(key, 0)
 
     def job(self, key: str, sees: Callable[[str], bool], *, shares: bool) -> dict[str, Any] | None:
-        """All about one job; None where there is no such job.
+        """Returns the contents of a job's page, or None if the job does not exist.
 
         Args:
             key: namespace/name.
-            sees: Whether the caller may see a namespace's records.
+            sees: Returns whether the caller may see a namespace's records.
             shares: Whether the caller may see shares of the cluster.
         """
         with self._lock:
@@ -293,7 +293,7 @@ class ClusterView:
         return {"at": self.epoch_s(), **document, **job_page.history(key, logged, steps)}
 
     def master(self, key: str) -> tuple[Job, str] | None:
-        """A job that has a master of EDL's, and the master's address ("" for none); None for no such job."""
+        """Returns a job with a master of EDL and the master's address ("" if unknown), or None."""
         with self._lock:
             job = self._cluster.jobs.get(key)
             if job is None or not job.edl_master:
@@ -301,12 +301,12 @@ class ClusterView:
             return job, job_page.master_address(self._cluster, job)
 
     def series(self, keys: list[str], limit: int) -> dict[str, list[tuple[float, int]]]:
-        """Steps of the trainers of those jobs that have most."""
+        """Returns the history of trainer counts of the jobs that have the most trainers."""
         with self._lock:
             return self._steps.largest(keys, limit)
 
     def fits(self, key: str) -> tuple[dict[str, int], dict[str, int]] | None:
-        """Node -> how many more trainers of a job fit: now, and if surplus left; None for no such job."""
+        """Returns node -> further trainers that fit, now and without surplus, or None for an unknown job."""
         with self._lock:
             job = self._cluster.jobs.get(key)
             if job is None:
@@ -317,7 +317,7 @@ class ClusterView:
             return dict(now.counts), dict(without_surplus.counts)
 
     def node(self, name: str) -> dict[str, Any] | None:
-        """All about one node; None where there is no such node."""
+        """Returns the contents of a node's page, or None if the node does not exist."""
         with self._lock:
             node = self._cluster.nodes.get(name)
             if node is None:

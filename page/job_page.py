@@ -1,4 +1,4 @@
-"""The page of one job, made from the cluster's state and the records. Pure."""
+"""Builds the page of a job from the cluster's state and the records. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -16,19 +16,19 @@ from policy.records import Record, newest_of_bursts
 MAX_MEMBERS = 500
 MAX_HISTORY = 100
 _ENDED_BY_OTHERS = (Observation.EVICTED, Observation.TRAINER_FAILED)
-"""Of trainers; those that services took are counted in bursts."""
+"""Ends of trainers that are listed; trainers taken by services are counted in bursts."""
 
 
 def document(
     cluster: ClusterState, job: Job, record: Record | None, *, shares: bool
 ) -> dict[str, Any]:
-    """The job, its members and its accounting, without its history.
+    """Returns the job, its members and its accounting, without its history.
 
     Args:
-        cluster: The state.
+        cluster: The cluster state.
         job: The job.
         record: The newest decision about it.
-        shares: Whether the caller may see what part of the cluster it has.
+        shares: Whether the caller may see the job's share of the cluster.
     """
     members = sorted(
         (pod for pod in cluster.members.get(job.key, {}).values() if not pod.terminal),
@@ -69,7 +69,7 @@ def document(
 
 
 def master_address(cluster: ClusterState, job: Job) -> str:
-    """The address of the job's master; "" where no master runs."""
+    """Returns the address of the job's master, or "" if no master runs."""
     host = cluster.master_host(job)
     return host.address if host is not None else ""
 
@@ -77,12 +77,12 @@ def master_address(cluster: ClusterState, job: Job) -> str:
 def history(
     job: str, logged: Sequence[LoggedRecord], steps: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
-    """What has happened to a job.
+    """Returns the history of a job.
 
     Args:
-        job: Its key.
-        logged: Its records and those of its trainers, the oldest first.
-        steps: (time, trainers), as this process has seen them.
+        job: Key of the job.
+        logged: Records of the job and its trainers, oldest first.
+        steps: (time, number of trainers), as observed by this process.
     """
     lost_s = _lost_s(job, (entry.record for entry in logged))
     since_s = steps[0][0] if steps else float("inf")
@@ -95,14 +95,14 @@ def history(
 
 
 def targets(logged: Iterable[LoggedRecord]) -> Iterator[Record]:
-    """The decisions about jobs that say how many trainers they should have (figure `target`)."""
+    """Yields the decisions about jobs that include a number of trainers (the figure `target`)."""
     for entry in logged:
         if entry.record.kind == "job" and isinstance(entry.record.figures.get("target"), int):
             yield entry.record
 
 
 def _lost_s(job: str, records: Iterable[Record]) -> float:
-    """Training of a job that had to be repeated: given to bursts, and lost with trainers that others ended."""
+    """Returns the seconds of training that a job repeated because of bursts and ended trainers."""
     records = list(records)
     gave = [(burst.figures.get("trainers") or {}).get(job) for burst in newest_of_bursts(records)]
     ended = [record.figures for record in records if record.code in _ENDED_BY_OTHERS]
@@ -154,7 +154,7 @@ def _server(pod: Pod) -> dict[str, Any]:
 
 
 def node_pod(pod: Pod) -> dict[str, Any]:
-    """A pod on a node's page."""
+    """Returns a pod as shown on a node's page."""
     kind = "service" if pod.role is None else "trainer" if pod.role is Role.TRAINER else pod.role
     return {
         "namespace": pod.namespace,

@@ -1,7 +1,8 @@
-"""Asks a job's master for the state of its training, with the job's token, which the caller must be allowed to read.
+"""Asks a job's master for the state of its training, with the job's token.
 
-The page has no right to Secrets: whoever may read the token of a job may see what its master knows. Everything in
-the answer was written by programs of users.
+The token is read with the caller's permissions, because the page itself has no access to Secrets: callers
+who may read a job's token may see what its master knows. The answer is written by users' programs, so all
+of it is checked.
 """
 
 import asyncio
@@ -24,9 +25,9 @@ from runtime import bounded_get
 
 _ASK_S = 2.0
 _MAX_DATASETS, _MAX_EVALUATED, _MAX_EVALUATIONS = 64, 8, 2_048
-"""Data sets, those with a line of evaluations, and evaluations: a browser draws what a megabyte may name for minutes."""
+"""Limits for data sets, those with a chart, and evaluations; a browser would draw more too slowly."""
 _MAX_METRICS = 512
-"""Different metrics of all evaluations, as many as a task may have."""
+"""Different metrics over all evaluations, as many as one task may have."""
 _MAX_EVENTS = 100
 _NAMES = {
     "state": "state",
@@ -45,26 +46,26 @@ _NAMES = {
     "dropped": "dropped",
     "failures": "failures",
 }
-"""Field of a master's status -> field of the answer."""
+"""Field of a master's status -> field of the page's answer."""
 
 
 class MasterAnswerError(Exception):
-    """The master gave no answer that can be used; the text is one line."""
+    """The master gave no usable answer; the message is one line."""
 
 
 def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[str, Any]:
-    """The state of the training as the master reports it.
+    """Returns the state of the training as reported by the master.
 
     Args:
-        caller: The API server with the caller's rights.
+        caller: The API server, used with the caller's token.
         job: The job.
-        address: Of the pod that hosts its master.
-        port: Of masters.
+        address: Address of the pod that hosts the master.
+        port: Port of the master.
 
     Raises:
-        Forbidden: the caller may not read the job's token.
-        KubeError: the API server does not give it for another reason.
-        MasterAnswerError: the master does not answer, or answers no status.
+        Forbidden: The caller may not read the job's token.
+        KubeError: The API server does not return the token for another reason.
+        MasterAnswerError: The master does not answer, or its answer is not a status.
     """
     if not address:
         raise MasterAnswerError("it is not running")
@@ -90,7 +91,7 @@ async def _get(address: str, port: int, token: str) -> bytes:
 
 
 def _bounded(shown: dict[str, Any]) -> dict[str, Any]:
-    """The answer with no more parts than a browser draws at once; the newest of what is in order of time."""
+    """Returns the answer reduced to what a browser can draw at once; of time series, the newest values."""
     bounded = dict(shown)
     if "datasets" in shown:
         datasets = unstructured.mapping(shown, "datasets")
@@ -105,7 +106,7 @@ def _bounded(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluations(evaluations: list[unstructured.Json]) -> list[dict[str, Any]]:
-    """The newest evaluations of the first data sets, with the first metrics."""
+    """Returns the newest evaluations of the first data sets, with the first metrics."""
     datasets: dict[str, None] = {}
     metrics: dict[str, None] = {}
     bounded = []

@@ -1,7 +1,7 @@
-"""The decision logs of all namespaces, from their watch: new records, and older ones in pages.
+"""The decision logs of all namespaces, from a watch: new records, and older ones in pages.
 
-Segments stay compressed in memory, a tenth of their size (decision 0059 bounds their number); one is
-parsed where it is new or a caller asks for its time.
+Segments stay compressed in memory, at a tenth of their size (decision 0059 limits their number). A segment is
+parsed when it is new, or when a caller asks for records of its time.
 """
 
 import threading
@@ -18,11 +18,11 @@ from page.record_query import LoggedRecord, RecordQuery, merge, merged
 from policy.records import CLUSTER, Record, newest_of_jobs
 
 FIRST_SEGMENTS = {CLUSTER: 20}
-"""Namespace -> how many of its newest segments are read at the start."""
+"""Namespace -> number of its newest segments that are read at the start."""
 _FIRST_SEGMENTS = 2
-"""The same for all others."""
+"""The same number for all other namespaces."""
 _MAX_READ = 300
-"""Segments that one query reads: those of a job's namespace, and of the cluster."""
+"""Segments read for one query: those of the job's namespace and of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class Segment:
     fields: Mapping[str, Any] = field(repr=False)
 
     def records(self, containing: str = "") -> list[Record]:
-        """Its records; see `kube.record_log.decode`."""
+        """Returns the segment's records; see `kube.record_log.decode`."""
         return record_log.decode(self.fields, containing)
 
 
 class RecordLogs:
-    """The logs of all namespaces; one thread calls `drain`, the other methods are thread-safe."""
+    """The logs of all namespaces. One thread calls `drain`; the other methods are thread-safe."""
 
     def __init__(self, api: Api, changes: Changes, clock_s: Callable[[], float]) -> None:
-        """Starts nothing; `reflector` watches.
+        """Initializes the record logs; start `reflector` to watch.
 
         Args:
-            api: The API server.
-            changes: Of the watches beside this one.
+            api: Sends the requests.
+            changes: The lock and counter shared with other watches.
             clock_s: A monotonic clock.
         """
         self.reflector: Reflector[Segment] = Reflector(
@@ -60,9 +60,9 @@ class RecordLogs:
         self._queue: list[tuple[Segment | None, Segment | None]] = []
         self._lock = threading.Lock()
         self._history: dict[str, dict[str, Segment]] = {}
-        """Namespace -> name -> segment of its history."""
+        """Namespace -> name -> segment of the history."""
         self._chunks: dict[str, dict[str, list[Record]]] = {}
-        """Namespace -> name of a segment -> current decisions."""
+        """Namespace -> name of a segment -> its current decisions."""
         self._current: dict[str, dict[str, Record]] = {}
         """Namespace -> job -> the newest decision about it."""
         self._is_first = True
@@ -75,20 +75,20 @@ class RecordLogs:
             return frozenset(self._history.keys() | self._chunks.keys())
 
     def current(self, job: str) -> Record | None:
-        """The newest decision about a job, as its namespace's log has it."""
+        """Returns the newest decision about a job, from its namespace's log."""
         return self._current.get(job.partition("/")[0], {}).get(job)
 
     def of_cluster(self, code: str) -> Record | None:
-        """The newest current record of the whole cluster with a code."""
+        """Returns the newest current record about the whole cluster with this code."""
         chunks = self._chunks.get(CLUSTER, {}).values()
         records = [record for chunk in chunks for record in chunk if record.code == code]
         return max(records, key=lambda record: record.at_s, default=None)
 
     def drain(self) -> tuple[list[LoggedRecord], set[str]]:
-        """Applies the changes of the watch.
+        """Applies the changes from the watch.
 
         Returns:
-            Records that are new, in order of time, and the jobs about which the current decision is another.
+            The new records, in order of time, and the jobs whose current decision has changed.
         """
         with self._changes.condition:
             queue, self._queue = self._queue, []
@@ -98,7 +98,7 @@ class RecordLogs:
         new: list[LoggedRecord] = []
         with self._lock:
             for old, segment in queue:
-                if (segment or old).is_current:  # type: ignore[union-attr] # one of them is there
+                if (segment or old).is_current:  # type: ignore[union-attr] # one of them is not None
                     changed |= self._put_current(old, segment)
                 elif self._put_history(old, segment) and segment is not None and not self._is_first:
                     records = segment.records()[old.count if old is not None else 0 :]
@@ -110,7 +110,7 @@ class RecordLogs:
 
     def _put_current(self, old: Segment | None, new: Segment | None) -> set[str]:
         """Applies a segment of current decisions; returns the jobs whose decision has changed."""
-        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is there
+        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is not None
         chunks = self._chunks.setdefault(namespace, {})
         if old is not None:
             chunks.pop(old.name, None)
@@ -125,7 +125,7 @@ class RecordLogs:
         return {job for job in before.keys() | after.keys() if before.get(job) != after.get(job)}
 
     def _put_history(self, old: Segment | None, new: Segment | None) -> bool:
-        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is there
+        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is not None
         segments = self._history.setdefault(namespace, {})
         if old is not None:
             segments.pop(old.name, None)
@@ -136,7 +136,7 @@ class RecordLogs:
         return new is not None
 
     def _newest(self) -> Iterator[LoggedRecord]:
-        """The newest records of each namespace, at the start."""
+        """Yields the newest records of each namespace, for the start."""
         for namespace, segments in self._history.items():
             count = FIRST_SEGMENTS.get(namespace, _FIRST_SEGMENTS)
             for name in sorted(segments)[-count:]:
@@ -146,11 +146,11 @@ class RecordLogs:
     def history(
         self, query: RecordQuery, sees: Callable[[str], bool]
     ) -> tuple[list[LoggedRecord], bool]:
-        """The newest records that were asked for, in order of time, and whether there are older ones.
+        """Returns the newest records that match a query, in order of time, and whether there are older ones.
 
         Args:
-            query: Which ones.
-            sees: Whether the caller may see a namespace's records.
+            query: The query.
+            sees: Returns whether the caller may see a namespace's records.
         """
         namespaces = query.namespaces
         with self._lock:
@@ -161,12 +161,14 @@ class RecordLogs:
                 for segment in by_name.values()
                 if segment.first_s < query.before_s
             ]
+        # Segments are read from the newest on, until the page is full and no older segment can contain a
+        # record for it. One record beyond the limit shows that there is another page.
         segments.sort(key=lambda segment: segment.last_s, reverse=True)
         entries: dict[tuple[float, str, str, str], LoggedRecord] = {}
         for segment in segments[:_MAX_READ]:
             if len(entries) > query.limit:
                 oldest_s = sorted((logged.record.at_s for logged in entries.values()), reverse=True)
-                if segment.last_s < oldest_s[query.limit] - 1.0:  # its time is in whole seconds
+                if segment.last_s < oldest_s[query.limit] - 1.0:  # `last_s` is in whole seconds
                     return _last(entries, query.limit), True
             for record in segment.records(query.text):
                 if query.selects(record):

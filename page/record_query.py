@@ -1,4 +1,4 @@
-"""Queries of the decision logs: which records a caller asks for. Pure."""
+"""Queries for records of the decision logs. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class RecordQuery:
     limit: int = 200
 
     def selects(self, record: Record) -> bool:
-        """Whether a record matches."""
+        """Returns whether a record matches the query."""
         if record.at_s >= self.before_s or (self.about and record.about != self.about):
             return False
         return not self.job or self.job == record.job or _gave(record, self.job)
@@ -45,12 +45,12 @@ class RecordQuery:
 
 
 def _gave(record: Record, job: str) -> bool:
-    """Whether the record is a burst to which a job gave trainers."""
+    """Returns whether the record is about a burst to which the job gave trainers."""
     return record.kind == "reclaim" and job in (record.figures.get("trainers") or {})
 
 
 def merged(logged: Iterable[LoggedRecord]) -> list[LoggedRecord]:
-    """Each record once, with all names where there are two."""
+    """Returns each record once; of two versions, the one with all names."""
     entries: dict[tuple[float, str, str, str], LoggedRecord] = {}
     for entry in logged:
         merge(entries, entry)

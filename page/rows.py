@@ -23,11 +23,11 @@ _SHOWN_LABELS = {
 _MAX_AMOUNT = 2**63 - 1
 """The largest amount of a resource in Kubernetes."""
 READY, CORDONED, TAINTED, LEAVING = 1, 2, 4, 8
-"""Bits of a node's flags; LEAVING: pods on it are being deleted."""
+"""Bits of a node's flags; LEAVING means that pods on it are being deleted."""
 
 
 def resources(allocatable: Mapping[str, int]) -> tuple[str, ...]:
-    """The resources that the page shows: cpu and memory, then devices by name."""
+    """Returns the resources to show: cpu and memory, then devices by name."""
     devices = sorted(
         name
         for name, amount in allocatable.items()
@@ -39,29 +39,31 @@ def resources(allocatable: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def usage(cluster: ClusterState, names: Iterable[str]) -> list[list[int]]:
-    """[total, services, guaranteed, surplus] of each resource, over all nodes."""
+    """Returns [total, services, guaranteed, surplus] of each resource, over all nodes."""
     surplus: dict[str, int] = {}
     for of_node in cluster.surplus.values():
         amounts.add(surplus, of_node)
     services, training = cluster.usage.services, cluster.usage.training
     return [
         _shown(
-            cluster.allocatable.get(name, 0),
-            services.get(name, 0),
-            training.get(name, 0) - surplus.get(name, 0),
-            surplus.get(name, 0),
+            [
+                cluster.allocatable.get(name, 0),
+                services.get(name, 0),
+                training.get(name, 0) - surplus.get(name, 0),
+                surplus.get(name, 0),
+            ]
         )
         for name in names
     ]
 
 
-def _shown(*totals: int) -> list[int]:
-    """Amounts as JSON can hold them: a pod whose node its creator chose may request any, in each container."""
+def _shown(totals: Iterable[int]) -> list[int]:
+    """Limits amounts to what JSON can hold, because pods created with a node may request any amounts."""
     return [min(total, _MAX_AMOUNT) for total in totals]
 
 
 def nodes(cluster: ClusterState) -> dict[str, int]:
-    """How many nodes there are, are ready, and are cordoned."""
+    """Returns the numbers of all nodes, of ready nodes and of cordoned nodes."""
     values = cluster.nodes.values()
     return {
         "total": len(values),
@@ -71,7 +73,7 @@ def nodes(cluster: ClusterState) -> dict[str, int]:
 
 
 def waiting(cluster: ClusterState) -> dict[str, float]:
-    """Pods without a node: services that nothing but room keeps waiting, and trainers."""
+    """Returns the pods without a node: services that only wait for capacity, and trainers."""
     pods = cluster.waiting.values()
     services = [pod.created_s for pod in pods if not (pod.is_training or pod.gated)]
     trainers = sum(1 for pod in pods if pod.role is Role.TRAINER)
@@ -83,10 +85,10 @@ def waiting(cluster: ClusterState) -> dict[str, float]:
 
 
 def job(cluster: ClusterState, job: Job, record: Record | None) -> dict[str, Any]:
-    """One job's row.
+    """Returns the row of a job.
 
     Args:
-        cluster: The state.
+        cluster: The cluster state.
         job: The job.
         record: The newest decision about it.
     """
@@ -120,7 +122,7 @@ def job(cluster: ClusterState, job: Job, record: Record | None) -> dict[str, Any
 
 
 def state(job: Job, trainers: int) -> str:
-    """What a job does, in a word."""
+    """Returns the state of a job in one word."""
     if job.finished:
         return story.state(job, None)[0]
     if job.error:
@@ -142,12 +144,12 @@ def _since_s(job: Job, record: Record | None) -> float:
 
 
 def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[Any], dict[str, str]]:
-    """One node's row, without what fits there and without the labels at its end.
+    """Returns the row of a node, without the counts of what fits there, and its labels.
 
     Args:
         node: The node.
         pods: The pods that are bound to it and have not ended.
-        names: The resources.
+        names: The resources to show.
     """
     services: dict[str, int] = {}
     guaranteed: dict[str, int] = {}
@@ -158,7 +160,7 @@ def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[An
         amounts.add(total, pod.requests)
         flags |= LEAVING * pod.deleting
     sums = [
-        _shown(*(total.get(name, 0) for total in (node.allocatable, services, guaranteed, surplus)))
+        _shown(total.get(name, 0) for total in (node.allocatable, services, guaranteed, surplus))
         for name in names
     ]
     labels = {
@@ -168,7 +170,7 @@ def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[An
 
 
 def record(logged: LoggedRecord) -> dict[str, Any]:
-    """A record, with what its code means and what helps."""
+    """Returns a record with the meaning of its code and what to do about it."""
     entry = logged.record
     return {
         "namespace": logged.namespace,
@@ -185,13 +187,13 @@ def record(logged: LoggedRecord) -> dict[str, Any]:
 
 
 def burst(logged: LoggedRecord) -> dict[str, Any]:
-    """A burst of services."""
+    """Returns a burst of services."""
     empty: dict[str, Any] = {"services": {}, "trainers": {}, "stages": {}, "lostSeconds": 0.0}
     return {**empty, **burst_to_json(logged.record), "namespace": logged.namespace}
 
 
 def objective(entry: Record | None) -> dict[str, Any] | None:
-    """The standing of the reclaim objective; None where there is no objective."""
+    """Returns the standing of the reclaim objective, or None if there is no objective."""
     if entry is None:
         return None
     return {"at": entry.at_s, "text": entry.text, **entry.figures}

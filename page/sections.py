@@ -1,7 +1,7 @@
-"""The events of a stream: changes of the sections that a reader has subscribed to and may see.
+"""The events of a stream: changes of the sections that a reader subscribes to and may see.
 
-Each section is a function of the view, what is asked for, and the version after which the reader wants to go
-on (None: from the beginning). It returns lines of JSON; none where nothing has changed.
+Each section is a function of the view, the subscription, and the version after which the reader continues
+(None to start over). It yields lines of JSON, or nothing if nothing has changed.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,18 +14,18 @@ import orjson
 from page import rows
 from page.access import Access
 from page.cluster_view import ClusterView
-from page.record_query import LoggedRecord, RecordQuery, merged
+from page.record_query import RecordQuery, merged
 from page.table import Delta, Row, RowTable
 from policy.records import CLUSTER
 
 JOBS_AT_ONCE, NODES_AT_ONCE = 500, 1_000
-"""Rows of one event: the beginning of a large table comes in several."""
+"""Rows per event; a new reader gets a large table in several events."""
 _FIRST_RECORDS = 200
 _FIRST_BURSTS = 100
 
 
 class Section(StrEnum):
-    """The sections that a stream can have."""
+    """The sections of a stream."""
 
     USAGE = "usage"
     JOBS = "jobs"
@@ -37,41 +37,41 @@ class Section(StrEnum):
 
 
 OF_CLUSTER = frozenset({Section.USAGE, Section.NODES})
-"""Sections of those who see the whole cluster."""
+"""Sections for callers who may see the whole cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The sections of one stream, and the rights of its reader."""
+    """The sections of a stream, and the permissions of its reader."""
 
     access: Access
     sections: tuple[Section, ...]
     namespace: str = ""
-    """Narrows jobs, records and bursts; "" for all."""
+    """Restricts jobs, records and bursts to a namespace; "" for all."""
     job: str = ""
     """The job of the section `job`."""
     fits: str = ""
-    """The job whose trainers nodes are asked about."""
+    """The job for whose trainers the nodes' free capacity is counted."""
 
     def sees(self, namespace: str) -> bool:
-        """Whether the reader wants and may see a namespace."""
+        """Returns whether the reader asks for a namespace and may see it."""
         return self.namespace in ("", namespace) and self.access.sees(namespace)
 
     @property
     def fingerprint(self) -> str:
-        """Identifies sections and rights: a stream continues only where both are the same."""
+        """Identifies sections and permissions; a stream can only be continued if both are the same."""
         words = (*self.sections, self.namespace, self.job, self.fits)
         text = "\n".join((self.access.fingerprint, *words))
         return sha256(text.encode()).hexdigest()[:16]
 
 
 def events(view: ClusterView, subscription: Subscription, since: int | None) -> list[bytes]:
-    """The events of all sections that have changed since a version, as lines of an event stream.
+    """Returns the events of all sections that have changed since a version, as lines of an event stream.
 
     Args:
-        view: The cluster.
-        subscription: What the reader gets.
-        since: The version; None for the beginning.
+        view: The view of the cluster.
+        subscription: The reader's sections and permissions.
+        since: The version; None to start over.
     """
     return [
         b"event: %s\ndata: %s\n" % (section.encode(), line)
@@ -92,7 +92,7 @@ def _jobs(view: ClusterView, subscription: Subscription, since: int | None) -> I
     def text(_: str, row: Row) -> bytes:
         return row.full_text if cluster else row.text
 
-    yield from _table(view, view.jobs, subscription.sees, since, (text, JOBS_AT_ONCE, b""))
+    yield from _table(view, view.jobs, subscription.sees, since, text, JOBS_AT_ONCE)
 
 
 def _nodes(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
@@ -104,15 +104,22 @@ def _nodes(view: ClusterView, subscription: Subscription, since: int | None) -> 
     def text(name: str, row: Row) -> bytes:
         if fits is None:
             return b"%s,null,null,%s]" % (row.text, row.full_text)
-        amounts = now.get(name, 0), without_surplus.get(name, 0)
-        return b"%s,%d,%d,%s]" % (row.text, *amounts, row.full_text)
+        fit_now, fit_without_surplus = now.get(name, 0), without_surplus.get(name, 0)
+        return b"%s,%d,%d,%s]" % (row.text, fit_now, fit_without_surplus, row.full_text)
 
     head = b'"resources":%s,"fits":%s,' % (
         orjson.dumps(view.resources),
         orjson.dumps(subscription.fits if fits is not None else None),
     )
-    form = text, NODES_AT_ONCE, head
-    yield from _table(view, view.nodes, lambda _: subscription.access.cluster, since, form)
+    yield from _table(
+        view,
+        view.nodes,
+        lambda _: subscription.access.cluster,
+        since,
+        text,
+        NODES_AT_ONCE,
+        head=head,
+    )
 
 
 def _table(
@@ -120,10 +127,22 @@ def _table(
     table: RowTable,
     sees: Callable[[str], bool],
     since: int | None,
-    form: tuple[Callable[[str, Row], bytes], int, bytes],
+    text: Callable[[str, Row], bytes],
+    at_once: int,
+    *,
+    head: bytes = b"",
 ) -> Iterator[bytes]:
-    """Events of a table: changed rows and removed keys, a limited number in each event."""
-    text, at_once, head = form
+    """Yields the events of a table: changed rows and removed keys.
+
+    Args:
+        view: The view, for its clock.
+        table: The rows.
+        sees: Whether the visitor may see rows of a namespace.
+        since: The version that the client has; None for all rows.
+        text: Encodes a row, given its key.
+        at_once: Largest number of rows in one event.
+        head: JSON members to put before the rows, each followed by a comma.
+    """
     delta = table.since(since) if since is not None else None
     is_reset = delta is None
     if delta is None:
@@ -154,18 +173,16 @@ def _records(view: ClusterView, subscription: Subscription, since: int | None) -
         if not logged:
             return
     first = {"reset": True} if since is None else {}
-    yield orjson.dumps({**first, "at": view.epoch_s(), "records": _plain(logged)})
-
-
-def _plain(logged: list[LoggedRecord]) -> list[dict[str, object]]:
-    return [rows.record(entry) for entry in logged]
+    yield orjson.dumps(
+        {**first, "at": view.epoch_s(), "records": [rows.record(entry) for entry in logged]}
+    )
 
 
 def _reclaims(view: ClusterView, subscription: Subscription, since: int | None) -> Iterator[bytes]:
     has_names = subscription.access.cluster_log and not subscription.namespace
 
     def sees(namespace: str) -> bool:
-        """One log for whoever sees that of the cluster, which has all bursts with all names."""
+        """Selects a single log for callers who see the cluster's, which has all bursts with all names."""
         return namespace == CLUSTER if has_names else subscription.sees(namespace)
 
     delta = view.bursts.since(since) if since is not None else None

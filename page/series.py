@@ -1,25 +1,25 @@
-"""Bounded time series: use of the cluster in two resolutions, and the number of each job's trainers. Pure."""
+"""Time series of limited length: the use of the cluster at two resolutions, and trainers per job. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
 
 Point = tuple[float, list[list[int]]]
-"""Time, and for each resource its amounts."""
+"""Time, and the amounts of each resource."""
 FINE_S, COARSE_S = 5.0, 60.0
 _FINE_POINTS, _COARSE_POINTS = 720, 1440
 _MAX_STEPS = 240
-"""Of one job."""
+"""Limit for each job."""
 
 
 class UsageSeries:
-    """A point each 5 s of the last hour, and one a minute of the day; times are those of their slots."""
+    """One point per 5 s for the last hour, and one per minute for the last day; times are rounded down."""
 
     def __init__(self) -> None:
         self._fine: deque[Point] = deque(maxlen=_FINE_POINTS)
         self._coarse: deque[Point] = deque(maxlen=_COARSE_POINTS)
 
     def put(self, now_s: float, amounts: list[list[int]]) -> Point:
-        """Adds the use of the cluster now; it replaces the points of the same slots."""
+        """Adds the present use of the cluster; it replaces the points of the same slots."""
         for points, slot_s in ((self._coarse, COARSE_S), (self._fine, FINE_S)):
             at_s = now_s - now_s % slot_s
             if points and points[-1][0] >= at_s:
@@ -28,7 +28,7 @@ class UsageSeries:
         return self._fine[-1]
 
     def points(self) -> list[Point]:
-        """All points in order of time; whole minutes from before the fine ones."""
+        """Returns all points in order of time: minutes first, then the finer points."""
         first_s = self._fine[0][0] if self._fine else float("inf")
         return [point for point in self._coarse if point[0] + COARSE_S <= first_s] + list(
             self._fine
@@ -41,13 +41,13 @@ class UsageSeries:
 
 
 class TrainerSteps:
-    """The number of trainers of each job over time: a step for each change, the newest of each job."""
+    """The number of trainers of each job over time, as the newest changes."""
 
     def __init__(self) -> None:
         self._steps: dict[str, deque[tuple[float, int]]] = {}
 
     def put(self, job: str, now_s: float, trainers: int) -> None:
-        """Adds the number of trainers that a job has now."""
+        """Adds the present number of trainers of a job."""
         steps = self._steps.setdefault(job, deque(maxlen=_MAX_STEPS))
         if not steps or steps[-1][1] != trainers:
             steps.append((now_s, trainers))
@@ -57,11 +57,11 @@ class TrainerSteps:
         self._steps.pop(job, None)
 
     def of(self, job: str) -> Sequence[tuple[float, int]]:
-        """The steps of a job, the oldest first."""
+        """Returns the changes of a job, oldest first."""
         return tuple(self._steps.get(job, ()))
 
     def largest(self, jobs: Sequence[str], limit: int) -> dict[str, list[tuple[float, int]]]:
-        """The steps of the jobs that have most trainers now, the largest first."""
+        """Returns the changes of the jobs with the most trainers now, largest first."""
         counted = [job for job in jobs if job in self._steps]
         counted.sort(key=lambda job: (-self._steps[job][-1][1], job))
         return {job: list(self._steps[job]) for job in counted[:limit]}

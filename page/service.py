@@ -1,10 +1,9 @@
-"""The page's parts, put together into a service."""
+"""Assembles the page's parts into a service."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from flask import Flask
 from kubernetes.client.configuration import Configuration
 
 from kube import config
@@ -27,7 +26,7 @@ from runtime.serve import WebService
 
 @dataclass(frozen=True, slots=True)
 class Watches:
-    """The watches of the page, with the page's own rights."""
+    """The watches of the page, with the page's own permissions."""
 
     cache: ClusterCache
     policy: ActivePolicy
@@ -42,13 +41,13 @@ class Watches:
         clock_s: Callable[[], float] = clock.monotonic_s,
         epoch_s: Callable[[], float] = clock.epoch_s,
     ) -> Self:
-        """Starts nothing.
+        """Creates the watches without starting them.
 
         Args:
-            api: The API server.
-            namespace: Of the policy ConfigMap.
+            api: Sends the requests.
+            namespace: Namespace of the policy ConfigMap.
             clock_s: A monotonic clock.
-            epoch_s: A clock in seconds since the epoch.
+            epoch_s: Returns the seconds since the epoch.
         """
         cache = ClusterCache(api, config_map=(namespace, POLICY_CONFIGMAP), clock_s=clock_s)
         policy = ActivePolicy.of(cache.config)
@@ -57,7 +56,7 @@ class Watches:
         return cls(cache, policy, logs, view)
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the last message of the quietest watch."""
+        """Returns the seconds since the last message of the watch that has been silent the longest."""
         return max(self.cache.age_s(now_s), self.logs.reflector.age_s(now_s))
 
     def start(self) -> None:
@@ -75,19 +74,19 @@ class Watches:
 
 
 def build(settings: PageSettings, connection: Configuration) -> WebService:
-    """Builds the service without starting it; `connection` configures access to the API server."""
+    """Builds the service without starting it; `connection` holds the API server's address and credentials."""
     api = Client(connection, user_agent="edl-page")
     callers = Client(config.without_credentials(connection), user_agent="edl-page-caller")
     return assemble(settings, api, callers.with_token)
 
 
 def assemble(settings: PageSettings, api: Api, with_token: Callable[[str], Api]) -> WebService:
-    """The service on an API server.
+    """Assembles the service for an API server.
 
     Args:
-        settings: Of the page.
-        api: The API server with the page's own rights.
-        with_token: The same with the rights of a caller.
+        settings: The page's settings.
+        api: The API server, used with the page's own permissions.
+        with_token: Returns the API server, used with a caller's token.
     """
     watches = Watches.of(api, settings.namespace)
     app = application(settings, watches, with_token)
@@ -99,13 +98,13 @@ def application(
     watches: Watches,
     with_token: Callable[[str], Api],
     clock_s: Callable[[], float] = clock.monotonic_s,
-) -> Flask:
-    """The page's application.
+) -> web.WebApp:
+    """Returns the page's application.
 
     Args:
-        settings: Of the page.
-        watches: What is shown.
-        with_token: The API server with the rights of a caller.
+        settings: The page's settings.
+        watches: The objects to show.
+        with_token: Returns the API server, used with a caller's token.
         clock_s: A monotonic clock.
     """
     view = watches.view
@@ -133,7 +132,7 @@ def application(
     bounds = StreamBounds(
         settings.max_streams, settings.max_streams_per_caller, settings.stream_seconds
     )
-    streams = Streams(view, bounds, clock_s, lambda: bool(app.config[web.DRAINING]))
+    streams = Streams(view, bounds, clock_s, lambda: app.draining)
     authorizer = Authorizer(with_token, lambda: view.namespaces, settings.access_seconds, clock_s)
     PageRoutes(view, authorizer, streams, metrics).routes(app)
     return app

@@ -1,8 +1,8 @@
-"""Event streams (text/event-stream, HTML standard 9.2): bounded in number and length, each at its reader's pace.
+"""Event streams (text/event-stream, HTML standard 9.2), limited in number and duration.
 
-A reader has one number, the version up to which it has seen the cluster; what has changed since is made when
-it is sent. So nothing is queued for anybody: who reads slowly skips what was in between, and who does not read at
-all is dropped by the server's limit for an answer.
+A reader's state is one number: the version up to which it has seen the cluster. The changes since then are
+computed when they are sent, so nothing is queued. A slow reader skips intermediate states, and a reader that
+does not read at all is dropped by the server's time limit for a response.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from page.sections import Subscription, events
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 _PACE_S = 0.25
-"""Between two looks for changes."""
+"""Interval of checks for changes."""
 _KEEP_ALIVE_S = 10.0
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 _NAMESPACE_SHARE = 4
-"""Service accounts of one namespace together have a fourth of all streams: its tenant makes as many as it likes."""
+"""A namespace's service accounts share a fourth of all streams; its tenant can create any number of accounts."""
 RETRY_S = 5
 
 
 @dataclass(frozen=True, slots=True)
 class StreamBounds:
-    """Limits on the number of streams and on the duration of each."""
+    """Limits on the number of streams and on their duration."""
 
     total: int
     per_caller: int
@@ -34,7 +34,7 @@ class StreamBounds:
 
 
 class Streams:
-    """The open streams of this process; they begin and end on the server's loop, `count` is thread-safe."""
+    """The open streams of this process. They start and end on the server's loop; `count` is thread-safe."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class Streams:
         clock_s: Callable[[], float],
         is_closing: Callable[[], bool],
     ) -> None:
-        """Opens nothing.
+        """Initializes the streams.
 
         Args:
-            view: What is sent.
-            bounds: Of all streams together.
+            view: The view of the cluster.
+            bounds: Limits of all streams.
             clock_s: A monotonic clock.
-            is_closing: Whether the process is about to end, so that streams end.
+            is_closing: Returns whether the process is about to exit, so that streams end.
         """
         self._view = view
         self._bounds = bounds
@@ -57,10 +57,10 @@ class Streams:
         self._is_closing = is_closing
         self._callers: Counter[str] = Counter()
         self._tenants: Counter[str] = Counter()
-        """By namespace of service accounts; other users are tenants of their own."""
+        """Open streams by tenant: the namespace of a service account, or the user itself."""
         self._boot = secrets.token_hex(4)
         self.events = 0
-        """Events sent since the start."""
+        """Number of events sent since the start."""
 
     @property
     def count(self) -> int:
@@ -68,9 +68,9 @@ class Streams:
         return self._callers.total()
 
     def refusal(self, user: str) -> str:
-        """Why a user gets no more streams: `full` or `caller`; "" where one may be opened.
+        """Returns why a user gets no more streams: `full` or `caller`, or "" if one may be opened.
 
-        Requests that are answered at once may each see the last free one: a few more than the bound.
+        Concurrent requests may each see the last free stream, so the limit can be exceeded by a few.
         """
         bounds = self._bounds
         per_tenant = max(bounds.per_caller, bounds.total // _NAMESPACE_SHARE)
@@ -79,7 +79,7 @@ class Streams:
         return "full" if self.count >= bounds.total else ""
 
     def position(self, subscription: Subscription, last_id: str) -> int | None:
-        """The version after which a reader continues; None where it has to begin again."""
+        """Returns the version after which a reader continues, or None if it has to start over."""
         boot, _, rest = last_id.partition(".")
         fingerprint, _, version = rest.partition(".")
         is_ours = (boot, fingerprint) == (self._boot, subscription.fingerprint)
@@ -90,7 +90,7 @@ class Streams:
     async def follow(
         self, subscription: Subscription, position: int | None
     ) -> AsyncGenerator[bytes]:
-        """The parts of one stream, until its time is over or the process ends."""
+        """Yields the parts of one stream, until its time is up or the process exits."""
         user = subscription.access.user
         self._callers[user] += 1
         self._tenants[_tenant(user)] += 1
@@ -104,7 +104,7 @@ class Streams:
     async def _parts(
         self, subscription: Subscription, position: int | None
     ) -> AsyncGenerator[bytes]:
-        begun_s = sent_s = self._clock_s()
+        started_s = sent_s = self._clock_s()
         while not self._is_closing():
             version = self._view.version
             if version != position:
@@ -116,7 +116,7 @@ class Streams:
                     sent_s = self._clock_s()
                     yield b"\n".join(lines) + ident.encode()
             now_s = self._clock_s()
-            if now_s - begun_s >= self._bounds.length_s:
+            if now_s - started_s >= self._bounds.length_s:
                 return
             if now_s - sent_s >= _KEEP_ALIVE_S:
                 sent_s = now_s
@@ -125,7 +125,7 @@ class Streams:
 
 
 def _tenant(user: str) -> str:
-    """Whose a user is: service accounts belong to the tenant of their namespace."""
+    """Returns the tenant of a user; a service account belongs to the tenant of its namespace."""
     if not user.startswith(_SERVICE_ACCOUNT):
         return user
     return user.rpartition(":")[0]

@@ -1,6 +1,6 @@
-"""Tables that streams follow: each row has the version of its newest change, so a reader keeps only one number.
+"""Tables for streams: each row has the version of its last change, so a reader only keeps one number.
 
-A reader that is slow skips what was in between, and nothing waits for it. Thread-safe.
+A slow reader skips intermediate states, and nothing waits for it. Thread-safe.
 """
 
 import threading
@@ -13,14 +13,14 @@ _KEPT_DELETIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as streams send it."""
+    """A row in the form that streams send."""
 
     version: int
     namespace: str
     text: bytes
-    """JSON for whoever sees the namespace."""
+    """JSON for readers who see only the row's namespace."""
     full_text: bytes = b""
-    """The same for whoever sees the whole cluster; "" where it does not differ."""
+    """JSON for readers who see the whole cluster; "" if it is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,40 +30,40 @@ class Delta:
     rows: list[tuple[str, Row]]
     """(key, row), the oldest change first."""
     dropped: list[tuple[str, str]]
-    """(key, namespace) of rows that are gone."""
+    """(key, namespace) of deleted rows."""
 
 
 class RowTable:
     """The rows of one kind, in order of their changes."""
 
     def __init__(self, kept_deletions: int = _KEPT_DELETIONS) -> None:
-        """An empty table that can tell so many deletions to readers."""
+        """Initializes an empty table that remembers `kept_deletions` deleted rows for readers."""
         self._lock = threading.Lock()
         self._rows: dict[str, Row] = {}
         self._gone: deque[tuple[int, str, str]] = deque()
         self._kept_deletions = kept_deletions
         self._floor = 0
-        """Readers from before this version have to begin again."""
+        """Readers with an older version have to start over."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def get(self, key: str) -> Row | None:
-        """One row."""
+        """Returns one row."""
         return self._rows.get(key)
 
     def put(self, key: str, row: Row) -> bool:
-        """Adds or replaces a row; False where nothing changes."""
+        """Adds or replaces a row; returns whether it has changed."""
         with self._lock:
             old = self._rows.get(key)
             if old is not None and (old.text, old.full_text) == (row.text, row.full_text):
                 return False
-            self._rows.pop(key, None)  # so that the newest change is last
+            self._rows.pop(key, None)  # moves the row to the end, after older changes
             self._rows[key] = row
             return True
 
     def drop(self, key: str, version: int) -> bool:
-        """Removes a row; False where there is none."""
+        """Removes a row; returns whether it existed."""
         with self._lock:
             old = self._rows.pop(key, None)
             if old is None:
@@ -74,24 +74,24 @@ class RowTable:
             return True
 
     def drop_oldest(self, keep: int, version: int) -> None:
-        """Removes the rows that have not changed for longest."""
+        """Removes the rows that have been unchanged the longest, except for `keep` rows."""
         for key in list(self._rows)[: max(0, len(self._rows) - keep)]:
             self.drop(key, version)
 
     def clear(self, version: int) -> None:
-        """Removes all rows; every reader begins again."""
+        """Removes all rows; every reader starts over."""
         with self._lock:
             self._rows.clear()
             self._gone.clear()
             self._floor = version
 
     def all(self) -> list[tuple[str, Row]]:
-        """All rows with their keys."""
+        """Returns all rows with their keys."""
         with self._lock:
             return list(self._rows.items())
 
     def since(self, version: int) -> Delta | None:
-        """What has changed after a version; None where the reader has to begin again."""
+        """Returns the changes after a version, or None if the reader has to start over."""
         with self._lock:
             if version < self._floor:
                 return None

@@ -1,1 +1,1 @@
-"""The core: pure decisions on frozen data. Everything above asks it; it asks nobody."""
+"""The core: pure decisions on frozen data. It imports no other room."""

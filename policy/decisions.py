@@ -1,7 +1,7 @@
-"""Decision records: a stable code, and the figures on which the decision rests.
+"""Decisions: a stable code with figures, and the sentence that people read.
 
-The sentence in events and conditions is formatted from code and figures in this module only, with
-the templates of `policy.explanations`, so the two cannot disagree (docs/decisions/0005).
+Only this module formats sentences, from code, figures and the templates of `policy.explanations`, so that
+sentence and figures cannot disagree (docs/decisions/0005).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Decision:
     """One recorded decision."""
 
     about: str
-    """`job`, `pod` or `node`, a space, and namespace/name or the node's name."""
+    """Kind and name of the object: `job`, `pod` or `node`, a space, and namespace/name or the node's name."""
     code: Reason
     figures: Figures = field(default_factory=dict)
     at_s: float = 0.0
@@ -34,11 +34,11 @@ class Decision:
 
     @property
     def text(self) -> str:
-        """The decision as a sentence."""
+        """The sentence of the decision."""
         return sentence(self.code, self.figures)
 
     def to_json(self) -> dict[str, object]:
-        """The record as a JSON object; amounts as Kubernetes writes them."""
+        """Returns the decision as a JSON object, with amounts as Kubernetes quantities."""
         figures = {name: plain(figure) for name, figure in self.figures.items()}
         return {
             "about": self.about,
@@ -50,7 +50,7 @@ class Decision:
 
 
 def sentence(code: Reason, figures: Figures) -> str:
-    """Returns the sentence for a decision; "" for a code that has none."""
+    """Returns the sentence of a decision; "" if the code has none."""
     texts = {name: _Text(_format(figure)) for name, figure in figures.items()}
     for template in EXPLANATIONS[code].sentences:
         if fields(template) <= texts.keys():
@@ -59,24 +59,24 @@ def sentence(code: Reason, figures: Figures) -> str:
 
 
 def time(epoch_s: float) -> str:
-    """A time as a figure. Unlike the seconds left it does not change while it is waited for."""
+    """Returns a time as a figure. Remaining seconds would change the figure with every plan."""
     return timestamp(ceil(epoch_s))
 
 
 def fields(template: str) -> frozenset[str]:
-    """The names of the figures in a sentence template."""
+    """Returns the names of the figures in a template."""
     return frozenset(name for _, name, _, _ in Formatter().parse(template) if name)
 
 
 def plain(figure: Figure) -> object:
-    """A figure as a JSON value."""
+    """Returns a figure as a JSON value, with amounts as Kubernetes quantities."""
     if isinstance(figure, Mapping):
         return {name: quantity.show(name, amount) for name, amount in figure.items()}
     return round(figure, 4) if isinstance(figure, float) else figure
 
 
 class _Text(str):
-    """A figure in a sentence; with a noun as format spec, that many of it: `{missing:trainer}`."""
+    """A figure in a sentence. A format spec is a noun to count: `{missing:trainer}` is "2 trainers"."""
 
     __slots__ = ()
 

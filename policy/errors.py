@@ -4,8 +4,8 @@
 PolicyError(ValueError)
 ├── QuantityError   an invalid resource quantity
 ├── DocumentError   an invalid policy document; names the field
-├── JobError        annotations or a spec that contradict elasticity; names the field
-└── SnapshotError   a file that is not a snapshot of the cluster
+├── JobError        annotations or a spec that an elastic Job cannot have; names the field
+└── SnapshotError   an invalid snapshot of a cluster
 ```
 """
 
@@ -23,8 +23,8 @@ class DocumentError(PolicyError):
 
 
 class JobError(PolicyError):
-    """A Job with annotations or a spec that contradict elasticity."""
+    """Annotations or a spec that an elastic Job cannot have."""
 
 
 class SnapshotError(PolicyError):
-    """A file that is not a snapshot, or one of another version, cut or damaged."""
+    """A file that is not a snapshot, has another version, or is truncated or damaged."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from policy.reasons import Observation, Reason
 
 NODES_HELD = "nodes are held until"
-"""In the sentence of a job for which the plan holds nodes: a condition is written anew for it."""
+"""Part of the sentence of a job for which the plan holds nodes; its condition is updated for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Explanation:
     figures: str = ""
     """The figures that records with this code have."""
     way_out: str = ""
-    """What a user or an admin can do; "" if there is nothing to do."""
+    """Advice for a user or an admin; "" if no action is needed."""
 
 
 TARGETS: Mapping[Reason, Explanation] = {
@@ -475,6 +475,6 @@ OBSERVATIONS: Mapping[Observation, Explanation] = {
         figures="`kept`, `missed`, `budgetLeft`, `burn` by span",
     ),
 }
-"""What EDL observed, besides its own decisions."""
+"""Observations, in addition to decisions."""
 EXPLANATIONS: Mapping[Reason, Explanation] = {**TARGETS, **RELEASES, **CREATIONS, **NODES}
 """Reason -> explanation, of every reason."""

@@ -1,27 +1,28 @@
-"""The nearest name that exists, for messages about one that does not. Pure.
+"""The known name nearest to an unknown one, for error messages. Pure.
 
-Who calls: whatever reads names that people write: annotations, labels and fields of the policy
-here, flags and environment variables in `runtime`.
+Used for names that people write: annotations, labels and fields of the policy, and flags and environment
+variables in `runtime`.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 _MIN_PART = 4
-"""Characters of a part of a name that is recognized as that name."""
+"""Shortest part of a name that is recognised as the name, in characters."""
 _MAX_CHARS = 100
-"""A longer name resembles none. Strangers write names of megabytes, and comparing takes long."""
+"""Longer names are not compared: callers may send megabytes, and comparing takes long."""
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The known name that resembles `name` most, or contains it, whatever the case.
-
-    It is "" where none is near.
+    """Returns the known name that is most similar to `name`, or contains it, ignoring case.
 
     Args:
-        name: The name that does not exist.
-        known: Those that do.
-        prefix: What all of them begin with, and what therefore says nothing about resemblance.
+        name: The unknown name.
+        known: The known names.
+        prefix: A common prefix of the known names, which is not compared.
+
+    Returns:
+        "" if no known name is similar.
     """
     if len(name) > _MAX_CHARS:
         return ""
@@ -34,6 +35,6 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def advice(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """` (did you mean X?)` for the end of a message; "" where no known name is near."""
+    """Returns ` (did you mean X?)` for the end of a message; "" if no known name is similar."""
     match = nearest(name, known, prefix)
     return f" (did you mean {match}?)" if match else ""

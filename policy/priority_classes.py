@@ -1,4 +1,4 @@
-"""The priority classes of training pods: one for each tier, and a second one of surplus. Pure."""
+"""The priority classes of training pods: one for each tier, and a second one for surplus. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class PriorityClassValues(NamedTuple):
     value: int
     preemption_policy: str = "PreemptLowerPriority"
     is_default: bool = False
-    """Whether the API server assigns this class to pods that name none."""
+    """Whether the API server assigns this class to pods without a class."""
 
 
 EDL_CLASSES: Mapping[str, PriorityClassValues] = {
@@ -27,7 +27,7 @@ EDL_CLASSES: Mapping[str, PriorityClassValues] = {
     CLASS_GUARANTEED: PriorityClassValues(-8),
     CLASS_SUPPORT: PriorityClassValues(-5),
 }
-"""The classes as EDL creates them (design: priority tiers). A patch copies the live ones."""
+"""The classes as EDL creates them (design: priority tiers). Patches of pods copy the live ones."""
 
 CLASS_OF: Mapping[Tier, str] = {
     Tier.SURPLUS: CLASS_SURPLUS,
@@ -43,5 +43,10 @@ TIER_OF: Mapping[str, Tier] = {name: tier for tier, name in CLASS_OF.items()} | 
 
 
 def class_of(tier: Tier, *, low_share: bool = False) -> str:
-    """The class of a new pod; `low_share` as in `policy.planning.plan.Create`, for surplus alone."""
+    """Returns the priority class of a new pod.
+
+    Args:
+        tier: The tier of the pod.
+        low_share: For surplus pods, see `policy.planning.plan.Create`.
+    """
     return CLASS_LOW_SHARE if low_share else CLASS_OF[tier]

@@ -1,8 +1,8 @@
 """Kubernetes resource quantities as integers: "500m" CPU is 500, "1Gi" memory is 1073741824.
 
-CPU counts in millicores, every other resource in its own unit (bytes, devices). Fractions
-round up, away from zero, as the scheduler does (k8s.io/apimachinery resource.Quantity
-`MilliValue` and `Value`). No floats, so that sums are exact.
+CPU is counted in millicores, every other resource in its unit (bytes, devices). Fractions are rounded
+away from zero, as kube-scheduler does (k8s.io/apimachinery resource.Quantity `MilliValue` and `Value`).
+There are no floats, so sums are exact.
 """
 
 import re
@@ -36,13 +36,13 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _EXACT = Context(prec=100)
-"""More digits than 64 characters times any suffix have, so that no fraction is lost."""
+"""More digits than any quantity of 64 characters has, so that no fraction is lost."""
 _MAX_INT64 = 2**63 - 1
 _MILLI = 1000
 
 
 def _round_up(value: Decimal) -> int:
-    """The integer at or above the magnitude of `value`, capped to int64 like upstream."""
+    """Rounds away from zero to an integer, limited to int64 like upstream."""
     whole = int(value)
     if value != whole:
         whole += 1 if value > 0 else -1
@@ -51,10 +51,10 @@ def _round_up(value: Decimal) -> int:
 
 @lru_cache(maxsize=4096)
 def parse(resource: str, text: str) -> int:
-    """The amount that `text` means for `resource`: millicores for cpu, units for the rest.
+    """Returns the amount of a quantity: millicores for cpu, units for all other resources.
 
     Raises:
-        QuantityError: `text` is not a quantity; the message shows it and an example.
+        QuantityError: The text is not a quantity; the message shows it and an example.
     """
     match = _NUMBER.fullmatch(text) if len(text) <= 64 else None  # noqa: PLR2004 - upstream's longest
     if match is None:
@@ -71,16 +71,16 @@ def parse(resource: str, text: str) -> int:
 
 
 def parse_all(amounts: Mapping[str, object]) -> dict[str, int]:
-    """Resource name -> amount, for a whole `requests` or `allocatable` map.
+    """Returns resource -> amount for a map of `requests` or `allocatable`.
 
     Raises:
-        QuantityError: one of the values is not a quantity.
+        QuantityError: A value is not a quantity.
     """
     return {name: parse(name, str(value)) for name, value in amounts.items()}
 
 
 def show(resource: str, amount: int) -> str:
-    """`amount` in the shortest usual form: "5", "500m", "8Gi"; `parse` restores it exactly."""
+    """Returns an amount in its shortest usual form: "5", "500m", "8Gi". `parse` restores it exactly."""
     if resource == "cpu":
         whole, remainder = divmod(amount, _MILLI)
         return f"{amount}m" if remainder else str(whole)

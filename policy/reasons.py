@@ -4,9 +4,9 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The reason for a decision. Values are an interface: never renamed, only added."""
+    """The reason for a decision. Values are an interface: codes are added, but never renamed."""
 
-    # why a job has the target it has
+    # why a job has its number of trainers
     AT_MAX = "AtMax"
     AT_CEILING = "AtCeiling"
     NO_ROOM = "NoRoom"
@@ -65,16 +65,27 @@ class Reason(StrEnum):
 
 
 RELEASES = (
-    *(Reason.ABOVE_MAX, Reason.ABOVE_MIN, Reason.SERVICES_FIRST, Reason.RESERVE_RESTORED),
-    *(Reason.FAIR_SHARE, Reason.NOT_SCHEDULED, Reason.NODES_NOT_ADDED, Reason.NODE_NOT_NEEDED),
-    *(Reason.START_REFUSED, Reason.JOB_STOPPED, Reason.MASTER_MOVES, Reason.SERVER_MOVES),
-    *(Reason.SCHEDULER_CHANGED, Reason.QUOTA_REACHED, Reason.SHARE_RETURNED),
+    Reason.ABOVE_MAX,
+    Reason.ABOVE_MIN,
+    Reason.SERVICES_FIRST,
+    Reason.RESERVE_RESTORED,
+    Reason.FAIR_SHARE,
+    Reason.NOT_SCHEDULED,
+    Reason.NODES_NOT_ADDED,
+    Reason.NODE_NOT_NEEDED,
+    Reason.START_REFUSED,
+    Reason.JOB_STOPPED,
+    Reason.MASTER_MOVES,
+    Reason.SERVER_MOVES,
+    Reason.SCHEDULER_CHANGED,
+    Reason.QUOTA_REACHED,
+    Reason.SHARE_RETURNED,
 )
 """Why a trainer is released."""
 
 
 class Observation(StrEnum):
-    """Codes of observations, beside those of decisions. Never renamed, only added."""
+    """Codes of observations, in addition to `Reason`. Codes are added, but never renamed."""
 
     PREEMPTED = "Preempted"
     """kube-scheduler preempted a trainer for a service."""
@@ -85,10 +96,10 @@ class Observation(StrEnum):
     JOB_FAILED = "JobFailed"
     JOB_DELETED = "JobDeleted"
     RECLAIMING = "Reclaiming"
-    """A burst of services that wait for capacity of training goes on."""
+    """Services in a burst wait for capacity that trainers use."""
     RECLAIMED = "Reclaimed"
-    """It is over: all of its services run, or are gone."""
+    """The burst is over: all its services run or were deleted."""
     OBJECTIVE_MISSED = "ObjectiveMissed"
     """A service took longer than the reclaim objective allows."""
     OBJECTIVE = "Objective"
-    """How the reclaim objective stands."""
+    """The state of the reclaim objective."""

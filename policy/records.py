@@ -1,7 +1,6 @@
-"""Records: what was decided or observed, as it is kept for later questions (docs/decisions/0059).
+"""Records of decisions and observations in the decision log (docs/decisions/0059). Pure.
 
-A record is a `Decision` in words and JSON values, so that it can be read without the version of EDL
-that has written it. Pure.
+A record is a `Decision` as a sentence and JSON values, so that other versions of EDL can read it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +12,9 @@ from policy.names import SYSTEM_NAMESPACE
 from policy.reasons import Observation
 
 CLUSTER = SYSTEM_NAMESPACE
-"""The namespace whose records are about the whole cluster, with the names of all namespaces."""
+"""The namespace with the records of the whole cluster, which name objects of all namespaces."""
 ELSEWHERE = "another namespace"
-"""Stands in a namespace's records for names of other namespaces."""
+"""Replaces names of other namespaces in the records of a namespace."""
 _NAMES = ("service", "job", "to", "of")
 """Figures that may name an object of another namespace, as namespace/name."""
 
@@ -25,13 +24,14 @@ class Record:
     """One record.
 
     Attributes:
-        at_s: When, in seconds since the epoch.
-        about: A kind in lower case, a space, and namespace/name or a name: `job ml/digits`.
+        at_s: Time of the record, in seconds since the epoch.
+        about: Kind and name of the object: a kind in lower case, a space, and namespace/name or a
+            name, such as `job ml/digits`.
         code: A stable code (docs/reasons.md).
-        text: In words; "" where the code says all.
-        figures: Names -> JSON values; amounts as Kubernetes writes them.
-        job: The job that it concerns, namespace/name; "" for none.
-        since_s: Since when this code has held; `at_s` for what has just happened.
+        text: The sentence; "" if the code says everything.
+        figures: Name -> JSON value; amounts are Kubernetes quantities.
+        job: The job that the record concerns, as namespace/name; "" if there is none.
+        since_s: When this code began to apply; `at_s` for events.
     """
 
     at_s: float
@@ -44,16 +44,16 @@ class Record:
 
     @property
     def name(self) -> str:
-        """What it is about, without the kind."""
+        """The name of the object, without its kind."""
         return self.about.partition(" ")[2]
 
     @property
     def kind(self) -> str:
-        """The kind of what it is about: job, pod, node, reclaim, objective."""
+        """The kind of the object: job, pod, node, reclaim or objective."""
         return self.about.partition(" ")[0]
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object, without what is empty."""
+        """Returns the record as a JSON object, without empty values."""
         values = {
             "at": round(self.at_s, 3),
             "about": self.about,
@@ -67,17 +67,23 @@ class Record:
 
 
 def of_decision(decision: Decision, job: str, since_s: float) -> Record:
-    """The record of a decision that concerns `job`, whose code has held since `since_s`."""
+    """Returns the record of a decision.
+
+    Args:
+        decision: The decision.
+        job: The job that it concerns, as namespace/name; "" if there is none.
+        since_s: When the code began to apply, in seconds since the epoch.
+    """
     figures = {name: plain(figure) for name, figure in decision.figures.items()}
     code = str(decision.code)
     return Record(decision.at_s, decision.about, code, decision.text, figures, job, since_s)
 
 
 def from_json(values: Mapping[str, Any]) -> Record:
-    """The record that `to_json` has written, of any version.
+    """Returns the record that `to_json` of any version wrote.
 
     Raises:
-        KeyError, TypeError, ValueError: no such object.
+        KeyError, TypeError, ValueError: The values are not a record.
     """
     at_s = float(values["at"])
     return Record(
@@ -92,13 +98,13 @@ def from_json(values: Mapping[str, Any]) -> Record:
 
 
 def for_namespace(decision: Decision, namespace: str) -> Decision:
-    """The decision without names of other namespaces; itself where it has none."""
+    """Returns the decision without names of other namespaces."""
     figures = masked(decision.figures, namespace)
     return decision if figures is decision.figures else replace(decision, figures=figures)
 
 
 def masked(figures: Figures, namespace: str) -> Figures:
-    """Figures without names of other namespaces; the same object where there are none."""
+    """Returns figures without names of other namespaces; the same object if there are none."""
     foreign = {
         name: ELSEWHERE
         for name in _NAMES
@@ -108,7 +114,10 @@ def masked(figures: Figures, namespace: str) -> Figures:
 
 
 def merged(records: Iterable[Record]) -> list[Record]:
-    """The records in order of time, each once; the one with all names where there are two."""
+    """Returns the records in order of time, without duplicates.
+
+    Of two copies, the one with all names is kept.
+    """
     best: dict[tuple[float, str, str, str], Record] = {}
     for record in records:
         key = (round(record.at_s, 3), record.about, record.code, record.job)
@@ -119,18 +128,18 @@ def merged(records: Iterable[Record]) -> list[Record]:
 
 
 def newest_of_jobs(records: Iterable[Record]) -> dict[str, Record]:
-    """Job key -> the newest record about the job itself, of records in order of time."""
+    """Returns job -> its newest record, for records of jobs in order of time."""
     return {record.job: record for record in records if record.kind == "job"}
 
 
 def newest_of_bursts(records: Iterable[Record]) -> list[Record]:
-    """The newest record of each burst, in order of their beginnings; of records in order of time."""
+    """Returns the newest record of each burst, by beginning of the burst, from records in order of time."""
     newest = {record.about: record for record in records if record.kind == "reclaim"}
     return sorted(newest.values(), key=lambda record: record.since_s)
 
 
 def burst_to_json(record: Record) -> dict[str, Any]:
-    """A burst for programs."""
+    """Returns a burst as JSON for programs."""
     return {
         "id": record.name,
         "over": record.code == Observation.RECLAIMED,

@@ -1,8 +1,8 @@
-"""Which scheduler training pods ask for, and whether they request EDL's marker resource.
+"""The scheduler of training pods, and whether they request EDL's marker resource. Pure.
 
-Only a kube-scheduler whose configuration has the extender's entries ignores the marker
-(`ignoredByScheduler`); any other finds no node for a pod that requests it. The reconciler checks which
-is the case, and the webhook reads the result (docs/decisions/0018). Pure.
+Only a kube-scheduler with the extender in its configuration ignores the marker (`ignoredByScheduler`). Any
+other scheduler finds no node for a pod that requests it. The reconciler checks the scheduler, and the
+webhook reads the result (docs/decisions/0018).
 """
 
 from collections.abc import Collection, Mapping
@@ -30,12 +30,12 @@ class SchedulerCheck:
     registration: Registration = Registration.UNKNOWN
 
     def to_data(self) -> dict[str, str]:
-        """The data of the ConfigMap that keeps the result."""
+        """Returns the data of the ConfigMap that stores the result."""
         return {"scheduler": self.scheduler, "extender": str(self.registration)}
 
     @classmethod
     def from_data(cls, data: Mapping[str, str]) -> "SchedulerCheck":
-        """The result in a ConfigMap's data; unknown where that is incomplete or invalid."""
+        """Returns the result in the data of a ConfigMap; unknown if the data is incomplete or invalid."""
         try:
             return cls(data["scheduler"], Registration(data["extender"]))
         except (KeyError, ValueError):
@@ -44,30 +44,34 @@ class SchedulerCheck:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """How training pods ask for a scheduler now."""
+    """The scheduler of training pods, and the use of the marker, at present."""
 
     scheduler: str = DEFAULT_SCHEDULER
-    """The scheduler of training pods whose author has named none."""
+    """The scheduler of training pods that do not name one."""
     marked: bool = False
-    """Whether pods of that scheduler request the marker, so that it asks the extender."""
+    """Whether pods of that scheduler request the marker, so that it calls the extender."""
 
     def scheduler_of(self, named: str) -> str:
-        """The `schedulerName` of a training pod whose author has named `named`, or the default."""
+        """Returns the `schedulerName` of a training pod, given the one in its template."""
         return self.scheduler if named == DEFAULT_SCHEDULER else named
 
     def marks(self, named: str) -> bool:
-        """Whether such a pod requests the marker: no other scheduler is known to ignore it."""
+        """Returns whether a training pod requests the marker, given the `schedulerName` in its template.
+
+        No other scheduler is known to ignore the marker.
+        """
         return self.marked and self.scheduler_of(named) == self.scheduler
 
     @property
     def unmarked(self) -> "Scheduling":
-        """The same without the marker, for a pod that waits for a node that no extender knows yet."""
+        """The same without the marker, for pods that wait for a node which the extender does not know yet."""
         return replace(self, marked=False)
 
     def is_outdated(self, pod: Pod, job: Job) -> bool:
-        """Whether a pod of a job was created for a scheduler that training does not use any more.
+        """Returns whether a pod was created for a scheduler that training no longer uses.
 
-        Not where another webhook has named one after EDL: a new pod would get the same.
+        A pod is not outdated if another webhook set its scheduler after EDL, because a new pod would
+        get the same scheduler.
         """
         unknown_marker = pod.marked and not self.marks(job.scheduler)
         asked = {pod.scheduler, pod.asked_scheduler or pod.scheduler}
@@ -75,13 +79,13 @@ class Scheduling:
 
 
 UNMARKED = Scheduling()
-"""That of a scheduler of which nothing is known."""
+"""The default scheduler, without the marker."""
 
 
 def in_force(policy: Policy, check: SchedulerCheck) -> Scheduling:
-    """How training pods ask for a scheduler, by a policy and the newest check.
+    """Returns the scheduler of training pods by the policy and the newest check.
 
-    Without a result pods have no marker: they can then be scheduled in any case.
+    Without a result pods have no marker, so that every scheduler can place them.
     """
     settings = policy.scheduling
     is_known = (
@@ -94,11 +98,13 @@ def in_force(policy: Policy, check: SchedulerCheck) -> Scheduling:
 
 
 def registration_by(insufficient: Collection[str]) -> Registration:
-    """What the answer to a test pod says; the pod requests the marker and a resource of no node.
+    """Returns the registration of the extender, by the scheduler's answer to a test pod.
+
+    The test pod requests the marker and `CHECK_RESOURCE`, which no node has.
 
     Args:
-        insufficient: The resources that the scheduler calls insufficient. The second one is
-            among them as soon as the scheduler has compared the pod with a node.
+        insufficient: The resources that the scheduler reports as insufficient. `CHECK_RESOURCE` is
+            among them once the scheduler has compared the pod with a node.
     """
     if CHECK_RESOURCE not in insufficient:
         return Registration.UNKNOWN

@@ -1,8 +1,8 @@
-"""Times as texts of Kubernetes. Pure."""
+"""Times in the format of Kubernetes. Pure."""
 
 from datetime import UTC, datetime
 
 
 def timestamp(epoch_s: float) -> str:
-    """A time as metav1 `Time` has it: RFC 3339 in UTC, without what remains of the last second."""
+    """Returns a time in the format of metav1 `Time`: RFC 3339 in UTC, cut to whole seconds."""
     return datetime.fromtimestamp(int(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

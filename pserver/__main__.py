@@ -5,13 +5,13 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from pserver import app, memory_limit
+from pserver import app
 from pserver.errors import FullError, ShardError
 from pserver.metrics import PserverMetrics
 from pserver.server import ServerIdentity
 from pserver.service import ParameterService
 from pserver.settings import PserverSettings
-from pserver.startup import create_server, open_store
+from pserver.startup import array_bytes, create_server
 from pserver.store import CheckpointStore
 from runtime import clock
 from runtime.job_server import serve_until_stopped
@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         token = settings.read_token()
         identity = ServerIdentity(settings.job, settings.index, settings.of)
-        with contextlib.closing(open_store(settings.checkpoints, identity)) as store:
+        store = CheckpointStore(settings.checkpoints, settings.job, settings.index, settings.of)
+        with contextlib.closing(store):
             asyncio.run(_serve(settings, identity, store, token))
     except SettingsError as error:
         print(f"pserver: {error}", file=sys.stderr)
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(
     settings: PserverSettings, identity: ServerIdentity, store: CheckpointStore, token: str
 ) -> None:
-    max_bytes = settings.max_bytes or memory_limit.array_bytes()
+    max_bytes = settings.max_bytes or array_bytes()
     server = create_server(
         store,
         identity,

@@ -1,4 +1,4 @@
-"""HTTP in front of the service: routes, and limits of bodies and answers; makes no decisions."""
+"""The HTTP layer of a parameter server: routes, and limits of bodies and answers. It makes no decisions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ INFLIGHT_BYTES = 256 << 20
 
 
 def make(service: ParameterService, token: str, metrics: PserverMetrics) -> web.Application:
-    """The application; its caller stops the service."""
+    """Creates the application; the caller stops the service."""
     handlers = _Handlers(service, metrics)
     return application(
         [
@@ -65,7 +65,7 @@ class _Handlers:
         self._inflight = InflightLimit(INFLIGHT_BYTES)
 
     def json(self, handler: Callable[[bytes], Awaitable[Json]]) -> Handler:
-        """A handler that answers in JSON."""
+        """Creates a handler that answers in JSON."""
 
         async def handle(request: web.Request) -> web.Response:
             async with self._inflight.reserve(body_bytes(request)):
@@ -74,7 +74,7 @@ class _Handlers:
         return handle
 
     def pin(self, execute: Callable[[int, bytes], Awaitable[Json]]) -> Handler:
-        """A handler of a pin, whose number is in the path."""
+        """Creates a handler of a pin, whose number is in the path."""
 
         async def handle(request: web.Request) -> web.Response:
             number = whole_number(request.match_info["number"], "number")
@@ -84,7 +84,7 @@ class _Handlers:
         return handle
 
     def frame(self, handler: Callable[[bytes], Awaitable[bytes]]) -> Handler:
-        """A handler that answers with a frame; its bytes stay reserved until the answer is sent."""
+        """Creates a handler that answers with a frame. Its bytes stay reserved until the answer is sent."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             size = body_bytes(request) + self._service.answer_bytes

@@ -3,10 +3,10 @@
 ```
 PserverError(Exception)
 ├── BusyError            the same call may succeed a moment later
-├── FullError            the memory limit does not allow what would have to be stored
-└── ShardError           a file that cannot be read or written
+├── FullError            the memory limit would be exceeded
+└── ShardError           a file cannot be read or written
 
-RefusedError             the same call would be refused again (`runtime.call_checks`)
+RefusedError             the same call will be refused again (`runtime.call_checks`)
 └── NonFiniteError       a gradient with NaN or infinity
 ```
 """
@@ -19,10 +19,10 @@ class PserverError(Exception):
 
 
 class NonFiniteError(RefusedError):
-    """A gradient contains NaN or infinity; nothing of its push was applied."""
+    """A gradient contains NaN or infinity; its push was not applied."""
 
     def __init__(self, parameter: str) -> None:
-        """Takes the parameter's name."""
+        """Creates the error for a parameter."""
         super().__init__(
             422, f"the gradient of {parameter!r} holds NaN or infinity", f"gradients.{parameter}"
         )
@@ -37,7 +37,7 @@ class FullError(PserverError):
     """More bytes are needed than this server may use."""
 
     def __init__(self, needed_bytes: int) -> None:
-        """Takes the number of missing bytes."""
+        """Creates the error for a number of missing bytes."""
         super().__init__(f"{needed_bytes} bytes more than this server may use")
         self.needed_bytes = needed_bytes
 

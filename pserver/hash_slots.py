@@ -1,8 +1,9 @@
 """A hash table of fixed capacity from ids to row numbers, with vectorised operations.
 
-Open addressing with linear probing. Removal shifts the following entries back, so no marks of
-removed entries lengthen later searches. A table that is emptied stays usable: it holds the ids
-whose home, the place that their hash selects, is in the part that is left.
+Open addressing with linear probing. The home of an id is the place that its hash selects; occupied
+places without a gap form a run. Removal shifts the following entries of the run back, so no tombstones
+lengthen later searches. A table can be emptied part by part and stays usable meanwhile: it holds the
+ids whose home is in the remaining part.
 """
 
 import contextlib
@@ -12,42 +13,53 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pserver.row_init import mix
-
 Ids = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 Which = NDArray[np.bool_]
 
 BYTES_A_PLACE = 16
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _MAPPED_BYTES = 1 << 20
-"""Least size of a table whose memory is returned part by part while it is emptied."""
+"""Smallest table whose memory is returned part by part while it is emptied."""
 
 
 class Entries(NamedTuple):
-    """Entries by their places, and their row numbers."""
+    """Places and row numbers of entries; -1 for ids that are not in the table."""
 
     places: Ids
     rows: Ids
 
 
 class TakenEntries(NamedTuple):
-    """Ids that were taken out, and their row numbers."""
+    """Ids that were taken out of a table, and their row numbers."""
 
     ids: Ids
     rows: Ids
 
 
+def mix(values: Hashes) -> Hashes:
+    """Mixes all 64 bits: the finaliser of splitmix64 (Steele, Lea and Flood, 2014), a bijection."""
+    mixed = values + GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _FIRST
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _SECOND
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
 def hash_ids(ids: Ids) -> Hashes:
-    """Hashes of ids; the same for tables of any capacity."""
+    """Returns hashes of ids, which do not depend on the capacity of a table."""
     return mix(np.ascontiguousarray(ids).view(np.uint64))
 
 
 class HashSlots:
-    """One table; its caller keeps it at most half full."""
+    """One hash table; the caller keeps it at most half full."""
 
     def __init__(self, capacity: int) -> None:
-        """Creates an empty table; the system provides its memory as it is used.
+        """Creates an empty table; the operating system provides memory on first use.
 
         Args:
             capacity: Number of places, a power of two.
@@ -56,23 +68,25 @@ class HashSlots:
         size = capacity * BYTES_A_PLACE
         self._map = mmap.mmap(-1, size, _PRIVATE) if size >= _MAPPED_BYTES else None
         if self._map is not None:
-            with contextlib.suppress(OSError):  # a kernel without huge pages is slower, no more
+            with contextlib.suppress(OSError):  # without huge pages it is only slower
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         buffer = bytearray(size) if self._map is None else self._map
         self._places = np.frombuffer(buffer, np.int64).reshape(capacity, 2)
-        """Id, and row number plus one; 0 is an empty place. Together: one cache line holds both."""
+        """Per place: id, and row number plus one, where 0 is an empty place. One cache line holds both."""
         self._ids, self._rows = self._places[:, 0], self._places[:, 1]
         self._first, self._last = 0, capacity
-        """The homes of its ids; others than all of them while it is emptied."""
+        """The range of homes that the table holds; smaller while it is emptied."""
 
     def find(self, ids: Ids, hashes: Hashes) -> Entries:
-        """The place and the row number of each id; -1 for those that are not in it."""
+        """Returns the place and the row number of each id; -1 for ids that are not in the table."""
+        # one vectorised look at all homes: most ids are found there
         places = self._homes(hashes)
         entries = self._places.take(places, axis=0, mode="wrap")
         rows = entries[:, 1] - 1
         other = np.flatnonzero((entries[:, 0] != ids) & (rows >= 0))
         result = Entries(np.where(rows >= 0, places, -1), rows)
         result.places[other] = result.rows[other] = -1
+        # the rest is in later places of its run, or not in the table
         pending, places = self._next(other, places[other])
         while len(pending):
             entries = self._places.take(places, axis=0, mode="wrap")
@@ -88,17 +102,17 @@ class HashSlots:
         self._rows[places] = rows + 1
 
     def insert(self, ids: Ids, hashes: Hashes, rows: Ids) -> Ids:
-        """Adds distinct ids that are not in it.
+        """Adds distinct ids that are not in the table.
 
         Returns:
-            Indices of those for which a table that is emptied had no place.
+            Indices of the ids that found no place; only a table that is being emptied has any.
         """
         pending, places = np.arange(len(ids)), self._homes(hashes)
         placed = np.zeros(len(ids), bool)
         while len(pending):
             free = np.flatnonzero(self._rows[places] == 0)
             at, which = places[free], pending[free]
-            self._rows[at] = rows[which] + 1  # of several ids that probe one place, one gets it
+            self._rows[at] = rows[which] + 1  # if several ids probe one place, the last one wins
             won = self._rows[at] == rows[which] + 1
             self._ids[at[won]] = ids[which[won]]
             placed[which[won]] = True
@@ -107,19 +121,23 @@ class HashSlots:
         return np.flatnonzero(~placed)
 
     def remove(self, places: Ids) -> None:
-        """Removes the entries at distinct places; others may move."""
+        """Removes the entries at distinct places; other entries may move.
+
+        Entries of one run are removed one after the other, the last one first, because each removal
+        shifts the entries behind it. Different runs are handled together.
+        """
         steps = self._steps_to_empty(places)
         runs = (places + steps) & (self.capacity - 1)
         order = np.lexsort((steps, runs))
         starts = np.flatnonzero(np.diff(runs[order], prepend=-1))
         ranks = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
-        for rank in range(int(ranks.max(initial=-1)) + 1):  # of each run the last one first
+        for rank in range(int(ranks.max(initial=-1)) + 1):
             self._remove_apart(places[order[ranks == rank]])
 
     # -- emptying ----------------------------------------------------------------------------
 
     def begin_emptying(self, min_places: int) -> TakenEntries:
-        """Takes out the entries of the last places, so that later ones need not wrap around."""
+        """Takes out the entries of the last places, so that the rest needs no wrap-around."""
         start = max(0, self.capacity - min_places)
         while start and self._rows[start]:
             start -= 1
@@ -127,13 +145,13 @@ class HashSlots:
         return self._take(start, self.capacity)
 
     def take(self, min_places: int) -> TakenEntries | None:
-        """Takes entries out, from the first place on.
+        """Takes out the next entries, from the first place on.
 
         Args:
-            min_places: Number of places to take out; slightly more, up to an empty place.
+            min_places: Number of places; the actual number is larger, up to the next empty place.
 
         Returns:
-            The entries; None when nothing is left.
+            The entries; None if the table is empty.
         """
         if self._first == self.capacity:
             return None
@@ -150,7 +168,7 @@ class HashSlots:
         return entries
 
     def holds(self, hashes: Hashes) -> Which:
-        """Whether ids with these hashes belong to what is left of a table that is emptied."""
+        """Returns whether ids with these hashes belong to the remaining part of the table."""
         homes = self._homes(hashes)
         return (homes >= self._first) & (homes < self._last)
 
@@ -163,7 +181,7 @@ class HashSlots:
     # -- places ------------------------------------------------------------------------------
 
     def _remove_apart(self, holes: Ids) -> None:
-        """Removes entries of which no two are in one run of occupied places."""
+        """Removes entries that are all in different runs."""
         holes = holes.copy()
         which, places = self._next(np.arange(len(holes)), holes)
         while len(which):
@@ -171,6 +189,7 @@ class HashSlots:
             which, places = which[occupied], places[occupied]
             ids, mask = self._ids[places], self.capacity - 1
             from_home = (places - self._homes(hash_ids(ids))) & mask
+            # an entry may fill the hole unless its home is behind the hole
             moves = from_home >= ((places - holes[which]) & mask)
             hole, place = holes[which[moves]], places[moves]
             self._ids[hole], self._rows[hole] = ids[moves], self._rows[place]
@@ -179,7 +198,7 @@ class HashSlots:
         self._rows[holes] = 0
 
     def _steps_to_empty(self, places: Ids) -> Ids:
-        """The number of steps from each occupied place to the end of its run."""
+        """Returns the number of steps from each occupied place to the end of its run."""
         steps = np.zeros(len(places), np.int64)
         pending = np.arange(len(places))
         while len(pending):
@@ -190,7 +209,7 @@ class HashSlots:
         return steps
 
     def _next(self, pending: Ids, places: Ids) -> tuple[Ids, Ids]:
-        """The places after these; a table that is emptied ends at its last place."""
+        """Returns the next places; a table that is being emptied does not wrap around."""
         places = places + 1
         if self._last == self.capacity:
             return pending, places & (self.capacity - 1)

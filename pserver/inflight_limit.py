@@ -1,4 +1,4 @@
-"""The limit of bytes in flight: further requests wait until others are done."""
+"""The limit of bytes in flight: more requests wait until others are done."""
 
 import asyncio
 from collections import deque
@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pserver.errors import BusyError
 
 WAIT_S = 30.0
+"""How long a request waits before it is refused as busy."""
 
 
 class InflightLimit:
@@ -26,7 +27,7 @@ class InflightLimit:
         """Reserves bytes for the duration of the block; waits until they are available.
 
         Raises:
-            BusyError: They were not available within `WAIT_S`.
+            BusyError: The bytes were not available within `WAIT_S`.
         """
         await self._enter(size)
         try:

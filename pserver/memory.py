@@ -1,7 +1,7 @@
 """Accounting of array memory, and copy on write: arrays in an open view do not change.
 
-Opening a view (for a checkpoint, or a pinned version) copies nothing. A block that is written while
-a view holds it is copied first; the old array is counted until the last view that holds it closes.
+Opening a view, for a checkpoint or a pinned version, copies nothing. A block that is written while a view
+holds it is copied first. The old array is counted until the last view that holds it closes.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 class Memory:
-    """An account of the bytes of arrays, with a limit; not of the whole process."""
+    """Accounts for the bytes of arrays, with a limit. The rest of the process is not counted."""
 
     def __init__(self, most: int | None = None) -> None:
         """Starts with no bytes in use.
@@ -48,9 +48,9 @@ class Views:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.now = 0
-        """Number of the view opened last."""
+        """Number of the newest view ever opened."""
         self._open: dict[int, list[tuple[int, Array]]] = {}
-        """View -> arrays replaced while it was the newest, each with its view number at creation."""
+        """View -> (newest view at creation, array) of arrays replaced while it was the newest."""
 
     @property
     def newest(self) -> int:
@@ -65,7 +65,7 @@ class Views:
         )
 
     def open(self) -> int:
-        """Opens a view that holds all blocks as they are now; returns its number."""
+        """Opens a view that holds all current blocks; returns its number."""
         self.now += 1
         self._open[self.now] = []
         return self.now
@@ -91,7 +91,7 @@ class Block:
     __slots__ = ("_created", "_views", "array")
 
     def __init__(self, array: Array, views: Views) -> None:
-        """Takes over an array and counts its bytes.
+        """Creates a block from an array, and counts its bytes.
 
         Raises:
             FullError: The memory limit would be exceeded.
@@ -119,7 +119,7 @@ class Block:
             self._created = self._views.now
 
     def drop(self) -> None:
-        """Frees the block; views may still hold its array."""
+        """Frees the block; open views still hold its array."""
         if self.shared:
             self._views.replaced(self._created, self.array)
         else:
@@ -127,7 +127,11 @@ class Block:
 
 
 def zeros(shape: tuple[int, ...], views: Views, dtype: type[np.generic] = np.float32) -> Block:
-    """A block of zeros; the memory limit is checked before the allocation."""
+    """Creates a block of zeros.
+
+    Raises:
+        FullError: The memory limit would be exceeded; nothing was allocated.
+    """
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     views.memory.reserve(size)
     views.memory.release(size)
@@ -135,5 +139,5 @@ def zeros(shape: tuple[int, ...], views: Views, dtype: type[np.generic] = np.flo
 
 
 def describe(memory: Memory, views: Views) -> dict[str, Any]:
-    """The memory section of the status."""
+    """Returns the memory section of the status."""
     return {"used_bytes": memory.used, "max_bytes": memory.most, "held_bytes": views.held_bytes}

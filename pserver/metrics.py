@@ -25,20 +25,20 @@ _ROW_TOTALS = {
     ),
     "refused_row_gradients_total": (
         "refused",
-        "Gradients dropped because there was no room for their rows; a rollback lowers it.",
+        "Gradients dropped because their table was full; a rollback lowers it.",
     ),
 }
-"""Sums over tables: the field of the status, and the meaning."""
+"""Sums over tables: metric -> (field of the status, documentation)."""
 _TOTALS = {
     **{name: documentation for name, (_, documentation) in _ROW_TOTALS.items()},
     "clipped_gradients_total": "Applied pushes whose gradient was clipped by its norm.",
     "row_lookups_total": "Rows of tables looked up.",
     "non_finite_gradients_total": "Gradients refused for NaN or infinity.",
     "rollbacks_total": "Rollbacks to a checkpoint.",
-    "lost_versions_total": "Versions lost by rollbacks, as far as this server knows; the master counts batches.",
-    "lost_records_total": "Records lost by rollbacks, as far as this server knows.",
+    "lost_versions_total": "Versions lost by rollbacks that this server knows of; the master counts batches.",
+    "lost_records_total": "Records lost by rollbacks that this server knows of.",
 }
-"""Counters that the status has as one number: their meaning by name."""
+"""Counters that are one number in the status: name -> documentation."""
 
 
 class PserverMetrics:
@@ -56,7 +56,7 @@ class PserverMetrics:
         }
 
     def text(self, status: Json, intake_bytes: int) -> bytes:
-        """The metrics in Prometheus text format."""
+        """Returns the metrics in Prometheus text format."""
         serving = status["serving"] or {"tables": {}, "memory": {}}
         unsaved = status["unsaved"] or {}
         gauges = {

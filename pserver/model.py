@@ -1,7 +1,7 @@
-"""How two models of a job differ: shapes, tables, optimizer and rules.
+"""How two models of a job differ: shapes, tables, optimizer and rules. Pure.
 
-The first trainer's model is used. A trainer with another model is refused; the error names the
-first difference.
+The first trainer's model is used. A trainer with another model is refused; the error names the first
+difference.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from pserver import optimizers
 from runtime.call_checks import RefusedError
 
 MAX_DENSE_NUMBERS = 100_000_000
-"""By default: a trainer then receives 400 MB with each pull."""
+"""Default limit of dense parameters; a trainer receives 400 MB with each pull then."""
 
 
 def check_pieces(model: Model, pieces: list[Piece]) -> int:
-    """Number of elements in all pieces together.
+    """Checks the pieces of a server, and returns their number of elements.
 
     Raises:
         RefusedError: A piece names an unknown parameter, or lies outside of its parameter.
@@ -37,7 +37,7 @@ def check_pieces(model: Model, pieces: list[Piece]) -> int:
 
 
 def check_dense_size(model: Model, most: int) -> None:
-    """Whether a model's dense parameters are few enough to be pulled with each batch.
+    """Checks that a model's dense parameters are few enough to be pulled with each batch.
 
     Raises:
         RefusedError: 422; names the size, the limit, and what to do.
@@ -52,15 +52,18 @@ def check_dense_size(model: Model, most: int) -> None:
 
 
 def check_same(ours: Model, theirs: Model) -> None:
-    """Whether a trainer trains what the servers hold.
+    """Checks that a trainer has the same model as the servers.
 
     Raises:
         RefusedError: 409; names the first difference, and both values.
     """
     _same_code(ours.code, theirs.code)
     check_fits(ours, theirs, "the servers")
+    # options that are left out equal their defaults
     _check_same_fields(
-        "optimizer", _with_defaults(ours.optimizer), _with_defaults(theirs.optimizer)
+        "optimizer",
+        optimizers.make(ours.optimizer).model_dump(),
+        optimizers.make(theirs.optimizer).model_dump(),
     )
     for name, table in ours.tables.items():
         _check_same_fields(f"tables.{name}", asdict(table), asdict(theirs.tables[name]))
@@ -68,7 +71,7 @@ def check_same(ours: Model, theirs: Model) -> None:
 
 
 def check_fits(ours: Model, theirs: Model, holder: str) -> None:
-    """Checks that parameters of one model fit another one: names, shapes, tables, optimizer kind.
+    """Checks that parameters of one model fit another model: names, shapes, tables, kind of optimizer.
 
     Args:
         ours: The model of the servers, or of a checkpoint.
@@ -118,14 +121,9 @@ def _check_same_fields(section: str, ours: Json, theirs: Json) -> None:
             raise RefusedError(
                 409,
                 f"{section}.{name} is {ours.get(name)!r:.60} at the servers and "
-                f"{theirs.get(name)!r:.60} in this trainer: all trainers must ask for the same",
+                f"{theirs.get(name)!r:.60} in this trainer: all trainers must use the same value",
                 f"{section}.{name}",
             )
-
-
-def _with_defaults(spec: Json) -> Json:
-    """The optimizer's options with defaults filled in."""
-    return optimizers.make(spec).model_dump()
 
 
 def _shape_text(shape: list[int] | None) -> str:

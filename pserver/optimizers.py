@@ -1,23 +1,28 @@
 """The optimizers sgd, momentum, adagrad and adam, for dense parameters and for rows of tables.
 
-Row updates are lazy: only the rows of a push and their momenta change. Adam counts the updates of
-each row separately, so the first update of a rare row is as large as that of any other. Weight decay
-is decoupled (Loshchilov and Hutter, 2019), and lazy too: a row decays when it is updated.
+Row updates are lazy: only the rows of a push and their momenta change. Adam counts the updates of each
+row separately, so the first update of a rare row is as large as the first update of any other row.
+Weight decay is decoupled (Loshchilov and Hutter, 2019) and also lazy: a row decays when it is updated.
+Schedules depend on the version, which grows with each batch of any trainer, so that a restored server
+continues them.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import override
 
-from pserver.schedules import AnySchedule
 from runtime.call_checks import RefusedError
 
+Versions = Annotated[int, Field(ge=1, le=1 << 53, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Floats = NDArray[np.float32]
 Counts = Floats | float
-"""Number of updates so far, this one included; a column of numbers where rows differ."""
+"""Number of updates, including this one; a column of numbers if it differs by row."""
 
 _CHUNK = 1 << 16
 """Elements per step of a dense update, so that its working set stays in the processor's cache."""
@@ -27,23 +32,98 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 Small = Annotated[float, Field(gt=0, lt=1)]
 
 
+class Schedule(BaseModel):
+    """Base class: a constant rate after a linear warm-up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    warmup: Annotated[int, Field(ge=0, le=1 << 53, strict=True)] = 0
+    """Versions in which the factor rises to 1; the decay begins after them."""
+    start: Share = 0.0
+    """The factor at version 0 of a warm-up."""
+
+    def factor(self, version: int) -> float:
+        """Returns the factor of the learning rate, from 0 to 1.
+
+        Args:
+            version: Number of updates before this one.
+        """
+        if version < self.warmup:
+            return self.start + (1 - self.start) * version / self.warmup
+        return self.decayed(version - self.warmup)
+
+    def decayed(self, version: int) -> float:
+        """Returns the factor, given the number of versions since the warm-up."""
+        del version
+        return 1.0
+
+
+class Constant(Schedule):
+    """Only a warm-up, without a decay."""
+
+    kind: Literal["constant"]
+
+
+class StepDecay(Schedule):
+    """Multiplies the rate by `by` after every `every` versions."""
+
+    kind: Literal["step"]
+    every: Versions
+    by: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    @override
+    def decayed(self, version: int) -> float:
+        return float(self.by ** (version // self.every))
+
+
+class ExponentialDecay(Schedule):
+    """Multiplies the rate by `by` over every `every` versions, continuously."""
+
+    kind: Literal["exponential"]
+    every: Versions = 1
+    by: Annotated[float, Field(gt=0, le=1)]
+
+    @override
+    def decayed(self, version: int) -> float:
+        return float(self.by ** (version / self.every))
+
+
+class CosineDecay(Schedule):
+    """Half a cosine over `versions` (Loshchilov and Hutter, 2017), then `lowest`."""
+
+    kind: Literal["cosine"]
+    versions: Versions
+    lowest: Share = 0.0
+
+    @override
+    def decayed(self, version: int) -> float:
+        done = min(1.0, version / self.versions)
+        return self.lowest + (1 - self.lowest) * (1 + math.cos(math.pi * done)) / 2
+
+
+AnySchedule = Annotated[
+    Constant | StepDecay | ExponentialDecay | CosineDecay, Field(discriminator="kind")
+]
+
+
 class Optimizer(BaseModel):
-    """Base class; `slots` is the number of state arrays of the parameter's shape."""
+    """Base class of optimizers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     slots: ClassVar[int] = 0
+    """Number of state arrays, each shaped like the parameter."""
     counted: ClassVar[bool] = False
     """Whether the number of updates of each row is stored."""
 
     learning_rate: Rate
     weight_decay: Decay = 0.0
-    """Share of a value that an update removes, times the learning rate."""
+    """Share of a value that an update removes, before the learning rate is applied."""
     clip_norm: Annotated[float, Field(gt=0, lt=1e30)] | None = None
-    """Largest norm of the gradient of a batch, all parameters and servers together."""
+    """Largest norm of a batch's gradient, over all parameters and servers."""
     clip_value: Annotated[float, Field(gt=0, lt=1e30)] | None = None
     """Largest absolute value of an element of a gradient."""
     schedule: AnySchedule | None = None
-    """Changes the learning rate with the version; constant by default."""
+    """Changes the learning rate by version; None for a constant rate."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
@@ -52,15 +132,15 @@ class Optimizer(BaseModel):
         return self
 
     def rate_factor(self, version: int) -> float:
-        """The schedule's factor of the learning rate at a version."""
+        """Returns the schedule's factor of the learning rate at a version."""
         return 1.0 if self.schedule is None else self.schedule.factor(version)
 
     def clipped(self, gradient: Floats, norm: float | None) -> Floats:
-        """A copy of a gradient, or of a part of it, within the limits.
+        """Returns a clipped copy of a gradient, or of a part of it.
 
         Args:
             gradient: The gradient.
-            norm: Of the whole gradient at all servers; needed with `clip_norm`.
+            norm: Norm of the whole gradient at all servers; needed with `clip_norm`.
         """
         copy = gradient.copy()
         if self.clip_value is not None:
@@ -70,7 +150,7 @@ class Optimizer(BaseModel):
         return copy
 
     def clips(self, norm: float | None) -> bool:
-        """Whether a gradient of this norm is made smaller."""
+        """Returns whether a gradient with this norm is clipped by `clip_norm`."""
         return self.clip_norm is not None and norm is not None and norm > self.clip_norm
 
     @property
@@ -79,20 +159,27 @@ class Optimizer(BaseModel):
         return 0.0
 
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
+        self,
+        values: Floats,
+        slots: tuple[Floats, ...],
+        gradient: Floats,
+        *,
+        rate: np.float32,
+        counts: Counts,
     ) -> None:
-        """Changes values and slots in place; the gradient may be overwritten.
+        """Updates values and slots in place; the gradient may be overwritten.
 
         Args:
-            values: Parameters.
-            slots: `slots` arrays, shaped like the values.
+            values: The parameters.
+            slots: `slots` arrays, each shaped like the values.
             gradient: Shaped like the values.
-            **options: `rate`, the learning rate with all its factors; `counts`, see `Counts`.
+            rate: The learning rate with all its factors.
+            counts: Number of updates of the values, including this one.
         """
         raise NotImplementedError
 
     def width(self, dim: int) -> int:
-        """Number of slot elements of a row with `dim` columns."""
+        """Returns the number of slot elements of a row with `dim` columns."""
         return dim * self.slots + self.counted
 
 
@@ -101,12 +188,17 @@ class Sgd(Optimizer):
 
     kind: Literal["sgd"]
 
+    @override
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
+        self,
+        values: Floats,
+        slots: tuple[Floats, ...],
+        gradient: Floats,
+        *,
+        rate: np.float32,
+        counts: Counts,
     ) -> None:
-        """As in `Optimizer`."""
-        del slots
-        gradient *= options["rate"]
+        gradient *= rate
         values -= gradient
 
 
@@ -118,10 +210,16 @@ class Momentum(Optimizer):
     momentum: Decay = 0.9
     nesterov: bool = False
 
+    @override
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
+        self,
+        values: Floats,
+        slots: tuple[Floats, ...],
+        gradient: Floats,
+        *,
+        rate: np.float32,
+        counts: Counts,
     ) -> None:
-        """As in `Optimizer`."""
         (speed,) = slots
         speed *= self.momentum
         speed += gradient
@@ -129,7 +227,7 @@ class Momentum(Optimizer):
             gradient += self.momentum * speed
         else:
             gradient[...] = speed
-        gradient *= options["rate"]
+        gradient *= rate
         values -= gradient
 
 
@@ -142,18 +240,24 @@ class Adagrad(Optimizer):
     epsilon: Small = 1e-6
 
     @property
+    @override
     def start(self) -> float:
-        """As in `Optimizer`."""
         return self.initial
 
+    @override
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
+        self,
+        values: Floats,
+        slots: tuple[Floats, ...],
+        gradient: Floats,
+        *,
+        rate: np.float32,
+        counts: Counts,
     ) -> None:
-        """As in `Optimizer`."""
         (squares,) = slots
         squares += gradient * gradient
         gradient /= np.sqrt(squares) + np.float32(self.epsilon)
-        gradient *= options["rate"]
+        gradient *= rate
         values -= gradient
 
 
@@ -167,10 +271,16 @@ class Adam(Optimizer):
     beta2: Decay = 0.999
     epsilon: Small = 1e-8
 
+    @override
     def update(
-        self, values: Floats, slots: tuple[Floats, ...], gradient: Floats, **options: Any
+        self,
+        values: Floats,
+        slots: tuple[Floats, ...],
+        gradient: Floats,
+        *,
+        rate: np.float32,
+        counts: Counts,
     ) -> None:
-        """As in `Optimizer`."""
         mean, squares = slots
         mean *= self.beta1
         mean += np.float32(1 - self.beta1) * gradient
@@ -178,11 +288,10 @@ class Adam(Optimizer):
         gradient *= gradient
         gradient *= np.float32(1 - self.beta2)
         squares += gradient
-        counts: Counts = options["counts"]
         below = np.sqrt(squares / _unbiased(self.beta2, counts))
         below += np.float32(self.epsilon)
         np.divide(mean, below, out=gradient)
-        gradient *= options["rate"] / _unbiased(self.beta1, counts)
+        gradient *= rate / _unbiased(self.beta1, counts)
         values -= gradient
 
 
@@ -202,7 +311,7 @@ KINDS: dict[str, type[Optimizer]] = {
 
 
 def make(spec: Mapping[str, Any]) -> Optimizer:
-    """The optimizer of a specification.
+    """Creates the optimizer of a specification.
 
     Raises:
         RefusedError: The kind is unknown, or an option is invalid; the error names it.
@@ -219,7 +328,7 @@ def make(spec: Mapping[str, Any]) -> Optimizer:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         names = [str(name) for name in first["loc"]]
-        if names[:1] == ["schedule"]:  # the next one only says which kind was meant
+        if names[:1] == ["schedule"]:  # the next name only repeats the kind
             names = [names[0], *names[2:]]
         where = ".".join(["optimizer", *names])
         message = "no such option" if first["type"] == "extra_forbidden" else first["msg"]
@@ -241,12 +350,12 @@ def dense(
 
     Args:
         optimizer: The optimizer.
-        values: Flat parameters.
-        slots: One row per slot, as long as the values.
-        gradient: As long as the values; it is not changed.
+        values: Parameters of shape (n,).
+        slots: State of shape (`optimizer.slots`, n).
+        gradient: Shape (n,); it is not changed.
         scale: Factor of the learning rate.
-        count: Number of updates of the vector, this one included.
-        norm: As in `Optimizer.clipped`.
+        count: Number of updates of the vector, including this one.
+        norm: Norm of the whole gradient at all servers; needed with `clip_norm`.
     """
     rate = np.float32(optimizer.learning_rate * scale)
     for at in range(0, len(values), _CHUNK):
@@ -276,11 +385,11 @@ def rows(
 
     Args:
         optimizer: The optimizer.
-        values: One parameter row per row.
-        slots: Rows of `Optimizer.width` columns.
-        gradient: Shaped like the values; it is not changed.
+        values: Rows of shape (n, dim).
+        slots: State of shape (n, `optimizer.width(dim)`).
+        gradient: Shape (n, dim); it is not changed.
         scale: Factor of the learning rate.
-        norm: As in `Optimizer.clipped`.
+        norm: Norm of the whole gradient at all servers; needed with `clip_norm`.
     """
     dim = values.shape[1]
     slot_columns = tuple(

@@ -1,4 +1,4 @@
-"""A growing array of rows, stored in pages: growing copies nothing, and views copy only pages."""
+"""A growing array of rows in pages: it grows without copies, and views copy only pages. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ _FLOAT_BYTES = 4
 
 
 def rows_a_page(width: int) -> int:
-    """Number of rows of this width in a page."""
+    """Returns the number of rows of this width in a page, a power of two."""
     fit = max(1, PAGE_BYTES // (width * _FLOAT_BYTES))
     return 1 << (fit.bit_length() - 1)
 
@@ -30,13 +30,13 @@ class Pages:
         dtype: type[np.generic] = np.float32,
         page_rows: int | None = None,
     ) -> None:
-        """Has no rows yet.
+        """Creates an empty array.
 
         Args:
             width: Columns of a row.
-            views: The views that may be opened of it.
-            dtype: Type of its numbers.
-            page_rows: Rows of a page, a power of two; by default as many as `PAGE_BYTES` hold.
+            views: The open views of the array.
+            dtype: Type of the numbers.
+            page_rows: Rows of a page, a power of two; by default as many as fit `PAGE_BYTES`.
         """
         self.width, self._dtype = width, dtype
         self._views = views
@@ -46,7 +46,7 @@ class Pages:
 
     @property
     def arrays(self) -> list[Array]:
-        """The pages as they are now; an open view keeps them unchanged."""
+        """The current pages; an open view keeps them unchanged."""
         return [block.array for block in self._blocks]
 
     @property
@@ -63,7 +63,7 @@ class Pages:
         """Grows to at least `rows` rows.
 
         Raises:
-            FullError: The memory limit is reached; existing rows stay.
+            FullError: The memory limit is reached; existing rows are kept.
         """
         while len(self._blocks) * self._rows < rows:
             self._blocks.append(zeros((self._rows, self.width), self._views, self._dtype))
@@ -84,7 +84,7 @@ class Pages:
             self._blocks[page].array[offsets] = values[places]
 
     def read(self, rows: Rows, pages: Sequence[Array] | None = None) -> Array:
-        """A copy of rows.
+        """Returns a copy of rows.
 
         Args:
             rows: Row numbers.
@@ -97,12 +97,12 @@ class Pages:
         return values
 
     def trim(self, rows: int) -> None:
-        """Frees pages after these rows, but one."""
+        """Frees the pages after these rows, but keeps one spare page."""
         while self.capacity - 2 * self._rows >= rows:
             self._blocks.pop().drop()
 
     def drop(self) -> None:
-        """Frees all pages; views may still hold their arrays."""
+        """Frees all pages; open views still hold their arrays."""
         for block in self._blocks:
             block.drop()
         self._blocks = []

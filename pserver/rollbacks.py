@@ -1,11 +1,11 @@
-"""The rollbacks of a server: how many versions were lost by returning to a checkpoint.
+"""The rollbacks of a server: how many versions were lost by returning to a checkpoint. Pure.
 
-A server that survived has its own progress. A server that was killed does not; then workers report
-the progress of its last answer to them, and each later report may raise the figure.
+A surviving server knows its progress. A killed server does not; workers report the progress in its last
+answers, and each later report may raise the number.
 
-The figure is a bound. It misses pushes whose version no worker has seen, and it includes pushes in
-flight, which are sent again. Workers report to the job's master which of their own pushes were
-lost; the master uses both (`master.rollbacks`).
+The number is an estimate. It lacks pushes whose version no worker has seen, and includes pushes in
+flight, which are sent again. Workers report to the job's master which of their pushes were lost; the
+master uses both (`master.rollbacks`).
 """
 
 from collections import deque
@@ -36,12 +36,11 @@ class _Rollback:
         )
 
     def to_json(self) -> dict[str, Any]:
-        steps, records = self.lost
         return {
             "generation": self.generation,
             "reason": self.reason,
-            "steps": steps,
-            "records": records,
+            "steps": self.lost.version,
+            "records": self.lost.records,
         }
 
 
@@ -51,7 +50,7 @@ class ServerRollbacks:
     def __init__(self) -> None:
         self.count = 0
         self._over = NOTHING
-        """Losses of the rollbacks whose details are dropped."""
+        """Losses of rollbacks without stored details."""
         self._newest: deque[_Rollback] = deque()
 
     @property
@@ -88,12 +87,12 @@ class ServerRollbacks:
                 rollback.reached = max(rollback.reached, reached)
 
     def of_generation(self, generation: int) -> dict[str, Any] | None:
-        """The rollback that ended a generation, as JSON; None if there is no record of it."""
+        """Returns the rollback that ended a generation, as JSON; None if it is unknown."""
         rollbacks = [rollback for rollback in self._newest if rollback.generation == generation]
         return rollbacks[-1].to_json() if rollbacks else None
 
     def to_json(self) -> dict[str, Any]:
-        """The rollback section of the status."""
+        """Returns the rollback section of the status."""
         steps, records = self.lost
         newest = [rollback.to_json() for rollback in self._newest]
         return {"count": self.count, "steps": steps, "records": records, "newest": newest}

@@ -1,9 +1,9 @@
-"""The index of a table: ids to row numbers. It grows part by part, so that no push waits for it.
+"""The index of a table: ids to row numbers. It grows part by part, so that no push waits for it. Pure.
 
-At most half full. When it is, a table of twice the capacity is added, and each push moves a part of
-the old one's entries into it. A new id goes where its home has moved already or else into the old
-table, so that the new one's memory is touched in order (decision 0038). A Python dict takes five
-times as many bytes per row.
+When the index is half full, a table of twice the capacity is added, and each push moves a part of the
+old entries into it. A new id goes into the old table unless its home there has moved already, so that the
+memory of the new table is touched in order (decision 0038). A Python dict takes five times as many
+bytes per row.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from pserver.memory import Memory
 
 _LEAST = 64
 _MOVED_A_PUSH, _MOVED_AN_ID = 4096, 4
-"""Places that a push moves: at least, and for each of its new ids."""
+"""Places that a push moves: at least this many, and more for each new id."""
 
 
 class RowIndex:
@@ -37,11 +37,11 @@ class RowIndex:
 
     @property
     def room(self) -> int:
-        """Number of ids, those that it holds included, for which it need not grow."""
+        """Number of ids that the index can hold without growing."""
         return self._slots.capacity // 2
 
     def find(self, ids: Ids) -> Ids:
-        """The row of each id; -1 for unknown ids."""
+        """Returns the row of each id; -1 for unknown ids."""
         hashes = hash_ids(ids)
         if self._old is None:
             return self._slots.find(ids, hashes).rows
@@ -64,11 +64,11 @@ class RowIndex:
         return rows
 
     def remove(self, ids: Ids, moved: Ids) -> None:
-        """Removes distinct known ids and renumbers others, so that no row number is left unused.
+        """Removes distinct known ids and renumbers others, so that rows stay numbered without gaps.
 
         Args:
             ids: The ids to remove.
-            moved: Known ids whose rows are to be, in this order, the rows of the first of `ids`.
+            moved: Known ids that get the rows of the first of `ids`, in this order.
         """
         rows, hashes = self.find(ids)[: len(moved)], hash_ids(ids)
         for slots, part in self._parts(hashes):
@@ -79,7 +79,7 @@ class RowIndex:
         self.size -= len(ids)
 
     def reserve(self, size: int) -> None:
-        """Makes room for this number of ids.
+        """Grows to hold a number of ids.
 
         Raises:
             FullError: The memory limit is reached; nothing has changed.
@@ -100,7 +100,8 @@ class RowIndex:
         """Moves a part of the old table's entries, if there is one.
 
         Args:
-            ids: The number of new ids; the old table is empty long before it is full.
+            ids: The number of new ids; more of them move a larger part, so that the old table is
+                empty long before the new one is full.
         """
         if self._old is None:
             return
@@ -112,25 +113,25 @@ class RowIndex:
         self._old = None
 
     def finish(self) -> None:
-        """Moves all of the old table, which frees its memory."""
+        """Moves all entries of the old table, and frees its memory."""
         while self._old is not None:
             self.advance(self._old.capacity)
 
     def drop(self) -> None:
-        """Gives its bytes back to the account."""
+        """Frees the memory."""
         self._memory.release(self.nbytes)
 
     def _insert(self, ids: Ids, rows: Ids) -> None:
         hashes = hash_ids(ids)
         for slots, part in self._parts(hashes):
             crowded = slots.insert(ids[part], hashes[part], rows[part])
-            if len(crowded):  # a run of thousands: only ids that somebody chose for that make one
+            if len(crowded):  # a run of thousands, which only deliberately chosen ids cause
                 self.finish()
                 ids, hashes, rows = ids[part][crowded], hashes[part][crowded], rows[part][crowded]
                 self._slots.insert(ids, hashes, rows)
 
     def _parts(self, hashes: Hashes) -> Iterator[tuple[HashSlots, Ids | slice]]:
-        """The tables, and which of the ids belong to each."""
+        """Yields the tables, with the indices of the ids that belong to each."""
         if self._old is None:
             yield self._slots, slice(None)
             return

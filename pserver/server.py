@@ -1,9 +1,9 @@
 """The state of one parameter server: the generation it serves. No I/O; callers pass the time.
 
-A server starts empty. A trainer that holds server 0's lease settles all servers: with initial
-parameters, or with the newest checkpoint that all servers have. From then on they serve one
-generation. A restarted server is empty and refuses calls of the previous generation, so that trainers
-notice the restart and settle all servers again. Used by one thread at a time.
+A server starts empty. A trainer that holds server 0's lease settles all servers, with initial parameters
+or with the newest checkpoint that all servers have. From then on they serve one generation. A restarted
+server is empty and refuses calls of the previous generation, so that trainers notice the restart and
+settle all servers again. Used by one thread at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,27 +21,77 @@ from edl_protocol.pserver import (
     TicketRequest,
 )
 
-from pserver import coordinator_lease, optimizers, shard_codec
+from pserver import optimizers, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
-from pserver.coordinator_lease import CoordinatorLeases
-from pserver.data_position import DataPosition
 from pserver.errors import FullError, ShardError
 from pserver.memory import Memory, Views
 from pserver.model import MAX_DENSE_NUMBERS, check_dense_size, check_fits, check_same
 from pserver.rollbacks import NOTHING, ServerRollbacks
-from pserver.serving import ServedGeneration
-from pserver.shard import Shard, ShardCounts
-from pserver.stats import ServerStats
+from pserver.serving import ServedGeneration, ServerStats
+from pserver.shard import DataPosition, Shard, ShardCounts
+from pserver.shard_codec import ShardPlace
 from runtime.call_checks import RefusedError
 
+SETTLE, SAVE = "settle", "save"
+SETTLE_S = 30.0
+"""Time for a trainer to initialise or restore all servers, before another one may try."""
+SAVE_S = 120.0
+"""Time for a trainer to write a checkpoint on all servers."""
 _CONFLICT, _FULL = 409, 507
 _NEWEST = 8
 """Number of checkpoints listed in the state."""
 
 
 @dataclass(frozen=True, slots=True)
+class _Lease:
+    holder: str
+    until_s: float
+
+
+class CoordinatorLeases:
+    """Leases for coordinating all servers, one trainer at a time for each kind.
+
+    Only server 0 grants them. A granted lease is answered with its ticket, a number from 1 on.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._leases: dict[str, _Lease] = {}
+
+    def acquire(self, kind: str, holder: str, now_s: float, lease_s: float) -> int | None:
+        """Grants a lease, unless another holder has it. A new lease replaces an expired one.
+
+        A holder that asks again gets a new ticket, because the first answer may have been lost.
+
+        Returns:
+            The ticket; None while another holder has the lease.
+        """
+        lease = self._leases.get(kind)
+        if lease is not None and lease.holder != holder and now_s < lease.until_s:
+            return None
+        self._numbers += 1
+        self._leases[kind] = _Lease(holder, now_s + lease_s)
+        return self._numbers
+
+    def is_held(self, kind: str, now_s: float) -> bool:
+        """Returns whether the lease is held."""
+        lease = self._leases.get(kind)
+        return lease is not None and now_s < lease.until_s
+
+    def release(self, kind: str, holder: str) -> None:
+        """Releases a lease, if this holder has it."""
+        lease = self._leases.get(kind)
+        if lease is not None and lease.holder == holder:
+            self.end(kind)
+
+    def end(self, kind: str) -> None:
+        """Ends a lease, no matter which holder has it."""
+        self._leases.pop(kind, None)
+
+
+@dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """The job, and the index of a server among its servers."""
+    """The job of a server, and its index among the servers of the job."""
 
     job: str
     index: int
@@ -60,12 +110,12 @@ class ParameterServer:
         *,
         max_dense_numbers: int = MAX_DENSE_NUMBERS,
     ) -> None:
-        """Starts empty.
+        """Creates an empty server.
 
         Args:
             identity: Which server this is.
             max_bytes: Memory limit for arrays; None for no limit.
-            generation: The newest generation it knows of.
+            generation: The newest generation that it knows.
             checkpoints: Checkpoints on its disk, oldest first.
             max_dense_numbers: Largest number of dense parameters of a model.
         """
@@ -82,7 +132,7 @@ class ParameterServer:
         """Progress of the last generation that this process served."""
 
     def state(self) -> Json:
-        """The state that a trainer needs before it can train."""
+        """Returns the state, which trainers need before they can train."""
         counts = NOTHING if self.serving is None else self.serving.shard.counts
         return {
             **asdict(self.identity),
@@ -113,27 +163,23 @@ class ParameterServer:
         """Grants or releases a lease for an action on all servers.
 
         Raises:
-            RefusedError: This is not server 0, which grants the leases.
+            RefusedError: This is not server 0.
         """
         if self.identity.index:
             raise RefusedError(_CONFLICT, "only server 0 issues tickets: ask server 0", "index")
         if body.back:
             self.leases.release(body.kind, body.incarnation)
             return {"granted": False, "ticket": 0}
-        if body.kind == coordinator_lease.SETTLE:
+        if body.kind == SETTLE:
             serves_newer = self.serving is not None and body.generation < self.generation
             number = None
             if not serves_newer:
-                number = self.leases.acquire(
-                    coordinator_lease.SETTLE, body.incarnation, now_s, coordinator_lease.SETTLE_S
-                )
+                number = self.leases.acquire(SETTLE, body.incarnation, now_s, SETTLE_S)
             return {"granted": number is not None, "ticket": number or 0}
         serving = self.serving_at(body.generation)
         number = None
         if serving.shard.version > serving.schedule.version:
-            number = self.leases.acquire(
-                coordinator_lease.SAVE, body.incarnation, now_s, coordinator_lease.SAVE_S
-            )
+            number = self.leases.acquire(SAVE, body.incarnation, now_s, SAVE_S)
         return {"granted": number is not None, "version": serving.shard.version}
 
     def settle(
@@ -152,7 +198,7 @@ class ParameterServer:
             now_s: The time now.
 
         Raises:
-            RefusedError: The generation is too old, or model or checkpoint are unusable.
+            RefusedError: The generation is too old, or the model or the checkpoint is unusable.
         """
         last_settled = (self.generation, self._ticket)
         if (body.generation, body.ticket) == last_settled and self.serving is not None:
@@ -169,19 +215,19 @@ class ParameterServer:
             reached = max(reached, _to_counts(body.seen))
         self.rollbacks.record(ended, shard.counts, reached, body.reason)
         self._serve(body.generation, body.ticket, shard, now_s)
-        for kind in (coordinator_lease.SETTLE, coordinator_lease.SAVE):
+        for kind in (SETTLE, SAVE):
             self.leases.end(kind)
         return self.state()
 
     def position(self, body: PositionCall, load: Callable[[CheckpointName], list[Frame]]) -> Json:
-        """The position in the data of the parameters, or of a checkpoint.
+        """Returns the position in the data that the parameters, or a checkpoint, contain.
 
         Args:
             body: The request.
             load: Reads this server's files of a checkpoint.
 
         Raises:
-            RefusedError: The generation is over, or there is no such checkpoint.
+            RefusedError: The generation is over, or the checkpoint does not exist.
         """
         data = DataPosition()
         if body.checkpoint is None:
@@ -209,12 +255,12 @@ class ParameterServer:
         """
         model = shard_codec.model_of(frame)
         pieces = [Piece(**fields) for fields in frame.meta["pieces"]]
-        position = (self.identity.index, self.identity.of)
-        shard = shard_codec.assemble(model, pieces, position, [frame], Memory(self._max_bytes))
+        place = ShardPlace(self.identity.index, self.identity.of)
+        shard = shard_codec.assemble(model, pieces, place, [frame], Memory(self._max_bytes))
         self._serve(int(frame.meta["generation"]), 0, shard, now_s)
 
     def serving_at(self, generation: int) -> ServedGeneration:
-        """The served generation.
+        """Returns the served generation.
 
         Raises:
             RefusedError: The server is empty, or serves another generation.
@@ -231,33 +277,26 @@ class ParameterServer:
         self.stats.record_refusal(body.trainer, body.number, body.parameter)
 
     def checkpoint_due(self, process: str, now_s: float) -> bool:
-        """Whether the process that just pushed must write a checkpoint; it then gets the lease."""
+        """Returns whether the process that just pushed must write a checkpoint; grants it the lease then."""
         serving = self.serving
-        if (
-            serving is None
-            or self.identity.index
-            or self.leases.is_held(coordinator_lease.SAVE, now_s)
-        ):
+        if serving is None or self.identity.index or self.leases.is_held(SAVE, now_s):
             return False
         rules = serving.shard.model.rules
         if not serving.schedule.is_due(rules, serving.shard.version, now_s):
             return False
-        return (
-            self.leases.acquire(coordinator_lease.SAVE, process, now_s, coordinator_lease.SAVE_S)
-            is not None
-        )
+        return self.leases.acquire(SAVE, process, now_s, SAVE_S) is not None
 
     def checkpoint_committed(
         self, version: int, checkpoints: Sequence[StoredCheckpoint], now_s: float
     ) -> None:
         """Records a committed checkpoint."""
         self.checkpoints = tuple(checkpoints)
-        self.leases.end(coordinator_lease.SAVE)
+        self.leases.end(SAVE)
         if self.serving is not None:
             self.serving.schedule.committed(version, now_s)
 
     def to_json(self, now_s: float) -> Json:
-        """The server's section of the status."""
+        """Returns the server's section of the status."""
         serving = self.serving
         newest = self.checkpoints[-1] if self.checkpoints else None
         checkpoint = (
@@ -282,7 +321,7 @@ class ParameterServer:
         optimizers.make(model.optimizer)
         check_dense_size(model, self._max_dense_numbers)
         if self.serving is not None:
-            # a server other than 0 may have been settled by a trainer that then failed
+            # a trainer may have settled this server, and failed before it settled server 0
             if self.identity.index == 0 or self.serving.shard.version:
                 check_same(self.serving.shard.model, model)
         elif self.checkpoints:
@@ -333,9 +372,9 @@ class ParameterServer:
             )
             raise RefusedError(_CONFLICT, text, "checkpoint")
         self._check_checkpoint(checkpoint, body.model)
-        position = (self.identity.index, self.identity.of)
+        place = ShardPlace(self.identity.index, self.identity.of)
         try:
-            return shard_codec.assemble(body.model, body.pieces, position, load(name), memory)
+            return shard_codec.assemble(body.model, body.pieces, place, load(name), memory)
         except ShardError as error:
             self.checkpoints = tuple(stored for stored in self.checkpoints if stored.name != name)
             text = f"checkpoint {name.folder} at server {self.identity.index}: {error}"

@@ -1,7 +1,7 @@
-"""The service behind the HTTP layer: decodes calls and runs them on parameters and disk.
+"""The service between HTTP and the parameters: decodes calls, and runs them in threads.
 
-Three threads: the event loop talks to trainers, one thread accesses the parameters (so a push is
-applied completely before the next call sees it), and one reads and writes checkpoints.
+The event loop talks to trainers. One thread accesses the parameters, so that a push is applied completely
+before the next call sees it. Another thread reads and writes checkpoints.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ _ENDS = "this parameter server is shutting down"
 
 
 class ParameterService:
-    """The calls of one parameter server, with the threads and the store that serve them."""
+    """The calls of one parameter server, and the threads that execute them."""
 
     def __init__(
         self, server: ParameterServer, store: CheckpointStore, clock_s: Callable[[], float]
     ) -> None:
-        """Takes a server and its store.
+        """Creates the service and its threads.
 
         Args:
-            server: Empty, or resumed from a shutdown checkpoint.
-            store: The server's files.
+            server: The server, empty or resumed from a shutdown checkpoint.
+            store: The files of the server.
             clock_s: A monotonic clock.
         """
         self._server, self._store, self._clock_s = server, store, clock_s
@@ -50,7 +50,7 @@ class ParameterService:
         self._disk = ThreadPoolExecutor(1, "pserver-disk")
         self._preparing = asyncio.Lock()
         self._settled = asyncio.Event()
-        """Set and replaced whenever a generation starts."""
+        """Set, and replaced with a new event, when a generation starts."""
         self._ending = self._over = False
 
     @property
@@ -60,7 +60,7 @@ class ParameterService:
         return 0 if serving is None else serving.shard.vector.values.nbytes
 
     async def stop(self) -> None:
-        """Shuts down after writing a shutdown checkpoint."""
+        """Writes a shutdown checkpoint, and shuts down."""
         self._ending = True
         try:
             await self._save_last()
@@ -77,7 +77,7 @@ class ParameterService:
     # -- calls -------------------------------------------------------------------------------
 
     async def enter(self, raw: bytes) -> Json:
-        """Answers a trainer that joins; waits for a generation if the trainer asks for that."""
+        """Answers a trainer that joins; waits for a generation if it asks to."""
         body = check_body(protocol.Enter, raw)
         until_s = self._clock_s() + body.wait_s
         while True:
@@ -110,17 +110,17 @@ class ParameterService:
     async def lookup(self, raw: bytes) -> bytes:
         """Returns rows of a table."""
 
-        def function() -> Answer:
+        def lookup() -> Answer:
             frame = _frame(raw)
             body = check_fields(protocol.Lookup, frame.meta)
             return self._server.serving_at(body.generation).lookup(body, frame.arrays)
 
-        return await self._run_framed(function)
+        return await self._run_framed(lookup)
 
     async def push(self, raw: bytes) -> bytes:
         """Applies the gradients of one batch."""
 
-        def function() -> Answer:
+        def push() -> Answer:
             frame = _frame(raw)
             body = check_fields(protocol.Push, frame.meta)
             serving = self._server.serving_at(body.generation)
@@ -134,7 +134,7 @@ class ParameterService:
                 "save": self._server.checkpoint_due(body.incarnation, self._clock_s()),
             }, arrays
 
-        return await self._run_framed(function)
+        return await self._run_framed(push)
 
     async def page(self, raw: bytes) -> bytes:
         """Returns one page of a table's rows."""
@@ -190,11 +190,11 @@ class ParameterService:
         return await self._run(self._server.position, body, self._store.load)
 
     async def model(self) -> Json:
-        """The served model, for readers."""
+        """Returns the served model for readers of parameters."""
         return await self._run(self._model)
 
     async def status(self) -> Json:
-        """The full status, for its route and the metrics."""
+        """Returns the full status, for users and the metrics."""
         return await self._run(self._server.to_json, self._clock_s())
 
     # -- inside ------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class ParameterService:
             await self._run_in(self._parameters, snapshot.close)
 
     async def _save_last(self) -> None:
-        """Writes the shutdown checkpoint; calls in flight are not applied any more."""
+        """Writes the shutdown checkpoint; queued calls are not applied."""
         async with self._preparing:
             serving = await self._run_in(self._parameters, lambda: self._server.serving)
             if serving is None:
@@ -256,11 +256,16 @@ class ParameterService:
         log.info("shutdown checkpoint written", extra=keys(version=serving.shard.version))
 
     async def _run_framed(self, function: Callable[[], Answer]) -> bytes:
-        """Runs a call and encodes its answer before the next call may change the parameters."""
-        return await self._run(lambda: b"".join(frames.encode(*function())))
+        """Runs a call, and encodes the answer before the next call can change the parameters."""
+
+        def encoded() -> bytes:
+            meta, arrays = function()
+            return b"".join(frames.encode(meta, arrays))
+
+        return await self._run(encoded)
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs in the parameter thread; queued calls are refused once shutdown has started."""
+        """Runs a function in the parameter thread; refuses it once shutdown has started."""
 
         def guarded() -> T:
             if self._ending:

@@ -1,24 +1,81 @@
-"""Pulls, lookups, pushes and pins of one served generation."""
+"""Pulls, lookups, pushes and pins of one served generation, and the server's counters."""
 
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from edl_protocol.frames import Array, Body, Json
 from edl_protocol.pserver import Lookup, Page, Pull, Push
 
 from pserver import memory, shard_codec
-from pserver.checkpoint import CheckpointName
-from pserver.checkpoint_schedule import MAX_PINS, CheckpointSchedule, Pin
+from pserver.checkpoint import CheckpointName, CheckpointSchedule
 from pserver.errors import BusyError, NonFiniteError
+from pserver.memory import Floats
 from pserver.shard import PushedGradients as Gradients
 from pserver.shard import PushOutcome, Shard, model_size
-from pserver.stats import ServerStats
+from pserver.table import TableView
 from runtime.call_checks import RefusedError
 
+_NEWEST = 20
 Answer = tuple[Json, Mapping[str, Body]]
+MAX_PINS = 2
+"""Pinned versions at a time; another pin drops the oldest."""
 _UNKNOWN, _MALFORMED = 404, 422
+
+
+class ServerStats:
+    """The counters of one server since its start, over all generations."""
+
+    def __init__(self) -> None:
+        self.pushes: Counter[PushOutcome] = Counter()
+        self.stalest = 0
+        """Highest staleness of an applied push, in versions."""
+        self.staleness = 0
+        """Sum of the staleness of all applied pushes."""
+        self.clipped = 0
+        """Number of applied pushes whose gradient was clipped by its norm."""
+        self.looked_up = 0
+        """Number of rows looked up."""
+        self.non_finite = 0
+        self._non_finite: deque[dict[str, Any]] = deque(maxlen=_NEWEST)
+
+    def record_push(self, outcome: PushOutcome, stale: int, *, clipped: bool = False) -> None:
+        """Counts an answered push."""
+        self.pushes[outcome] += 1
+        if outcome is PushOutcome.APPLIED:
+            self.staleness += stale
+            self.stalest = max(self.stalest, stale)
+            self.clipped += clipped
+
+    def record_refusal(self, trainer: str, step: int, parameter: str) -> None:
+        """Counts a gradient with NaN or infinity."""
+        self.non_finite += 1
+        self._non_finite.append({"trainer": trainer, "step": step, "parameter": parameter})
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the counters as a section of the status."""
+        applied = self.pushes[PushOutcome.APPLIED]
+        return {
+            "pushes": {outcome.value: self.pushes[outcome] for outcome in PushOutcome},
+            "staleness": {
+                "mean": self.staleness / applied if applied else 0.0,
+                "most": self.stalest,
+            },
+            "clipped": self.clipped,
+            "looked_up": self.looked_up,
+            "non_finite": {"count": self.non_finite, "newest": list(self._non_finite)},
+        }
+
+
+class Pin(NamedTuple):
+    """A version of the parameters that stays unchanged for an evaluation."""
+
+    view: int
+    version: int
+    dense: Floats
+    tables: dict[str, TableView]
 
 
 class ShardSnapshot(NamedTuple):
@@ -27,11 +84,11 @@ class ShardSnapshot(NamedTuple):
     meta: Json
     arrays: Mapping[str, Body]
     close: Callable[[], None]
-    """Closes the view that keeps the arrays unchanged; to be called after writing."""
+    """Closes the view that keeps the arrays unchanged; call it after writing."""
 
 
 class ServedGeneration:
-    """One generation that a server serves: its shard, pins and checkpoint schedule."""
+    """The generation that a server serves: its shard, pins and checkpoint schedule."""
 
     def __init__(self, generation: int, shard: Shard, stats: ServerStats, now_s: float) -> None:
         self.generation, self.shard = generation, shard
@@ -40,7 +97,7 @@ class ServedGeneration:
         self._pins: dict[int, Pin] = {}
 
     def pull(self, body: Pull) -> Answer:
-        """Dense parameters if newer than the caller's; a pinned version's if it names one."""
+        """Returns dense parameters if they are newer than the caller's, or those of a pinned version."""
         shard = self.shard
         version, values = shard.version, shard.vector.values
         if body.pin is not None:
@@ -50,7 +107,7 @@ class ServedGeneration:
         return self._counts(version), {"dense": values} if newer else {}
 
     def lookup(self, body: Lookup, arrays: Mapping[str, Array]) -> Answer:
-        """Rows of a table, current or of a pinned version."""
+        """Returns rows of a table, current or of a pinned version."""
         ids = _array(arrays, "ids", np.int64)
         table = self.shard.table(body.table)
         self._stats.looked_up += len(ids)
@@ -94,7 +151,7 @@ class ServedGeneration:
         return meta, {"dense": self.shard.vector.values} if with_dense else {}
 
     def page(self, body: Page) -> Answer:
-        """One page of all rows of a table."""
+        """Returns one page of a table's rows."""
         table = self.shard.table(body.table)
         below = min(body.after or table.size, table.size)
         ids, rows = table.page(below, body.most)
@@ -102,10 +159,10 @@ class ServedGeneration:
         return meta, {"ids": ids, "rows": rows}
 
     def pin(self, number: int) -> int:
-        """Pins the current parameters; drops the oldest pin above the limit.
+        """Pins the current parameters; drops the oldest pin if there are too many.
 
         Returns:
-            The pinned version; the earlier one if the number is pinned already.
+            The pinned version; for a number that is pinned already, its version.
         """
         if number not in self._pins:
             if len(self._pins) >= MAX_PINS:
@@ -126,15 +183,15 @@ class ServedGeneration:
             self.shard.views.close(pin.view)
 
     def snapshot(self, name: CheckpointName, job: str, index: int) -> ShardSnapshot:
-        """The shard as it is now, to be written while the server continues to serve."""
-        about = {"job": job, "index": index, **name._asdict()}
+        """Opens a snapshot of the shard, to be written while the server continues to serve."""
+        header = {"job": job, "index": index, **name._asdict()}
         shard = self.shard
         view = shard.views.open()
-        meta, arrays = shard_codec.snapshot(shard, about)
+        meta, arrays = shard_codec.snapshot(shard, header)
         return ShardSnapshot(meta, arrays, lambda: shard.views.close(view))
 
     def to_json(self) -> Json:
-        """The serving section of the status."""
+        """Returns the serving section of the status."""
         shard = self.shard
         tables = {
             name: {
@@ -157,7 +214,7 @@ class ServedGeneration:
         }
 
     def _apply(self, gradients: Gradients) -> tuple[PushOutcome, int]:
-        """Applies a push; drops pins if their views leave too little memory for it."""
+        """Applies a push; drops pins, oldest first, if their views leave too little memory."""
         while True:
             try:
                 return self.shard.push(gradients)
@@ -169,7 +226,7 @@ class ServedGeneration:
     def _pin(self, number: int) -> Pin:
         pin = self._pins.get(number)
         if pin is None:
-            text = f"version {number} is not pinned (any more): evaluate a newer version"
+            text = f"version {number} is not pinned: evaluate a newer version"
             raise RefusedError(_UNKNOWN, text, "pin")
         return pin
 

@@ -4,17 +4,17 @@ A push is applied completely or not at all, and once: `applied` holds each proce
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from edl_protocol.frames import Json
 from edl_protocol.pserver import Model, Piece
 from numpy.typing import NDArray
 
-from pserver import optimizers, staleness
-from pserver.data_position import DataPosition
+from pserver import optimizers
 from pserver.errors import BusyError, FullError, NonFiniteError
 from pserver.memory import Floats, Memory, Views
 from pserver.model import check_pieces
@@ -22,8 +22,60 @@ from pserver.table import EmbeddingTable, Ids, PreparedRows
 from pserver.vector import Vector
 from runtime.call_checks import RefusedError
 
+MAX_TASKS = 1 << 16
+"""Limit of listed tasks; without checkpoints the list is never renewed."""
 MAX_PROCESSES = 4096
 """Limit of processes in `applied`; the least recent one is removed first."""
+
+
+class DataPosition:
+    """The position in the data that the parameters contain (decision 0032), for checkpoints of server 0.
+
+    Consists of a position of the master's ledger, which the parameters contain completely, and of the
+    tasks that were pushed since. Only trainers interpret them, to set the data back.
+    """
+
+    def __init__(self) -> None:
+        """Creates the position of parameters that were never trained."""
+        self.is_known = True
+        """Whether the position is known; trainers of earlier versions do not report it."""
+        self.ledger: Json | None = None
+        """The position of the master's ledger; None is the beginning."""
+        self.remaining: dict[str, int] = {}
+        """Task -> number of its last records that were not pushed, for tasks begun since."""
+
+    def push(self, remaining: Mapping[str, int]) -> None:
+        """Records the tasks of an applied push, with the remaining records of each."""
+        self.remaining.update(remaining)
+        if len(self.remaining) <= MAX_TASKS:
+            return
+        self.is_known = False
+        self.remaining = {task: records for task, records in self.remaining.items() if records}
+        while len(self.remaining) > MAX_TASKS:
+            del self.remaining[next(iter(self.remaining))]
+
+    def renew(self, ledger: Json, settled: Iterable[str]) -> None:
+        """Continues from a later position of the ledger.
+
+        Args:
+            ledger: A position from before this call; the parameters contain all of it.
+            settled: Tasks that are done at that position.
+        """
+        self.ledger, self.is_known = ledger, True
+        for task in settled:
+            self.remaining.pop(task, None)
+
+    def dump(self) -> Json:
+        """Returns the position as JSON."""
+        return {"known": self.is_known, "ledger": self.ledger, "remaining": dict(self.remaining)}
+
+    def load(self, dumped: Json | None) -> None:
+        """Restores the result of `dump`; None in files of earlier versions."""
+        if dumped is None:
+            self.is_known = False
+            return
+        self.is_known, self.ledger = bool(dumped["known"]), dumped["ledger"]
+        self.remaining = {str(task): int(records) for task, records in dumped["remaining"].items()}
 
 
 class PushOutcome(StrEnum):
@@ -45,12 +97,12 @@ class PushedGradients(NamedTuple):
     """Version of the dense parameters that were used."""
     records: int
     dense: Floats | None
-    """In the order of the vector; None counts as zeros, and momenta do not change."""
+    """In the order of the vector; None means zeros that leave momenta unchanged."""
     sparse: Mapping[str, tuple[Ids, Floats]]
     norm: float | None = None
-    """Of the whole gradient at all servers; needed where the optimizer clips by it."""
+    """Norm of the whole gradient at all servers; needed if the optimizer clips by it."""
     remaining: Mapping[str, int] = MappingProxyType({})
-    """Task -> records of its end that remain after the batch."""
+    """Task -> number of its last records that remain after the batch."""
 
 
 class ShardCounts(NamedTuple):
@@ -74,18 +126,18 @@ class Shard:
         *,
         servers: int = 1,
     ) -> None:
-        """Begins at version 0.
+        """Creates a shard at version 0.
 
         Args:
-            model: The whole of it.
-            pieces: Which numbers this server holds.
-            dense: Their values.
-            memory: Counts what is used.
-            views: That may be opened of it.
+            model: The whole model.
+            pieces: The dense elements that this server holds.
+            dense: Their values, of shape (number of elements,).
+            memory: Accounts for the memory of the shard.
+            views: The open views of the shard.
             servers: Number of servers of the job.
 
         Raises:
-            RefusedError: Pieces and values do not fit the model or each other.
+            RefusedError: The pieces do not fit the model, or the values do not fit the pieces.
             FullError: The memory limit would be exceeded.
         """
         size = check_pieces(model, pieces)
@@ -110,7 +162,7 @@ class Shard:
 
     @property
     def refused_rows(self) -> int:
-        """Gradients of rows that were dropped because there was no room for the rows."""
+        """Gradients that were dropped because the table was full."""
         return sum(table.counts.refused for table in self.tables.values())
 
     def push(self, push: PushedGradients) -> tuple[PushOutcome, int]:
@@ -127,7 +179,7 @@ class Shard:
         stale = max(0, self.version - push.version)
         if push.number <= self.applied.get(push.process, 0):
             return PushOutcome.REPEATED, stale
-        scale = staleness.scale(self.model.rules, stale)
+        scale = self.model.rules.rate_factor(stale)
         if scale is None:
             return PushOutcome.STALE, stale
         self._check(push)
@@ -139,15 +191,18 @@ class Shard:
             version = self.version + 1
             self.tables[name].update(rows[name], gradient, scale, push.norm, version)
         self.counts = ShardCounts(self.version + 1, self.counts.records + push.records)
-        self._remember(push)
+        self.applied[push.process] = push.number
+        self.applied.move_to_end(push.process)
+        while len(self.applied) > MAX_PROCESSES:
+            self.applied.popitem(last=False)
         self.data.push(push.remaining)
         return PushOutcome.APPLIED, stale
 
     def table(self, name: str) -> EmbeddingTable:
-        """A table by name.
+        """Returns a table by name.
 
         Raises:
-            RefusedError: There is no such table.
+            RefusedError: The table does not exist.
         """
         table = self.tables.get(name)
         if table is None:
@@ -157,7 +212,7 @@ class Shard:
         return table
 
     def drop(self) -> None:
-        """Frees its memory; views may still hold its arrays."""
+        """Frees the memory; open views still hold their arrays."""
         self.vector.drop()
         for table in self.tables.values():
             table.drop()
@@ -168,8 +223,10 @@ class Shard:
             raise RefusedError(422, text, "norm")
         if push.dense is not None:
             if push.dense.shape != self.vector.values.shape:
-                sizes = list(push.dense.shape), list(self.vector.values.shape)
-                text = f"dense has {sizes[0]} numbers, this server holds {sizes[1]}"
+                text = (
+                    f"dense has {list(push.dense.shape)} numbers, "
+                    f"this server holds {list(self.vector.values.shape)}"
+                )
                 raise RefusedError(422, text, "dense")
             if not np.isfinite(push.dense).all():
                 raise NonFiniteError(self._name_of(push.dense))
@@ -188,7 +245,7 @@ class Shard:
                 raise NonFiniteError(name)
 
     def _prepare(self, push: PushedGradients) -> dict[str, PreparedRows]:
-        """Does everything that may fail, before anything changes."""
+        """Does everything that can fail, before any value changes."""
         try:
             if push.dense is not None:
                 self.vector.make_writable()
@@ -197,7 +254,7 @@ class Shard:
             raise BusyError(f"open views hold memory: {error}") from error
 
     def _rows(self, name: str, ids: Ids) -> PreparedRows:
-        """Rows of a table; without memory for more, those for which there is room."""
+        """Prepares rows of a table; if memory is full, only as many as fit."""
         try:
             return self.tables[name].prepare(ids)
         except FullError:
@@ -206,7 +263,7 @@ class Shard:
             return self.tables[name].prepare_full(ids)
 
     def _name_of(self, gradient: Floats) -> str:
-        """The parameter of the first NaN or infinity."""
+        """Returns the parameter with the first NaN or infinity."""
         at = int(np.flatnonzero(~np.isfinite(gradient))[0])
         for piece in self.pieces:
             at -= piece.size
@@ -214,19 +271,13 @@ class Shard:
                 return piece.name
         raise AssertionError("pieces are as long as the vector")
 
-    def _remember(self, push: PushedGradients) -> None:
-        self.applied[push.process] = push.number
-        self.applied.move_to_end(push.process)
-        while len(self.applied) > MAX_PROCESSES:
-            self.applied.popitem(last=False)
-
 
 def _unique(ids: NDArray[np.int64]) -> bool:
-    """Whether all ids differ; sorted ids, the usual case, are checked without sorting."""
+    """Returns whether all ids differ; sorted ids, the usual case, need no sorting."""
     return bool((ids[1:] > ids[:-1]).all()) or len(np.unique(ids)) == len(ids)
 
 
 def model_size(model: Model) -> dict[str, Any]:
-    """The size of a model, for the status."""
+    """Returns the size of a model for the status."""
     sizes = [model.size(name) for name in model.parameters]
     return {"parameters": len(sizes), "numbers": sum(sizes), "tables": len(model.tables)}

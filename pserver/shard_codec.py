@@ -1,12 +1,12 @@
-"""Encodes a shard for a file, and assembles a shard from files of any number of servers.
+"""Encodes a shard for a file, and assembles a shard from the files of any number of servers.
 
-With the same number of servers, each server reads its own file. With another number, each server
-reads all files and takes its own part: dense elements by name and position, rows by id.
+With the same number of servers, each server reads its own file. With another number, each server reads
+all files and takes its part: dense elements by name and position, rows by id.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 from edl_protocol.frames import Array, Body, Frame, Json
@@ -22,16 +22,24 @@ FORMAT = 1
 _ROWS_AT_ONCE = 1 << 16
 
 
-def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, Body]]:
-    """The header and arrays to be written; a view must be open until they are.
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """The index of a server among the servers of the job, which determines its rows."""
+
+    index: int
+    of: int
+
+
+def snapshot(shard: Shard, header: Json) -> tuple[Json, dict[str, Body]]:
+    """Returns the header and arrays of a file. A view must stay open until they are written.
 
     Args:
         shard: The shard.
-        about: Job, index, of, generation and version.
+        header: Job, index, of, generation and version of the file.
     """
     meta = {
         "format": FORMAT,
-        **about,
+        **header,
         "model": asdict(shard.model),
         "pieces": [asdict(piece) for piece in shard.pieces],
         "counts": list(shard.counts),
@@ -57,7 +65,7 @@ def snapshot(shard: Shard, about: Json) -> tuple[Json, dict[str, Body]]:
 
 
 def model_of(frame: Frame) -> Model:
-    """The model in a file.
+    """Returns the model in a file.
 
     Raises:
         ShardError: The file has another format.
@@ -71,7 +79,7 @@ def model_of(frame: Frame) -> Model:
 
 
 def counts_of(frame: Frame) -> ShardCounts:
-    """The progress of the file's shard."""
+    """Returns the progress of the file's shard."""
     version, records = frame.meta["counts"]
     return ShardCounts(int(version), int(records))
 
@@ -79,21 +87,21 @@ def counts_of(frame: Frame) -> ShardCounts:
 def assemble(
     model: Model,
     pieces: list[Piece],
-    place: tuple[int, int],
+    place: ShardPlace,
     files: Sequence[Frame],
     memory: Memory,
 ) -> Shard:
-    """One server's shard, assembled from files that together contain all of it.
+    """Assembles one server's shard from files that together contain all of it.
 
     Args:
-        model: The trainers' model; it fits the files.
+        model: The trainers' model, which fits the files.
         pieces: The pieces that this server holds.
-        place: Its index, and the number of servers.
-        files: One file, or all of a checkpoint of another number of servers.
-        memory: The account of the shard's memory.
+        place: The place of this server.
+        files: One file, or all files of a checkpoint of another number of servers.
+        memory: Accounts for the shard's memory.
 
     Raises:
-        ShardError: Something is missing, or the files' contents are invalid.
+        ShardError: The files are incomplete or invalid.
         FullError: The memory limit would be exceeded.
     """
     try:
@@ -105,24 +113,29 @@ def assemble(
 def _assembled(
     model: Model,
     pieces: list[Piece],
-    place: tuple[int, int],
+    place: ShardPlace,
     files: Sequence[Frame],
     memory: Memory,
 ) -> Shard:
+    # dense elements: only the pieces of this server, from all files
     dense, slots = _gathered(pieces, files)
-    shard = Shard(model, pieces, dense, memory, Views(memory), servers=place[1])
+    shard = Shard(model, pieces, dense, memory, Views(memory), servers=place.of)
     shard.vector.restore(slots, max(int(file.meta["updates"]) for file in files))
+    # rows: the ids of this server, from all files; counters are kept by one server each
     version = max(counts_of(file) for file in files).version
     for name, table in shard.tables.items():
         table.reserve(sum(part.rows(place) for part in _parts(name, files)))
         for part in _parts(name, files):
             for ids, values, row_slots, marks in part.batches(place):
                 table.restore(ids, values, row_slots, marks, version)
-            table.restore_candidates(part.candidates[part.candidates[:, 0] % place[1] == place[0]])
-            if place[0] == (part.server if part.server < place[1] else 0):
+            table.restore_candidates(
+                part.candidates[part.candidates[:, 0] % place.of == place.index]
+            )
+            if place.index == (part.server if part.server < place.of else 0):
                 table.counts.add(part.counts)
+    # progress: the farthest of all files, so that no trainer repeats a push that is contained
     shard.counts = max(counts_of(file) for file in files)
-    shard.data.load(files[0].meta.get("data"))  # server 0's, or one that nobody asks for
+    shard.data.load(files[0].meta.get("data"))  # only server 0's position is used
     newest: dict[str, int] = {}
     for process, number in (entry for file in files for entry in file.meta["applied"]):
         newest[process] = max(int(number), newest.get(process, 0))
@@ -144,7 +157,7 @@ def _trimmed(
 
 
 def _gathered(pieces: list[Piece], files: Sequence[Frame]) -> tuple[Floats, Floats]:
-    """The dense elements of the pieces and their slots, collected from all files."""
+    """Collects the dense elements of the pieces, and their slots, from all files."""
     size = sum(piece.size for piece in pieces)
     slots_wide = len(files[0].arrays["slots"])
     dense, slots = np.empty(size, np.float32), np.empty((slots_wide, size), np.float32)
@@ -160,7 +173,7 @@ def _gathered(pieces: list[Piece], files: Sequence[Frame]) -> tuple[Floats, Floa
 
 
 def _overlaps(ours: list[Piece], theirs: list[Piece]) -> Iterator[tuple[slice, slice]]:
-    """Slices of our vector and of theirs that hold the same elements."""
+    """Yields slices of our vector and of theirs that hold the same elements."""
     pieces_by_name: dict[str, list[tuple[Piece, int]]] = {}
     at = 0
     for piece in theirs:
@@ -178,7 +191,7 @@ def _overlaps(ours: list[Piece], theirs: list[Piece]) -> Iterator[tuple[slice, s
 
 
 class _TablePart(NamedTuple):
-    """One file's part of a table."""
+    """The part of a table in one file."""
 
     server: int
     """Index of the server that wrote it."""
@@ -189,25 +202,23 @@ class _TablePart(NamedTuple):
     candidates: NDArray[np.int64]
     counts: dict[str, int]
 
-    def rows(self, place: tuple[int, int]) -> int:
-        """Number of this server's rows."""
-        index, of = place
-        return int(np.count_nonzero(self.ids % of == index))
+    def rows(self, place: ShardPlace) -> int:
+        """Returns the number of rows that belong to a server."""
+        return int(np.count_nonzero(self.ids % place.of == place.index))
 
     def batches(
-        self, place: tuple[int, int]
+        self, place: ShardPlace
     ) -> Iterator[tuple[NDArray[np.int64], Floats, Floats, NDArray[np.int64] | None]]:
-        """This server's rows: ids, values, slots, marks."""
-        index, of = place
+        """Yields the rows that belong to a server in batches: ids, values, slots, marks."""
         for at in range(0, len(self.ids), _ROWS_AT_ONCE):
             part = slice(at, at + _ROWS_AT_ONCE)
-            own = np.flatnonzero(self.ids[part] % of == index)
+            own = np.flatnonzero(self.ids[part] % place.of == place.index)
             marks = None if self.marks is None else self.marks[part][own]
             yield self.ids[part][own], self.values[part][own], self.slots[part][own], marks
 
 
 def _parts(name: str, files: Sequence[Frame]) -> Iterator[_TablePart]:
-    """The parts of a table in all files; a file from before a field has none of it."""
+    """Yields the parts of a table in all files. Files of earlier versions lack some fields."""
     for index, file in enumerate(files):
         if name not in file.meta["tables"]:
             continue
@@ -215,14 +226,14 @@ def _parts(name: str, files: Sequence[Frame]) -> Iterator[_TablePart]:
         ids, values = file.arrays[f"ids.{number}"], file.arrays[f"values.{number}"]
         slots = file.arrays.get(f"slots.{number}", np.empty((len(ids), 0), np.float32))
         marks = file.arrays.get(f"marks.{number}")
-        _same_length(name, ids, values, slots, *([] if marks is None else [marks]))
+        lengths = {len(ids), len(values), len(slots)}
+        if marks is not None:
+            lengths.add(len(marks))
+        if len(lengths) > 1:
+            raise ShardError(
+                f"table {name!r} has ids, rows and slots of different lengths {lengths}"
+            )
         candidates = file.arrays.get(f"candidates.{number}", np.empty((0, 2), np.int64))
         counts = dict(file.meta["row_counts"][number]) if "row_counts" in file.meta else {}
         server = int(file.meta.get("index", index))
         yield _TablePart(server, ids, values, slots, marks, candidates, counts)
-
-
-def _same_length(name: str, *arrays: Any) -> None:
-    lengths = {len(array) for array in arrays}
-    if len(lengths) > 1:
-        raise ShardError(f"table {name!r} has ids, rows and slots of different lengths {lengths}")

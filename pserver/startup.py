@@ -1,15 +1,35 @@
-"""Startup of a parameter server: opens its folder and resumes what it finds there."""
+"""The start of a parameter server: its memory limit, and the checkpoint from which it resumes."""
 
 import logging
+import os
 from pathlib import Path
 
-from pserver.checkpoint import CheckpointName
 from pserver.model import MAX_DENSE_NUMBERS
 from pserver.server import ParameterServer, ServerIdentity
 from pserver.store import CheckpointStore
 from runtime.logs import keys
 
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Files of cgroup v2 and v1."""
+ARRAY_FRACTION = 0.7
+"""Share of memory for arrays; the rest is for the interpreter and bodies in flight."""
 log = logging.getLogger(__name__)
+
+
+def array_bytes() -> int:
+    """Returns the limit of arrays in bytes: a share of the memory of the container, or of the machine."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(ARRAY_FRACTION * min([machine, *_cgroup_limits()]))
+
+
+def _cgroup_limits() -> list[int]:
+    limits = []
+    for name in _LIMITS:
+        try:
+            limits.append(int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # another version of cgroups, or "max"
+            continue
+    return [limit for limit in limits if limit > 0]
 
 
 def create_server(
@@ -20,16 +40,16 @@ def create_server(
     *,
     max_dense_numbers: int = MAX_DENSE_NUMBERS,
 ) -> ParameterServer:
-    """A server: resumed from its shutdown checkpoint if there is one, empty otherwise.
+    """Creates a server, resumed from its shutdown checkpoint if there is one, otherwise empty.
 
-    The shutdown checkpoint contains everything that was ever answered, so no rollback is needed. It
-    is used once. An empty server knows its other checkpoints.
+    The shutdown checkpoint contains everything that was answered, so no rollback is needed. It is used
+    once. An empty server knows its other checkpoints.
 
     Args:
-        store: The server's files.
-        identity: Which server it is.
+        store: The files of the server.
+        identity: Which server this is.
         max_bytes: Memory limit for arrays.
-        now_s: The time now.
+        now_s: The current time.
         max_dense_numbers: Largest number of dense parameters of a model.
 
     Raises:
@@ -50,17 +70,6 @@ def create_server(
         server.checkpoints = tuple(store.checkpoints())
         log.info("resumed from the shutdown checkpoint", extra=keys(generation=server.generation))
     elif server.checkpoints:
-        newest: CheckpointName = server.checkpoints[-1].name
-        log.info(
-            "found checkpoints", extra=keys(newest=newest.folder, number=len(server.checkpoints))
-        )
+        newest = server.checkpoints[-1].name.folder
+        log.info("found checkpoints", extra=keys(newest=newest, number=len(server.checkpoints)))
     return server
-
-
-def open_store(directory: Path, identity: ServerIdentity) -> CheckpointStore:
-    """Opens the files of a server.
-
-    Raises:
-        ShardError: The folder cannot be used.
-    """
-    return CheckpointStore(directory, identity.job, identity.index, identity.of)

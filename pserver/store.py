@@ -1,11 +1,12 @@
-"""Checkpoints on disk: one folder per checkpoint, one file per server; incomplete ones are ignored.
+"""Checkpoints on disk: a folder for each checkpoint, a file for each server.
 
     DIR/JOB/000003-0000000000001200/shard-0-of-2            generation, version; committed
     DIR/JOB/000003-0000000000001800/shard-0-of-2.prepared   complete, but perhaps not on all servers
     DIR/JOB/generation-0-of-2
 
-Two-phase commit: a file is written under a temporary name, synced and renamed to `.prepared`; when
-all servers have prepared, each commits. Servers may share the folder or use one each.
+Two-phase commit: a server writes its file under a temporary name, syncs it and renames it to `.prepared`.
+When all servers have prepared, each one commits. Incomplete checkpoints are ignored. Servers may share the
+directory or have separate ones.
 """
 
 import contextlib
@@ -74,7 +75,7 @@ class CheckpointStore:
     # -- generations -------------------------------------------------------------------------
 
     def generation(self) -> int:
-        """The newest generation that this server served or has a checkpoint of; 0 if none."""
+        """Returns the newest generation that was served here or has a checkpoint; 0 if there is none."""
         numbers = [name.generation for name, _ in self._folders()]
         with contextlib.suppress(OSError, ValueError):
             numbers.append(int(self._own("generation").read_text(encoding="ascii")))
@@ -84,7 +85,7 @@ class CheckpointStore:
         """Records a generation on disk, before it is served.
 
         Raises:
-            ShardError: It cannot be written.
+            ShardError: The generation cannot be written.
         """
         data = [memoryview(b"%d\n" % generation)]
         try:
@@ -106,7 +107,7 @@ class CheckpointStore:
             The file's size in bytes.
 
         Raises:
-            ShardError: It could not be written; nothing of it is left.
+            ShardError: The file could not be written; nothing of it is left.
         """
         folder = self.root / name.folder
         path = folder / f"{self._shard(name.of)}.prepared"
@@ -126,7 +127,7 @@ class CheckpointStore:
         """Commits a checkpoint that all servers have prepared; keeps the newest `keep`.
 
         Raises:
-            ShardError: It was not prepared here.
+            ShardError: The checkpoint was not prepared here.
         """
         folder = self.root / name.folder
         path = folder / self._shard(name.of)
@@ -144,7 +145,10 @@ class CheckpointStore:
     # -- reading -----------------------------------------------------------------------------
 
     def checkpoints(self) -> list[StoredCheckpoint]:
-        """Complete checkpoints, oldest first; with other numbers of servers, all files must be here."""
+        """Returns the complete checkpoints, oldest first.
+
+        A checkpoint of another number of servers is complete if all files are in this directory.
+        """
         checkpoints = []
         for name, folder in self._folders():
             if name.of == self._of:
@@ -159,10 +163,10 @@ class CheckpointStore:
         return sorted(checkpoints, key=lambda stored: stored.name)
 
     def load(self, name: CheckpointName) -> list[Frame]:
-        """The files that this server needs of a checkpoint.
+        """Returns the files that this server needs of a checkpoint.
 
         Raises:
-            ShardError: One of them is incomplete.
+            ShardError: A file is missing or incomplete.
         """
         folder = self.root / name.folder
         indices: Iterable[int] = range(name.of) if name.of != self._of else [self._index]
@@ -175,7 +179,7 @@ class CheckpointStore:
         return None if self._check(path) is None else _read(path)
 
     def delete_shutdown_checkpoint(self) -> None:
-        """Deletes the shutdown checkpoint, which would be too old from now on."""
+        """Deletes the shutdown checkpoint, which is out of date once the server serves."""
         for name, folder in self._folders():
             if name.version == SHUTDOWN_VERSION and name.of == self._of:
                 self._remove(folder, self._index, name.of)
@@ -183,14 +187,16 @@ class CheckpointStore:
     # -- inside ------------------------------------------------------------------------------
 
     def _folders(self) -> list[tuple[CheckpointName, Path]]:
-        """Checkpoint folders, once for each number of servers with files in them."""
+        """Returns the folders of checkpoints, once for each number of servers with files in it."""
         folders = set()
         for folder in self.root.iterdir():
             match = _FOLDER.fullmatch(folder.name)
             if match is None:
                 continue
             files: list[Path] = []
-            with contextlib.suppress(FileNotFoundError):  # another server has just removed it
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # another server has just removed the folder
                 files = list(folder.iterdir())
             for path in files:
                 file = _FILE.fullmatch(path.name)
@@ -201,12 +207,12 @@ class CheckpointStore:
         return sorted(folders)
 
     def _path(self, folder: Path, index: int, of: int) -> Path:
-        """Path of the committed file, or else of the prepared one."""
+        """Returns the path of the committed file, or of the prepared file if there is none."""
         path = folder / f"shard-{index}-of-{of}"
         return path if path.exists() else path.with_name(f"{path.name}.prepared")
 
     def _check(self, path: Path) -> StoredCheckpoint | None:
-        """The checkpoint in a file if it is complete; cached until the file changes."""
+        """Returns the checkpoint in a file, None if it is incomplete; cached until the file changes."""
         try:
             stamp = _stamp(path)
         except OSError:
@@ -239,6 +245,7 @@ class CheckpointStore:
             raise ShardError(f"its header is not a shard's: {error!r:.100}") from error
 
     def _prune(self, newest: CheckpointName, keep: int) -> None:
+        """Removes the files of old checkpoints, including some of other numbers of servers."""
         names = [name for name, _ in self._folders()]
         own = [
             name
@@ -249,6 +256,7 @@ class CheckpointStore:
         for name in names:
             if name >= newest or name in stay:
                 continue
+            # today's servers divide the files of other numbers of servers among them
             indices = [number for number in range(name.of) if number % self._of == self._index]
             for index in [self._index] if name.of == self._of else indices:
                 self._remove(self.root / name.folder, index, name.of)

@@ -1,8 +1,8 @@
-"""One server's rows of an embedding table, by id, each with its optimizer slots.
+"""One server's rows of an embedding table, by id, each with its optimizer slots. Pure.
 
-A row without updates takes no memory: its initial value follows from seed and id, so it is computed
-at each lookup, and stored from its first update on, or later if the table admits rows later. A row
-that is evicted or was never stored has its initial value (decision 0039).
+A row without updates takes no memory: its initial value is computed from seed and id at each lookup. It is
+stored with its first update, or later if the table admits rows later. An evicted row has its initial
+value again (decision 0039).
 """
 
 import contextlib
@@ -14,22 +14,24 @@ import numpy as np
 from edl_protocol.pserver import Table
 from numpy.typing import NDArray
 
-from pserver import optimizers, row_init
-from pserver.admission import Candidates
+from pserver import optimizers
 from pserver.errors import FullError
-from pserver.eviction import UPDATES, VERSION, EvictionWindow
+from pserver.hash_slots import GOLDEN, mix
 from pserver.memory import Floats, Views
 from pserver.optimizers import Optimizer
 from pserver.pages import Pages, rows_a_page
 from pserver.row_index import RowIndex
+from pserver.row_policies import UPDATES, VERSION, Candidates, EvictionWindow
 
 Ids = NDArray[np.int64]
+_MANTISSA_BITS = 24
+_SPAN = np.float32(1 << _MANTISSA_BITS)
 _EVICTED_AT_ONCE = 4096
-"""Rows beyond its limit that a table evicts in one push, and twice as many as the push has."""
+"""Limit of evicted rows in one push, in addition to twice the rows of the push."""
 
 
 class TableView(NamedTuple):
-    """The rows of a view: their number, and their pages."""
+    """The rows that an open view holds."""
 
     size: int
     pages: Sequence[Floats]
@@ -41,7 +43,7 @@ class TableSnapshot(NamedTuple):
     size: int
     """Number of rows."""
     ids: Sequence[Ids]
-    """Pages; the last ones may have unused rows at their end."""
+    """Pages of ids, like all following fields; the last pages may have unused rows at their end."""
     values: Sequence[Floats]
     slots: Sequence[Floats]
     marks: Sequence[Ids]
@@ -53,25 +55,25 @@ class PreparedRows(NamedTuple):
 
     rows: Ids
     positions: Ids | slice
-    """Which of the push's ids have these rows."""
+    """Indices of the push's ids that have these rows."""
     waiting: Ids
     """Ids that are not admitted yet."""
     refused: int
-    """Number of ids for which there is no room."""
+    """Number of ids without a row because the table is full."""
 
 
 @dataclass(slots=True)
 class RowCounts:
-    """Counts of changes of rows; a rollback restores them, and a checkpoint holds them."""
+    """Counters of changes of rows; checkpoints store them and rollbacks restore them."""
 
     evicted: int = 0
     waiting: int = 0
     """Gradients that were dropped because their ids were not admitted yet."""
     refused: int = 0
-    """Gradients that were dropped because there was no room for their rows."""
+    """Gradients that were dropped because the table was full."""
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Adds what a checkpoint holds."""
+        """Adds the counters of a checkpoint."""
         self.evicted += int(counts.get("evicted", 0))
         self.waiting += int(counts.get("waiting", 0))
         self.refused += int(counts.get("refused", 0))
@@ -81,13 +83,13 @@ class EmbeddingTable:
     """The stored rows of one table and their optimizer slots."""
 
     def __init__(self, shape: Table, optimizer: Optimizer, views: Views, servers: int = 1) -> None:
-        """Has no rows yet.
+        """Creates a table without rows.
 
         Args:
-            shape: The declaration.
-            optimizer: The optimizer of its rows.
-            views: The views that may be opened of it.
-            servers: Number of servers that share its rows.
+            shape: The declaration of the table.
+            optimizer: The optimizer of the rows.
+            views: The open views of the table.
+            servers: Number of servers that share the rows.
 
         Raises:
             FullError: The memory limit is reached.
@@ -119,10 +121,10 @@ class EmbeddingTable:
         return sum(pages.nbytes for pages in self._pages()) + self._index.nbytes + candidates
 
     def lookup(self, ids: Ids, view: TableView | None = None) -> Floats:
-        """Rows in the order of the ids.
+        """Returns rows in the order of the ids, of shape (n, dim).
 
         Args:
-            ids: Any ids, stored or not.
+            ids: Any ids, stored or not, of shape (n,).
             view: The view to read; the current rows by default.
         """
         rows = self._index.find(ids)
@@ -137,10 +139,10 @@ class EmbeddingTable:
         return values
 
     def prepare(self, ids: Ids) -> PreparedRows:
-        """Rows of distinct ids, created where they are admitted, ready to be written.
+        """Makes rows of distinct ids writable, and creates the admitted ones that are missing.
 
         Raises:
-            FullError: The memory limit is reached; created rows have their initial values.
+            FullError: The memory limit is reached; rows that were created have initial values.
         """
         self._index.advance()
         rows, missing = self._find(ids)
@@ -150,7 +152,7 @@ class EmbeddingTable:
         return self._prepared(ids, rows, missing, room)
 
     def prepare_full(self, ids: Ids) -> PreparedRows:
-        """The same within the memory that the table has: evicts rows, or refuses new ones."""
+        """Does the same without more memory: evicts rows, or refuses new ones."""
         self._index.finish()
         with contextlib.suppress(FullError):
             return self.prepare(ids)
@@ -179,8 +181,8 @@ class EmbeddingTable:
             prepared: From `prepare` or `prepare_full` of the same push.
             gradient: A row for each id of the push.
             scale: Factor of the learning rate.
-            norm: As in `Optimizer.clipped`.
-            version: The version that the push leads to.
+            norm: Norm of the whole gradient at all servers; needed with `clip_norm`.
+            version: The version after the push.
         """
         rows = prepared.rows
         values = self._values.read(rows)
@@ -206,11 +208,11 @@ class EmbeddingTable:
             self._sweep(self._window, version, len(rows))
 
     def view(self) -> TableView:
-        """The rows for a view that was just opened."""
+        """Returns the current rows for a view that was just opened."""
         return TableView(self.size, self._values.arrays)
 
     def snapshot(self) -> TableSnapshot:
-        """The full contents, for a view that was just opened."""
+        """Returns the full contents for a view that was just opened."""
         return TableSnapshot(
             self.size,
             self._ids.arrays,
@@ -221,7 +223,7 @@ class EmbeddingTable:
         )
 
     def reserve(self, rows: int) -> None:
-        """Makes room in the index for the rows of a checkpoint.
+        """Grows the index for the rows of a checkpoint.
 
         Raises:
             FullError: The memory limit is reached.
@@ -258,17 +260,17 @@ class EmbeddingTable:
             self._candidates.restore(entries)
 
     def page(self, below: int, most: int) -> tuple[Ids, Floats]:
-        """Up to `most` rows before the row `below`, with their ids.
+        """Returns up to `most` rows before the row `below`, with their ids.
 
-        Rows that are evicted meanwhile are replaced by the last rows, so pages are read from the
-        last one on: a row may come twice, and none is left out.
+        The last rows replace rows that are evicted between two calls. So callers read pages from the
+        end: a row may occur twice, but none is left out.
         """
         stop = min(below, self.size)
         rows = np.arange(max(0, stop - most), stop, dtype=np.int64)
         return self._ids.read(rows)[:, 0], self._values.read(rows)
 
     def drop(self) -> None:
-        """Frees its memory; views may still hold its arrays."""
+        """Frees the memory; open views still hold their arrays."""
         for pages in self._pages():
             pages.drop()
         self._index.drop()
@@ -287,7 +289,7 @@ class EmbeddingTable:
         return self._candidates.admits(ids)
 
     def _prepared(self, ids: Ids, rows: Ids, missing: NDArray[np.bool_], room: int) -> PreparedRows:
-        """Creates rows for the first `room` admitted ids of those that are missing."""
+        """Creates rows for the first `room` admitted ids that are missing, and makes all rows writable."""
         waiting, refused = np.empty(0, np.int64), 0
         positions: Ids | slice = slice(None)
         if missing.any():
@@ -306,7 +308,7 @@ class EmbeddingTable:
         return PreparedRows(rows, positions, waiting, refused)
 
     def _room(self) -> int:
-        """Number of rows that need no more memory."""
+        """Returns the number of rows that fit without more memory."""
         capacity = min(pages.capacity for pages in self._pages())
         return min(capacity, self._index.room) - self.size
 
@@ -314,13 +316,13 @@ class EmbeddingTable:
         """Adds rows with initial values for new ids."""
         size = self.size + len(ids)
         fresh = np.arange(self.size, size, dtype=np.int64)
-        for pages in self._pages():  # before numbering: a row exists completely or not at all
+        for pages in self._pages():  # may fail, so before the index has the rows
             pages.reserve(size)
             pages.make_writable(fresh)
         rows = self._index.add(ids)
         self._ids.write(rows, ids[:, None])
         self._values.write(rows, self._fresh(ids))
-        used_before = self._marks is not None  # of a row that was evicted
+        used_before = self._marks is not None  # an evicted row may have left old values
         if self._slots is not None and (self._optimizer.start or used_before):
             slots = np.full((len(ids), self._slots.width), self._optimizer.start, np.float32)
             if self._optimizer.counted:
@@ -331,7 +333,7 @@ class EmbeddingTable:
         return rows
 
     def _sweep(self, window: EvictionWindow, version: int, pushed: int) -> None:
-        """Evicts rows that are too old, and some of those beyond the limit."""
+        """Evicts rows that are too old, and some of the rows above the limit."""
         if self.shape.evict_after is not None:
             oldest = version - self.shape.evict_after + 1
             self._evict(window.unused_since(oldest, self.size, pushed))
@@ -342,7 +344,7 @@ class EmbeddingTable:
                 self._evict(window.least(self.shape.evict, most, self.size, none))
 
     def _evict(self, rows: Ids) -> None:
-        """Removes distinct rows; the last rows get their numbers."""
+        """Removes distinct rows; the last rows move into their places."""
         if not len(rows):
             return
         rows = np.sort(rows)
@@ -364,4 +366,25 @@ class EmbeddingTable:
         return [self._values, self._ids, *(pages for pages in optional if pages is not None)]
 
     def _fresh(self, ids: Ids) -> Floats:
-        return row_init.rows(ids, self.shape.dim, self.shape.init, self.shape.seed)
+        return initial_rows(ids, self.shape.dim, self.shape.init, self.shape.seed)
+
+
+def initial_rows(ids: Ids, dim: int, init: float, seed: int) -> Floats:
+    """Returns the initial rows of ids, the same on every server.
+
+    Each number is a hash of seed, id and column, so rows can be computed in any order.
+
+    Args:
+        ids: The ids.
+        dim: Columns of a row.
+        init: The numbers are uniform in [-init, init).
+        seed: The table's seed.
+    """
+    if not init:
+        return np.zeros((len(ids), dim), np.float32)
+    start = np.array([seed], np.int64).view(np.uint64)
+    keys = mix(np.ascontiguousarray(ids).view(np.uint64) ^ mix(start))
+    columns = np.arange(dim, dtype=np.uint64) * GOLDEN
+    bits = mix(keys[:, None] + columns[None, :]) >> np.uint64(64 - _MANTISSA_BITS)
+    unit = bits.astype(np.float32) / _SPAN
+    return (unit * np.float32(2) - np.float32(1)) * np.float32(init)

@@ -1,4 +1,4 @@
-"""The dense parameters of one server, concatenated, and their optimizer slots."""
+"""The dense parameters of one server as one vector, with their optimizer slots. Pure."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from pserver.optimizers import Optimizer
 
 
 class Vector:
-    """A flat vector of parameters with optimizer slots; `count` is its number of updates."""
+    """A flat vector of parameters with optimizer slots; `count` is the number of its updates."""
 
     def __init__(self, values: Floats, optimizer: Optimizer, views: Views) -> None:
-        """Takes over the values and creates the slots.
+        """Creates the vector from values, which it owns from now on, and its slots.
 
         Raises:
             FullError: The memory limit would be exceeded.
@@ -62,7 +62,7 @@ class Vector:
         Args:
             gradient: As long as the values.
             scale: Factor of the learning rate.
-            norm: As in `Optimizer.clipped`.
+            norm: Norm of the whole gradient at all servers; needed with `clip_norm`.
         """
         self.count += 1
         optimizers.dense(
@@ -76,6 +76,6 @@ class Vector:
         )
 
     def drop(self) -> None:
-        """Frees its memory; views may still hold its arrays."""
+        """Frees the memory; open views still hold their arrays."""
         self._values.drop()
         self._slots.drop()

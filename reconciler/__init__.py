@@ -1,1 +1,1 @@
-"""Owns the pods of elastic jobs: watches, plans, creates and releases, reports."""
+"""Manages the pods of elastic jobs: plans, creates and evicts trainers, updates Jobs."""

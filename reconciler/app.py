@@ -1,4 +1,4 @@
-"""Builds a reconciler process: watches, leader election, control loop, probes."""
+"""Builds a reconciler process: watches, leader election, the control loop and probes."""
 
 import logging
 import socket
@@ -33,7 +33,7 @@ LEASE = "edl-reconciler"
 
 
 def build(settings: ReconcilerSettings, connection: Configuration) -> WebService:
-    """The service, not started yet; `connection` describes the API server."""
+    """Returns the service, not yet started; `connection` holds the API server's address and credentials."""
     api = Client(connection, user_agent="edl-reconciler")
     cache = ClusterCache(api, config_map=(settings.namespace, POLICY_CONFIGMAP))
     policy = ActivePolicy.of(cache.config)
@@ -122,7 +122,7 @@ def _training_jobs(
 def _record_writer(
     api: Client, inbox: RecordInbox, elector: Elector, policy: ActivePolicy, metrics: Metrics
 ) -> RecordWriter:
-    """The writer of the decision log, with its metrics."""
+    """Returns the writer of the decision log, after registering its metrics."""
     writer = RecordWriter(
         LeaderOnlyApi(api, lambda: elector.is_leader),
         inbox,
@@ -146,7 +146,7 @@ def _record_writer(
 def _watchdogs(
     metrics: Metrics, loop: Reconciler, training_jobs: TrainingJobController
 ) -> dict[str, Watchdog]:
-    """What watches the loops, by name in the probes; with their metrics."""
+    """Returns the watchdogs of the two loops, by their name in the probes, and registers their metrics."""
     watchdog = loop.watchdog
 
     def given_up() -> dict[str, int]:
@@ -202,7 +202,7 @@ def _readiness(
 
 
 def _is_alive(loop: Reconciler, watchdogs: Mapping[str, Watchdog]) -> bool:
-    """Whether the process may go on; otherwise it must be restarted."""
+    """Returns whether the process may keep running; if not, the kubelet must restart it."""
     hangs = not all(watchdog.health.alive for watchdog in watchdogs.values())
     return not (hangs or loop.wall_clock.was_set_back)
 

@@ -1,4 +1,4 @@
-"""The components of the control loop that act on jobs, connected with one another."""
+"""Creates the components of the control loop and connects them."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -25,14 +25,14 @@ from runtime import clock
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of the loop."""
+    """The clocks that the loop and its components read."""
 
     epoch_s: Callable[[], float] = clock.epoch_s
     monotonic_s: Callable[[], float] = clock.monotonic_s
 
 
 class JobScoped(Protocol):
-    """A component that keeps state for each job."""
+    """A component that keeps state per job."""
 
     def forget(self, job: Job) -> None:
         """Drops the state of a deleted job."""
@@ -51,8 +51,8 @@ class Components:
         job_tracker: Keeps accounting and status of Jobs.
         system_objects: Keeps priority classes and disruption budgets.
         scheduler_checker: Knows whether the scheduler has the extender's entries.
-        probe: Learns what the API server makes of trainers.
-        quarantine: Keeps jobs out of planning whose data leads to an error.
+        probe: Finds out, by dry runs, how the API server changes trainer pods or why it refuses them.
+        quarantine: Excludes jobs from planning while their data causes errors.
     """
 
     expectations: Expectations
@@ -68,7 +68,7 @@ class Components:
 
     @property
     def job_scoped(self) -> tuple[JobScoped, ...]:
-        """The components that keep state for each job."""
+        """The components that keep state per job."""
         return (
             self.job_tracker,
             self.trainers,
@@ -91,17 +91,17 @@ def connect(
     namespace: str,
     policy: Callable[[], Policy],
 ) -> Components:
-    """Creates the components; starts no thread.
+    """Creates the components without starting any thread.
 
     Args:
         api: Receives reads and writes.
-        cluster: The cluster's state, kept current by the loop.
+        cluster: The cluster state, which the loop keeps up to date.
         pool: Runs concurrent writes.
         clocks: The clocks of the process.
-        on_change: Called when a master has reported something new, or a scheduler was checked.
+        on_change: Called when a master reports something new, or a scheduler check makes progress.
         poll_api: Receives the requests of the threads that poll masters.
         namespace: EDL's namespace.
-        policy: Returns the policy in force.
+        policy: Returns the policy in effect.
     """
     expectations = Expectations()
     writer = JobWriter(api, cluster)

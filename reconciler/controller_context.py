@@ -1,4 +1,4 @@
-"""What the controllers of trainers and of parameter servers share."""
+"""The collaborators that the controllers of trainers and of parameter servers share."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -20,14 +20,14 @@ class ControllerContext:
     """The collaborators of a controller that creates and deletes pods.
 
     Attributes:
-        api: Receives the requests; safe on any thread.
-        cluster: The state of the cluster, kept current by the loop.
-        expectations: Records created and deleted pods.
+        api: Sends the requests; safe to use on any thread.
+        cluster: The cluster state, which the loop keeps up to date.
+        expectations: Records the pods that were created and deleted.
         pool: Runs the requests.
-        clock_s: Seconds since the epoch.
-        endpoints: Addresses of a job's master and servers, and its token; None until its objects
-            exist, and until then no pod of the job is created.
-        scheduling: How training pods ask for a scheduler now.
+        clock_s: Returns the seconds since the epoch.
+        endpoints: Returns the addresses of a job's master and servers and its token, or None until
+            its objects exist. No pod of the job is created before.
+        scheduling: Returns how training pods choose their scheduler at present.
     """
 
     api: Api
@@ -39,15 +39,15 @@ class ControllerContext:
     scheduling: Callable[[], Scheduling]
 
     def send_for_pod(self, api_request: request.Request) -> Pod:
-        """Sends a request that the API server answers with a Pod.
+        """Sends a request and returns the Pod in the response.
 
         Raises:
-            KubeError: the request failed.
+            KubeError: The request failed.
         """
         return decode.pod(call(self.api, api_request))
 
     def try_send(self, api_request: request.Request) -> errors.KubeError | None:
-        """Sends a request; returns the error where it failed."""
+        """Sends a request; returns the error if it failed."""
         try:
             self.api.send(api_request)
         except errors.KubeError as error:
@@ -57,10 +57,10 @@ class ControllerContext:
     def delete(
         self, release: Release | ReleaseServer, *, node_lost: bool
     ) -> errors.KubeError | None:
-        """Deletes a pod directly, which no budget can prevent; returns the error where it failed.
+        """Deletes a pod directly, so that no disruption budget can block it; returns the error if it failed.
 
-        There is no grace period on a lost node: no kubelet would confirm the end of the pod, and
-        meanwhile its name stays in use, and a Service sends trainers to it.
+        On a lost node the grace period is zero. No kubelet is left to confirm that the pod ended, and
+        until it is gone its name stays in use and a Service keeps sending trainers to it.
         """
         grace_s = 0 if node_lost else None
         return self.try_send(

@@ -1,7 +1,7 @@
-"""Writes that the watch has not shown yet, laid over the cluster state until it shows them.
+"""Overlays writes on the cluster state until the watch shows them.
 
-Without them, a plan made between a write and its watch event would do the same again. All of it is
-in memory: after a restart, the first list shows everything that was done.
+Without this overlay, a plan made between a write and its watch event would repeat the write. It is
+kept in memory only: after a restart, the first list already shows every earlier write.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,29 +13,29 @@ from policy.cluster.snapshot import Pod
 from runtime.bounded_dict import BoundedDict
 
 PATIENCE_S = 10.0
-"""An event that is this late will not come: somebody undid the write."""
+"""An event later than this is not expected any more: another client has undone the write."""
 _MAX_ENTRIES = 20_000
 
 
 class Expectations:
-    """Pods that this process created or deleted and whose watch events are outstanding."""
+    """Pods that this process created or deleted and whose watch events have not arrived yet."""
 
     def __init__(self) -> None:
         self._created: dict[str, tuple[Pod, float]] = {}
-        """Pod uid -> the created pod, and when it is no longer expected."""
+        """Pod uid -> the created pod, and the time until which its event is expected."""
         self._released = BoundedDict[str, float](_MAX_ENTRIES)
         self._assumed: set[str] = set()
-        """Pods that this process deleted and that no watch event has shown as deleting."""
+        """uids of pods that this process deleted and that no watch event has shown as terminating."""
         self._deleted = BoundedDict[str, None](_MAX_ENTRIES)
 
     def expect_creation(self, cluster: ClusterState, pod: Pod, now_s: float) -> None:
-        """Adds a created pod to the state, unless a watch has shown it already, even as deleted."""
+        """Adds a created pod to the state, unless a watch event has already shown it or its deletion."""
         if pod.uid not in self._deleted and pod.uid not in cluster.pods:
             self._created[pod.uid] = (pod, now_s + PATIENCE_S)
             cluster.put_pod(cluster.first_seen.put_pod(pod, now_s, listed=False))
 
     def expect_deletion(self, cluster: ClusterState, uid: str, now_s: float) -> None:
-        """Marks a pod in the state as deleting, because its eviction or deletion was requested."""
+        """Marks a pod in the state as terminating because its eviction or deletion was requested."""
         self._released[uid] = now_s + PATIENCE_S
         pod = cluster.pods.get(uid)
         if pod is not None and not pod.deleting:
@@ -43,18 +43,18 @@ class Expectations:
             cluster.put_pod(replace(pod, deleting=True))
 
     def cancel_deletion(self, cluster: ClusterState, uid: str) -> None:
-        """Takes the mark back after a refused eviction, unless somebody else deleted the pod."""
+        """Removes that mark after a refused eviction, unless another client deleted the pod."""
         self._released.pop(uid, None)
         pod = cluster.pods.get(uid)
         if pod is not None and uid in self._assumed:
             cluster.put_pod(replace(pod, deleting=False))
 
     def was_released(self, uid: str) -> bool:
-        """Whether EDL released the pod (as far as this process remembers)."""
+        """Returns whether EDL released the pod, as far as this process knows."""
         return uid in self._released
 
     def evicted_by_others(self, changes: Mapping[str, ObjectChange[Pod]]) -> Iterator[Pod]:
-        """Training pods on a node that are being evicted, but not by EDL."""
+        """Yields the training pods on nodes that a client other than EDL is evicting."""
         for uid, change in changes.items():
             pod = change.new or change.last
             if pod is None or not pod.is_training or not pod.node:
@@ -66,7 +66,7 @@ class Expectations:
     def observe(
         self, cluster: ClusterState, changes: Mapping[str, ObjectChange[Pod]], now_s: float
     ) -> None:
-        """Lays outstanding expectations over a state that just took in `changes`."""
+        """Reapplies the outstanding expectations after the state has taken in `changes`."""
         for uid, change in changes.items():
             self._created.pop(uid, None)
             if change.new is None or change.new.deleting:

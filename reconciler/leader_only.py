@@ -1,8 +1,8 @@
-"""The `Api` of the control loop: sends only while this process leads, and never waits for long.
+"""The control loop's `Api`, which sends requests only while this process leads, with short time-outs.
 
-A tick may start as leader and continue after leadership was lost: the process was paused for a
-while with queued writes, and another process leads by now. Both together would create too many
-trainers. So leadership is checked for each request.
+A tick may start as leader and continue after leadership was lost: the process was paused with writes
+still queued, and another process leads by now. Both together would create too many trainers, so
+leadership is checked before each request.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from kube.api import Api, Stream
 from kube.request import Request
 
 TIMEOUT_S = 10.0
-"""How long the API server may be silent at most: a tick waits for its requests."""
+"""Longest time to wait for the API server, because a tick waits for its requests."""
 
 
 class LeaderOnlyApi:
@@ -23,12 +23,12 @@ class LeaderOnlyApi:
     def __init__(
         self, api: Api, leads: Callable[[], bool], on_end: Callable[[], None] = lambda: None
     ) -> None:
-        """Starts nothing.
+        """Initializes the API client.
 
         Args:
-            api: Receives the requests.
-            leads: Whether this process is the leader now.
-            on_end: Called on any thread when a request of `send` has ended, in whatever way.
+            api: Sends the requests.
+            leads: Returns whether this process is the leader.
+            on_end: Called on any thread when a request of `send` has succeeded or failed.
         """
         self._api = api
         self._leads = leads
@@ -38,7 +38,7 @@ class LeaderOnlyApi:
         """Sends a request with a time-out of at most `TIMEOUT_S`; returns the body of the answer.
 
         Raises:
-            KubeError: the request failed, or was not sent because another process leads.
+            KubeError: The request failed, or was not sent because another process leads.
         """
         self._check(request)
         try:
@@ -50,7 +50,7 @@ class LeaderOnlyApi:
         """Opens a watch.
 
         Raises:
-            KubeError: as `send`.
+            KubeError: As for `send`.
         """
         self._check(request)
         return self._api.stream(request)

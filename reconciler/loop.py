@@ -1,7 +1,7 @@
-"""The control loop: watch, plan, act, report; one thread, numbered steps.
+"""The control loop: watches, plans, acts and reports, on one thread.
 
-All state comes from the API server. What is kept in memory (expectations, cooling nodes,
-back-offs) only saves writes or waiting time, and a restart may lose it.
+All state comes from the API server. What is kept in memory (expectations, cool-downs of nodes,
+back-offs) only saves writes or waiting time, so a restart may lose it.
 """
 
 import logging
@@ -37,25 +37,23 @@ from reconciler.records.inbox import RecordInbox
 from reconciler.records.observer import Observer
 from reconciler.records.tick_snapshots import TickSnapshots
 from reconciler.settings import ReconcilerSettings
-from reconciler.trainers import creation_history
-from reconciler.trainers.controller import CreationResult
-from reconciler.wall_clock import WallClock
-from reconciler.watchdog import Watchdog
+from reconciler.trainers.controller import CreationResult, record_creations
+from reconciler.watchdog import WallClock, Watchdog
 from runtime.backoff import Backoff
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
 _USAGE_EVERY_S = 60.0
-"""Between two lines of the log about what the cluster has and what training uses of it."""
+"""Interval between two log lines about the cluster's capacity and what training uses of it."""
 _WRITERS = 8
-"""Concurrent writes: more than this would only queue in the API server."""
+"""Concurrent writes; more would only queue in the API server."""
 
 
 class Reconciler:
-    """The control loop with all its components; `app` adds watches, election and probes."""
+    """The control loop with its components; `reconciler.app` adds watches, leader election and probes."""
 
-    _usage_logged_s = -inf  # when the cluster's use was logged last
+    _usage_logged_s = -inf  # when the cluster's use was last logged
 
     def __init__(
         self,
@@ -74,16 +72,16 @@ class Reconciler:
         """Creates the components; `start` starts their threads.
 
         Args:
-            api: Receives reads and writes.
-            settings: Settings of the process.
+            api: Sends reads and writes.
+            settings: The settings of the process.
             cache: The watched objects.
-            policy: The policy in force.
-            leads: Whether this process is the leader now.
+            policy: The policy in effect.
+            leads: Returns whether this process is the leader.
             recorder: Writes events.
-            metrics: Counters and gauges to set.
-            clocks: Those of the process by default.
-            pool: Runs concurrent writes; a thread pool by default.
-            inbox: Takes what is to be kept of decisions and observations.
+            metrics: The counters and gauges to set.
+            clocks: The clocks to read; by default those of the process.
+            pool: Runs concurrent writes; by default a thread pool.
+            inbox: Receives the decisions and observations to record.
         """
         self._settings = settings
         self._cache = cache
@@ -93,38 +91,40 @@ class Reconciler:
         self._metrics = metrics
         self._clocks = clocks or Clocks()
         self._state_feed = ClusterStateFeed(cache, self._clocks.epoch_s)
-        self.watchdog = Watchdog(self._clocks.monotonic_s)  # knows whether ticks fail or hang
+        self.watchdog = Watchdog(self._clocks.monotonic_s)  # detects ticks that fail or hang
         self.wall_clock = WallClock(self._clocks.epoch_s, self._clocks.monotonic_s)
         self._pool = pool or ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         self._history = RecentHistory()
         self.components = self._connect(api, settings.namespace)
-        self.role_counts = RoleCounts()  # what `reconciler.jobs.training_jobs` reads of each plan
+        self.role_counts = RoleCounts()  # read by `reconciler.jobs.training_jobs`
         self._quarantine = self.components.quarantine
         inbox = inbox or RecordInbox()
         self._decisions = DecisionRecorder(self._quarantine, inbox)
         self._observer = Observer(inbox, metrics)
         self._job_scoped = (*self.components.job_scoped, recorder, self._decisions)
-        """All components whose state of a job is dropped when the job is deleted."""
-        self._reasons: dict[str, Reason] = {}  # job key -> the reason in the plan before
+        """All components whose per-job state is dropped when the job is deleted."""
+        self._reasons: dict[str, Reason] = {}  # job key -> its reason in the previous plan
         self._snapshots = TickSnapshots.of(settings)
-        self._planned: frozenset[str] = frozenset()  # uids of the jobs in the plan before
-        self._uncovered: Mapping[str, int] = {}  # job key -> `JobPlan.uncovered` in it
-        self._policy_error = ""  # the one that was reported last
-        self._policy_version = ""  # the one that was in force with the last tick
-        self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the plan before
-        self._idle = True  # whether the last tick left nothing to do: the next waits for a change
+        self._planned: frozenset[str] = frozenset()  # uids of the jobs in the previous plan
+        self._uncovered: Mapping[
+            str, int
+        ] = {}  # job key -> `JobPlan.uncovered` in the previous plan
+        self._policy_error = ""  # the last error that was reported
+        self._policy_version = ""  # the version in effect during the last tick
+        self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the previous plan
+        self._idle = True  # whether the last tick finished its work, so the next waits for a change
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 
     def _connect(self, api: Api, namespace: str) -> Components:
-        """The components that act on jobs; they send while this process leads."""
+        """Creates the components that act on jobs; they send requests only while this process leads."""
         return connect(
             LeaderOnlyApi(api, self._leads, on_end=self.watchdog.progress),
             cluster=self._state_feed.cluster,
             pool=self._pool,
             clocks=self._clocks,
             on_change=self._cache.changes.bump,
-            poll_api=LeaderOnlyApi(api, self._leads),  # a poll is no progress of the tick
+            poll_api=LeaderOnlyApi(api, self._leads),  # a poll does not count as progress of a tick
             namespace=namespace,
             policy=lambda: self._policy.current.policy,
         )
@@ -152,16 +152,16 @@ class Reconciler:
                 backoff.reset()
             else:
                 self._stopping.wait(backoff.next_s())
-                version = -1  # the next try does not wait for a change
+                version = -1  # retry without waiting for a change
 
     def try_tick(self) -> bool:
-        """Runs one tick under the watchdog's eyes; returns whether it succeeded."""
+        """Runs one tick under the watchdog; returns whether it succeeded."""
         failed = True
         self.watchdog.begin()
         try:
             self.tick()
             failed = False
-        except Exception:  # a loop that ends silently would leave every job as it is
+        except Exception:  # a loop that dies silently would freeze every job
             log.exception("tick failed")
             self._metrics.ticks_failed.inc()
         finally:
@@ -169,12 +169,12 @@ class Reconciler:
         return not failed
 
     def tick(self) -> Plan | None:
-        """Runs one tick; returns the plan that was acted on, None where this must not act."""
+        """Runs one tick; returns the plan that was executed, or None if this process must not act."""
         now_s = self._clocks.epoch_s()
         policy = self._policy.current.policy
         cluster = self._state_feed.cluster
 
-        # 1. Take in the changes of the cluster.
+        # 1. Take in the cluster's changes. Standbys do this too, so that they can take over at once.
         self._state_feed.follow(policy)
         pods, jobs = self._drain(now_s)
         self.components.writer.restore_newest(jobs)
@@ -192,7 +192,7 @@ class Reconciler:
             self._stand_by()
             return None
 
-        # 2. Bring accounting, objects and masters up to date; plan.
+        # 2. Bring accounting, objects and masters up to date, because the plan reads them; then plan.
         self.components.job_tracker.update_accounting(now_s)
         self._record_events(
             self.components.system_objects.ensure(cluster.jobs.values(), now_s, self._uncovered),
@@ -209,22 +209,22 @@ class Reconciler:
         self._metrics.set_quarantined(self._quarantine.jobs, self._quarantine.total)
         self._log_usage()
 
-        # 3. Execute the plan.
+        # 3. Execute the plan, and note which creations failed.
         done_plan = plan_reports.as_executed(new_plan, self._execute(new_plan, policy, now_s))
 
-        # 4. Write accounting and status of the jobs.
+        # 4. Write accounting and status of the jobs, including the trainers that were just created.
         written = self.components.job_tracker.write(now_s, self._pool, done_plan)
-        behind = self.components.probe.is_waiting or self.components.masters.is_behind
-        self._idle = written and not (new_plan.deferred or behind)
+        has_deferred = self.components.probe.is_waiting or self.components.masters.has_deferred_jobs
+        self._idle = written and not (new_plan.deferred or has_deferred)
 
-        # 5. Record decisions and events.
+        # 5. Record decisions and events about what was done, not about what was planned.
         self.role_counts.update(cluster, done_plan)
         self._decisions.record(done_plan, cluster, policy.node_pools, now_s)
         self._report_plan(done_plan, now_s)
         return new_plan
 
     def _plan(self, policy: Policy, now_s: float) -> Plan:
-        """The plan; without the objects whose data makes the planner fail, where there are such."""
+        """Returns the plan; objects whose data makes the planner fail are left out."""
         cluster = self._state_feed.cluster
         history = self._history.history(now_s, self.components.scheduler_checker.scheduling)
 
@@ -234,7 +234,7 @@ class Reconciler:
         with self._metrics.planning.time():
             try:
                 new_plan = make_plan()
-            except Exception:  # noqa: BLE001 - of one object, mostly: the others must not pay for it
+            except Exception:  # noqa: BLE001 - usually caused by one object; the others must not pay for it
                 clock_s = self._clocks.monotonic_s
                 isolated = plan_without_culprits(cluster, make_plan, self._planned, clock_s)
                 for culprit, error in isolated.culprits:
@@ -248,7 +248,7 @@ class Reconciler:
         return new_plan
 
     def _report_plan(self, done_plan: Plan, now_s: float) -> None:
-        """Writes events about jobs that fell short, and about nodes that jobs began to avoid."""
+        """Writes events about jobs that fell below their minimum, and about nodes newly avoided."""
         jobs = self._state_feed.cluster.jobs
         for job_plan in done_plan.jobs:
             with self._quarantine.contain(jobs[job_plan.key]):
@@ -264,7 +264,7 @@ class Reconciler:
     def _drain(
         self, now_s: float
     ) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
-        """Applies the queued changes; counts the trainers that have got a node by them."""
+        """Applies the queued changes, and counts the trainers that were placed on a node by them."""
         cluster = self._state_feed.cluster
         waiting = {uid for uid, pod in cluster.waiting.items() if pod.role is Role.TRAINER}
         pods, jobs = self._state_feed.drain()
@@ -272,17 +272,17 @@ class Reconciler:
         return pods, jobs
 
     def _stand_by(self) -> None:
-        """Keeps nothing that another process, which may lead now, will do instead."""
+        """Drops state that the leader keeps up to date, because another process may lead now."""
         self.components.masters.pause()
         self.components.job_tracker.forget_counted()
         self._decisions.stand_by()
 
     def may_lead(self, *, leads: bool) -> bool:
-        """Whether this process may take or keep the lease; `leads` says whether it has it."""
+        """Returns whether this process may take or keep the lease; `leads` says whether it has it."""
         return self._policy.current.usable and self.watchdog.may_lead(leads=leads)
 
     def _report_policy(self, now_s: float) -> None:
-        """Writes one event about each error of the policy's document, and each change of version."""
+        """Writes one event for each new error of the policy document, and for each new version."""
         loaded, config, before = self._policy.current, self._cache.config, self._policy_version
         if config is None:
             return
@@ -300,7 +300,7 @@ class Reconciler:
                 )
 
     def _log_usage(self) -> None:
-        """Writes what the cluster has and what training uses of it, once a minute."""
+        """Logs the cluster's capacity and what training uses of it, once a minute."""
         now_s = self._clocks.monotonic_s()
         if now_s - self._usage_logged_s >= _USAGE_EVERY_S:
             self._usage_logged_s = now_s
@@ -322,10 +322,10 @@ class Reconciler:
                     component.forget(change.last)
 
     def _execute(self, new_plan: Plan, policy: Policy, now_s: float) -> list[CreationResult]:
-        """Carries the plan out, releases before creations: they free capacity sooner.
+        """Executes the plan: releases first, because they free capacity, then creations.
 
         Returns:
-            What came of its creations of trainers.
+            The results of creating trainers.
         """
         jobs = self._state_feed.cluster.jobs
         managed = unmanaged_jobs.managed_only(new_plan, jobs)
@@ -338,7 +338,7 @@ class Reconciler:
         results = self.components.trainers.create(
             managed.creates, grace_s, policy.node_pools, managed.growing
         )
-        creation_history.record(results, self._history, self._state_feed.cluster, now_s)
+        record_creations(results, self._history, self._state_feed.cluster, now_s)
         for result in results:
             self._report_creation(result, now_s)
         for job_plan in unmanaged_jobs.parallelism_changes(new_plan, jobs):

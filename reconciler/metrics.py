@@ -20,14 +20,14 @@ from runtime.metrics import SLOW_BUCKETS_S, Metrics
 
 
 class ReconcilerMetrics:
-    """The counters, gauges and histograms of the control loop, which sets them."""
+    """The counters, gauges and histograms of the control loop."""
 
     def __init__(self, metrics: Metrics, named_jobs: int = 50) -> None:
         """Registers the metrics.
 
         Args:
             metrics: The process's metrics.
-            named_jobs: The greatest number of jobs that are exported by name.
+            named_jobs: Largest number of jobs exported by name.
         """
         self._leads = False
         self._jobs = JobMetrics(metrics, named_jobs)
@@ -78,7 +78,7 @@ class ReconcilerMetrics:
 
     def _add_services(self, metrics: Metrics) -> None:
         self.service_starts = ServiceStarts()
-        """The services that do not run yet."""
+        """The services that are not running yet."""
         self._start_time = metrics.histogram(
             "service_start_seconds",
             "Time from a service pod's creation until its containers run, by what it waited for.",
@@ -98,7 +98,7 @@ class ReconcilerMetrics:
             buckets=SLOW_BUCKETS_S,
         )
         self._nominated: set[str] = set()
-        """uids of service pods that wait for preemption victims to end."""
+        """uids of service pods that wait for their preemption victims to terminate."""
 
     def _add_objective(self, metrics: Metrics) -> None:
         self._objective_services = metrics.counter(
@@ -128,12 +128,12 @@ class ReconcilerMetrics:
     def observe_pods(
         self, changes: Mapping[str, ObjectChange[Pod]], now_s: float
     ) -> tuple[list[ServiceStart], list[Loss]]:
-        """Measures how long services waited, and what was lost with trainers that leave.
+        """Measures how long services waited, and what was lost with trainers that are leaving.
 
-        All replicas take the changes in, so that another one can go on; only the leader counts.
+        All replicas take in the changes, so that any of them can take over; only the leader counts.
 
         Returns:
-            The services that have begun to run, and the trainers that have begun to leave.
+            The services that have started to run, and the trainers that have started to leave.
         """
         starts = self.service_starts.observe(changes, now_s)
         losses = self._losses.observe(changes)
@@ -150,7 +150,9 @@ class ReconcilerMetrics:
         for uid, change in changes.items():
             new = change.new
             if new is not None and not new.node and new.nominated and not new.is_training:
-                if new.only_resources:  # others are also nominated while they wait for a volume
+                if (
+                    new.only_resources
+                ):  # pods that wait for a volume are nominated for other reasons
                     self._nominated.add(uid)
             elif uid in self._nominated:
                 self._nominated.discard(uid)
@@ -158,7 +160,7 @@ class ReconcilerMetrics:
                     self._reclaim.observe(max(0.0, now_s - new.created_s))
 
     def set_state(self, *, leads: bool, age_s: float) -> None:
-        """Sets whether this process leads, and the age of its cluster state."""
+        """Sets whether this process leads, and how old its cluster state is."""
         if self._leads and not leads:
             self._jobs.clear()
             self._cluster.clear()
@@ -169,12 +171,12 @@ class ReconcilerMetrics:
         self._age.set(age_s)
 
     def set_registration(self, registration: Registration) -> None:
-        """Sets whether the scheduler of trainers has the extender's entries."""
+        """Sets whether the trainers' scheduler is configured with the extender."""
         for state in Registration:
             self._registration.labels(state).set(int(state is registration))
 
     def set_plan(self, plan: Plan, cluster: ClusterState, now_s: float) -> None:
-        """Sets the gauges of the newest plan, and of the cluster that it was made for."""
+        """Sets the gauges of the newest plan and of its cluster."""
         self._jobs.set_plan(plan, cluster, now_s)
         self._cluster.set_cluster(cluster)
         self._avoided.set(len({node for nodes in plan.avoided.values() for node in nodes}))
@@ -185,12 +187,12 @@ class ReconcilerMetrics:
         self._starved.set(service_starts.longest_starved_s(services, cluster, now_s))
 
     def count_objective(self, kept: int, missed: int) -> None:
-        """Counts services that kept, and that missed, the reclaim objective."""
+        """Counts services that met or missed the reclaim objective."""
         self._objective_services.labels("kept").inc(kept)
         self._objective_services.labels("missed").inc(missed)
 
     def set_objective(self, standing: ObjectiveStanding | None) -> None:
-        """Sets how the reclaim objective stands; None where the policy names none."""
+        """Sets the standing of the reclaim objective; None if the policy defines none."""
         objective = standing.objective if standing else None
         self._objective_share.set(objective.share if objective else 0.0)
         self._objective_limit.set(objective.seconds if objective else 0.0)
@@ -199,7 +201,7 @@ class ReconcilerMetrics:
             self._objective_burn.labels(span).set(standing.burn[span] if standing else 0.0)
 
     def set_quarantined(self, jobs: int, totals: Mapping[str, int]) -> None:
-        """Sets how many jobs are kept out of planning, and how often that began, by kind."""
+        """Sets the number of jobs in quarantine, and the total number of quarantines by kind."""
         self._quarantined.set(jobs)
         for kind, total in totals.items():
             self._quarantines[f"{kind}_quarantines_total"] = total

@@ -1,10 +1,10 @@
-"""Makes a plan where the data of some object makes the planner fail: without that object. Pure.
+"""Makes a plan without the objects whose data makes the planner fail. Pure.
 
-Every job and every service pod that a rule looks at closely is replaced by an inert one, which gives
-a plan; then they come back, at first many at a time, and where the plan fails again, fewer. One that
-makes it fail alone is a culprit and stays inert. Those that made a plan before come first, so that
-new objects cost nobody a plan. Both trials and time are bounded: what was not examined in time has
-no part in this plan, and is examined with the next.
+All jobs and service pods that rules read in detail are first replaced by inert ones, which always gives
+a plan. Then they are restored in groups: larger ones while plans succeed, smaller ones after a failure.
+An object that makes the planner fail by itself is a culprit and stays inert. Objects that were part of
+an earlier plan come first, so that new objects cannot cost others their plan. Trials and time are
+limited; objects that were not examined in time are left out of this plan and examined with the next.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -17,17 +17,17 @@ from reconciler.quarantine import inert
 
 MAX_TRIALS = 64
 _GROWTH = 4
-"""How much larger the next group is after one with which a plan is made."""
+"""Growth of the group size after a group with which the plan succeeds."""
 MAX_SEARCH_S = 3.0
-"""Far less than a lease lasts: a plan that is late is better than none."""
+"""Much shorter than a lease, so that the leader does not lose it during the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsolatedPlan:
-    """A plan, and what it had to leave out."""
+    """A plan, and the objects that it had to leave out."""
 
     plan: Plan
-    """Without job plans of culprits and of jobs that were not examined; the next should be soon."""
+    """Has no job plans for culprits and jobs not examined, and asks for the next plan soon."""
     culprits: tuple[tuple[Job | Pod, Exception], ...]
     """Objects that made the planner fail, each with its error."""
 
@@ -38,16 +38,16 @@ def plan_without_culprits(
     proven: Collection[str],
     clock_s: Callable[[], float],
 ) -> IsolatedPlan:
-    """A plan of all objects that do not make the planner fail; leaves the cluster as it was.
+    """Returns a plan of all objects that do not make the planner fail; restores the cluster state.
 
     Args:
         cluster: The state that `make_plan` reads.
-        make_plan: Makes a plan; any exception is a failure.
+        make_plan: Makes a plan from the cluster state; any exception is a failure.
         proven: uids of objects that were part of an earlier plan.
-        clock_s: A monotonic clock, for the limit of time.
+        clock_s: A monotonic clock, for the time limit.
 
     Raises:
-        Exception: that of `make_plan`, where it fails without all of these objects, too.
+        Exception: The error of `make_plan`, if it fails even without all these objects.
     """
     suspects = _suspects(cluster, proven)
     for suspect in suspects:
@@ -66,7 +66,7 @@ def plan_without_culprits(
 
 
 class _Search:
-    """The state of one search: how far the suspects are examined, and the newest plan."""
+    """The progress of one search, and the newest plan."""
 
     def __init__(
         self, cluster: ClusterState, make_plan: Callable[[], Plan], suspects: Sequence[Job | Pod]
@@ -77,11 +77,11 @@ class _Search:
         self.plan = make_plan()
         self.examined = 0
         self._failing_end = 0
-        """Above `examined`: among the suspects up to here is a culprit."""
+        """If greater than `examined`, there is a culprit among the suspects up to this index."""
         self.culprits: list[tuple[Job | Pod, Exception]] = []
 
     def run(self, step: int, clock_s: Callable[[], float]) -> None:
-        """Brings suspects back, `step` at first, until all are examined or a limit is reached."""
+        """Restores suspects, at first `step` at a time, until all are examined or a limit is reached."""
         end_s = clock_s() + MAX_SEARCH_S
         for _ in range(MAX_TRIALS):
             if self.examined == len(self._suspects) or clock_s() >= end_s:
@@ -93,12 +93,12 @@ class _Search:
                 step = _GROWTH * step if is_planned else 1
 
     def _try(self, group: Sequence[Job | Pod]) -> bool:
-        """Brings a group back if a plan is made then; returns whether one is."""
+        """Restores a group if a plan can be made with it; returns whether it can."""
         for suspect in group:
             _put(self._cluster, suspect)
         try:
             self.plan = self._make_plan()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it came of the group
+        except Exception as error:  # noqa: BLE001 - any error means that the group has a culprit
             for suspect in group:
                 _put(self._cluster, inert(suspect, "not examined"))
             self._failing_end = self.examined + len(group)
@@ -111,7 +111,7 @@ class _Search:
 
 
 def _suspects(cluster: ClusterState, proven: Collection[str]) -> list[Job | Pod]:
-    """Jobs and the service pods whose details rules read: proven ones first, jobs before pods."""
+    """Returns the objects that rules read in detail: proven ones first, jobs before service pods."""
     pods = {**cluster.waiting, **cluster.resizing, **cluster.leaving}
     suspects: list[Job | Pod] = [job for job in cluster.jobs.values() if not job.quarantined]
     suspects += [pod for pod in pods.values() if not pod.is_training]

@@ -1,11 +1,11 @@
-"""Keeps objects out of planning while their data makes EDL fail, so that others lose no plan.
+"""Keeps objects out of planning while their data causes errors in EDL, so that others still get plans.
 
-An error that comes of one job is caught where the job is handled (`contain`), or found by planning
-without suspects (`reconciler.plan_isolation`). The job is then replaced in the cluster state by an
-inert one: it is reported, counts in quotas and keeps its minimum, and rules read nothing else of it.
-After a pause, which grows with each failure, it is planned again. A pod that is not a training pod
-is replaced by one that only uses capacity. In memory alone: after a restart the same error leads to
-the same quarantine. See docs/decisions/0028.
+An error is attributed to a job where the job is handled (`contain`), or by planning without suspects
+(`reconciler.plan_isolation`). The job is then replaced in the cluster state by an inert one, which is
+reported, counts in quotas and keeps its minimum; rules read nothing else of it. After a pause, which grows
+with each failure, the job is planned again. A service pod is replaced by one that only uses capacity.
+All of this is in memory: after a restart, the same error leads to the same quarantine. See
+docs/decisions/0028.
 """
 
 import logging
@@ -32,14 +32,14 @@ CALM_S = 1200.0
 _MAX_ERROR_CHARS = 200
 _POD_FIELDS = ("requests",)
 _JOB_FIELDS = ("queue", "weight", "error", "requests")
-"""What a policy says about records; see `kube.state_feed.ClusterStateFeed.follow`."""
+"""Fields that depend on the policy; see `kube.state_feed.ClusterStateFeed.follow`."""
 _MAX_FAULTS = 1000
-"""Errors between two ticks that are looked at: each job leads to few."""
+"""Limit of errors kept between two ticks; a job causes only a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """An error that came of one object."""
+    """An error caused by one object."""
 
     uid: str
     error: Exception
@@ -55,22 +55,22 @@ class _Case:
 
 
 class Quarantine:
-    """The objects in quarantine. `contain` may be used on any thread, all else on the loop's."""
+    """The objects in quarantine. `contain` may be used on any thread, all else only on the loop's."""
 
     def __init__(self, cluster: ClusterState) -> None:
-        """Starts without any.
+        """Initializes an empty quarantine.
 
         Args:
-            cluster: Its objects are replaced by inert ones, and come back after the pause.
+            cluster: The cluster state, in which objects are replaced by inert ones until their pause ends.
         """
         self._cluster = cluster
         self._faults = deque[_Fault](maxlen=_MAX_FAULTS)
         self._cases: dict[str, _Case] = {}
         """By uid."""
         self._pauses = Backoffs[str](FIRST_S, MAX_S, CALM_S)
-        """By uid: when an object is not planned."""
+        """By uid: until when an object is not planned."""
         self.total = {"job": 0, "pod": 0}
-        """Quarantines that have begun, by kind of object."""
+        """Number of quarantines so far, by kind of object."""
 
     @property
     def jobs(self) -> int:
@@ -79,14 +79,14 @@ class Quarantine:
 
     @contextmanager
     def contain(self, job: Job) -> Iterator[None]:
-        """Ends the block at an error, for which the job comes into quarantine."""
+        """Catches any error in the block and puts the job into quarantine for it."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever a job's data leads to must cost that job alone
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong must affect this job only
             self.blame(job, error)
 
     def blame(self, culprit: Job | Pod, error: Exception) -> None:
-        """Notes that an error came of this object; the next `apply` puts it into quarantine."""
+        """Records that an object caused an error; the next `apply` puts it into quarantine."""
         self._faults.append(_Fault(culprit.uid, error))
         if culprit.uid not in self._cases:
             text = "planning failed on the data of one object, which is left out of plans"
@@ -98,13 +98,17 @@ class Quarantine:
         self._pauses.end(job.uid)
 
     def apply(self, now_s: float) -> None:
-        """Makes the cluster state agree: inert objects for those in quarantine, and no others."""
-        jobs = {job.uid: job for job in self._cluster.jobs.values()} if self._is_needed else {}
+        """Updates the cluster state so that exactly the objects in quarantine are inert."""
+        if not (self._faults or self._cases):
+            return
+        jobs = {job.uid: job for job in self._cluster.jobs.values()}
+        # New errors since the last tick.
         while self._faults:
             fault = self._faults.popleft()
             culprit = jobs.get(fault.uid) or self._cluster.pods.get(fault.uid)
             if culprit is not None and fault.uid not in self._cases:
                 self._begin(culprit, fault.error, now_s)
+        # Objects in quarantine: they may have been deleted, changed by a watch event, or be due for a retry.
         for uid, case in tuple(self._cases.items()):
             current = jobs.get(uid) or self._cluster.pods.get(uid)
             if current is not None and current is not case.inert:
@@ -119,10 +123,6 @@ class Quarantine:
                 case.original = current
                 case.inert = self._put(inert(current, case.text))
 
-    @property
-    def _is_needed(self) -> bool:
-        return bool(self._faults or self._cases)
-
     def _begin(self, culprit: Job | Pod, error: Exception, now_s: float) -> None:
         until_s = self._pauses.begin(culprit.uid, now_s)
         text = (
@@ -133,9 +133,9 @@ class Quarantine:
         self.total["job" if isinstance(culprit, Job) else "pod"] += 1
 
     def _revise(self, case: _Case, current: Job | Pod) -> Job | Pod:
-        """The inert record again where a changed policy has replaced fields of it; else `current`.
+        """Returns the inert record again if only the policy changed some of its fields; else `current`.
 
-        The original gets these fields, and keeps all that the inert one lacks.
+        The original record gets the changed fields too, and keeps the fields that the inert one lacks.
         """
         before = case.inert
         names = _JOB_FIELDS if isinstance(before, Job) else _POD_FIELDS
@@ -147,7 +147,7 @@ class Quarantine:
         return case.inert
 
     def _put(self, record: Job | Pod) -> Job | Pod:
-        """Puts a record into the cluster state; returns it as the state has it."""
+        """Puts a record into the cluster state; returns the stored version."""
         if isinstance(record, Job):
             self._cluster.put_job(record)
             return self._cluster.jobs[record.key]
@@ -156,17 +156,17 @@ class Quarantine:
 
 
 class EdlError(errors.KubeError):
-    """An error of EDL itself, instead of a request or with its answer."""
+    """An internal error of EDL while building a request or reading its response."""
 
     def __str__(self) -> str:
-        """The message alone, without status and request."""
+        """Returns only the message, without status and request."""
         return self.message
 
 
 def attempt(call: Callable[[], T]) -> T | errors.KubeError:
-    """Runs the part of a step that concerns one job; whatever fails, fails as a request of this job.
+    """Runs the part of a step that concerns one job; returns any error as a failed request of that job.
 
-    So the back-off and the report that the step has for refused requests serve for this, too.
+    This way, the step's back-off and report for failed requests also handle internal errors.
     """
     try:
         return call()
@@ -178,11 +178,11 @@ def attempt(call: Callable[[], T]) -> T | errors.KubeError:
 
 
 def inert(record: Job | Pod, text: str) -> Job | Pod:
-    """The same object with what quotas, capacity and a job's status need, and nothing else.
+    """Returns the object reduced to what quotas, capacity and a job's status need.
 
     Args:
         record: The object.
-        text: Why a job is not planned; one line.
+        text: Why the job is not planned; one line.
     """
     if isinstance(record, Pod):
         return Pod(

@@ -1,7 +1,7 @@
-"""Checks whether the scheduler of trainers has the extender's entries in its configuration.
+"""Checks whether the trainers' scheduler is configured with the extender.
 
-A test pod in EDL's own namespace asks the scheduler itself: nobody else can write its answer. The
-result is kept in a ConfigMap there, which the webhook watches and a new leader reads. Called by
+A test pod in EDL's own namespace, where no tenant can change it, lets the scheduler itself answer. The
+result is kept in a ConfigMap, which the webhook watches and a new leader reads. Called by
 `reconciler.loop`; requests run in its pool, one at a time.
 """
 
@@ -19,24 +19,24 @@ from policy.cluster.cluster_state import ClusterState
 from policy.document.model import ExtenderUse, Policy
 from policy.names import SCHEDULING_CONFIGMAP, TRAINER_RESOURCE
 from policy.scheduling import Registration, SchedulerCheck, Scheduling
-from reconciler.manifests import scheduler_check
+from reconciler.manifests import scheduler as scheduler_manifests
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
 
 _CHECK_EVERY_S = 300.0
 _DOUBT_S = 10.0
-"""Shortest time between two checks, where the result is of another scheduler or contradicted."""
+"""Shortest interval between two checks while the result is for another scheduler or contradicted."""
 _RETRY_S = 10.0
 _UNSEEN_S = 30.0
-"""A test pod that the watch does not show for this long is gone."""
+"""A test pod that the watch has not shown for this long is considered deleted."""
 
 
 class SchedulerChecker:
-    """Creates the test pod, reads its answer and keeps the result.
+    """Creates the test pod, reads the answer and stores the result.
 
-    `advance` and `scheduling` are called on the loop's thread alone. A request changes the state only
-    while it is the one in flight, and `advance` reads the state only when none is.
+    `advance` and `scheduling` are called only on the loop's thread. A request changes the state only while
+    it is in flight, and `advance` reads the state only when no request is, so no lock is needed.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class SchedulerChecker:
         policy: Callable[[], Policy],
         on_change: Callable[[], None],
     ) -> None:
-        """Starts nothing.
+        """Initializes the scheduler checker.
 
         Args:
-            api: Receives the requests.
+            api: Sends the requests.
             namespace: EDL's namespace.
-            cluster: The state of the cluster, kept current by the loop.
+            cluster: The cluster state, which the loop keeps up to date.
             pool: Runs the requests.
-            policy: Returns the policy in force.
-            on_change: Called when a request has been answered.
+            policy: Returns the policy in effect.
+            on_change: Called when a request has completed.
         """
         self._api = api
         self._namespace = namespace
@@ -68,7 +68,7 @@ class SchedulerChecker:
         self._check: SchedulerCheck | None = None
         """None until the stored result has been read."""
         self._uid = ""
-        """The test pod, "" for none."""
+        """uid of the test pod, or "" if there is none."""
         self._created_s = 0.0
         self._due_s = 0.0
         self._in_flight: Future[None] | None = None
@@ -80,11 +80,11 @@ class SchedulerChecker:
 
     @property
     def scheduling(self) -> Scheduling:
-        """How training pods ask for a scheduler now."""
+        """How training pods choose their scheduler at present."""
         return scheduling.in_force(self._policy(), self.check)
 
     def advance(self, now_s: float) -> None:
-        """Takes the next step of a check where one is due; never waits."""
+        """Takes the next step of a check if one is due; never waits."""
         if self._in_flight is not None:
             if not self._in_flight.done():
                 return
@@ -101,7 +101,7 @@ class SchedulerChecker:
                 self._send(lambda: self._create(settings.scheduler_name))
 
     def _due(self, scheduler: str) -> float:
-        """When the next check of this scheduler is due: soon where the result is in doubt."""
+        """Returns when the next check of this scheduler is due; sooner if the result is in doubt."""
         check = self.check
         is_doubtful = check.scheduler != scheduler or (
             check.registration is Registration.REGISTERED and self._is_refused(scheduler)
@@ -109,7 +109,7 @@ class SchedulerChecker:
         return min(self._due_s, self._created_s + _DOUBT_S) if is_doubtful else self._due_s
 
     def _is_refused(self, scheduler: str) -> bool:
-        """Whether this scheduler calls the marker of a waiting training pod insufficient."""
+        """Returns whether this scheduler reports the marker of a waiting training pod as insufficient."""
         return any(
             TRAINER_RESOURCE in pod.insufficient and pod.scheduler == scheduler
             for pod in self._cluster.waiting.values()
@@ -139,7 +139,7 @@ class SchedulerChecker:
             self._due_s = now_s + _RETRY_S
             log.warning("could not check the scheduler", extra=keys(error=str(error)))
 
-    # In the pool; errors reach `_end_request`.
+    # The following methods run in the pool; their errors reach `_end_request`.
 
     def _restore(self) -> None:
         read = request.get(request.CONFIGMAPS, self._namespace, SCHEDULING_CONFIGMAP)
@@ -150,10 +150,10 @@ class SchedulerChecker:
         self._check = SchedulerCheck.from_data(data)
 
     def _create(self, scheduler: str) -> None:
-        body = scheduler_check.pod(self._namespace, scheduler)
+        body = scheduler_manifests.check_pod(self._namespace, scheduler)
         try:
             created = call(self._api, request.create(request.PODS, self._namespace, body))
-        except errors.AlreadyExists:  # left by another leader: its answer may be old
+        except errors.AlreadyExists:  # created by another leader, so its answer may be outdated
             self._delete()
             raise
         self._uid = decode.pod(created).uid
@@ -183,6 +183,8 @@ class SchedulerChecker:
     def _delete(self) -> None:
         with suppress(errors.NotFound):
             self._api.send(
-                request.delete(request.PODS, self._namespace, scheduler_check.NAME, grace_s=0)
+                request.delete(
+                    request.PODS, self._namespace, scheduler_manifests.CHECK_POD, grace_s=0
+                )
             )
         self._uid = ""

@@ -1,4 +1,4 @@
-"""Creates priority classes, and one PodDisruptionBudget for each job."""
+"""Creates the priority classes, and a PodDisruptionBudget for each job."""
 
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -21,44 +21,43 @@ log = logging.getLogger(__name__)
 
 _CHECK_EVERY_S = 60.0
 _RETRY_S = 5.0
-"""After a failure, because no trainer can be created without its priority class."""
+"""Pause after a failure; short, because no trainer can be created without its priority class."""
 _BATCH = 100
-"""Budgets checked at one time, so that one busy thread of the pool is all that they cost."""
+"""Budgets checked at once, so that they occupy only one thread of the pool."""
 _NOTHING: Mapping[str, int] = {}
 
 
 def _covered(job: Job, uncovered: int) -> Job:
-    """The job with as much of its minimum as is guaranteed."""
+    """Returns the job with its minimum reduced to the trainers that are guaranteed."""
     return replace(job, min_trainers=job.min_trainers - uncovered) if uncovered else job
 
 
 class SystemObjects:
-    """Creates cluster objects and checks them every minute. Used on the loop's thread alone.
+    """Creates cluster objects and checks them every minute. Used only on the loop's thread.
 
-    Budgets are checked in the pool, in batches of which one is in flight at a time, and so are the
-    priority classes once they exist: the plan does not wait for them, however many jobs there are and
-    however slow the API server is.
+    Budgets are checked in the pool, one batch at a time, and so are the priority classes once they exist.
+    The plan does not wait for these checks, however many jobs there are and however slow the API server is.
     """
 
     def __init__(self, api: Api, pool: Executor) -> None:
-        """Starts nothing.
+        """Initializes the system objects.
 
         Args:
-            api: Receives the requests.
+            api: Sends the requests.
             pool: Runs the batches.
         """
         self._api = api
         self._pool = pool
         self._batch: Future[list[tuple[Job, str]]] | None = None
-        """The batch in flight: its jobs, and why the budget of each is not provided, or ""."""
+        """The batch in flight; its result is each job with the error of its budget, or ""."""
         self._checking: set[str] = set()
-        """uids of the jobs in it."""
+        """uids of the jobs in that batch."""
         self._classes: Future[bool] | None = None
-        """The check of the priority classes in flight: whether all exist."""
+        """The check of the priority classes in flight; its result is whether all exist."""
         self._classes_exist = False
         self._classes_due_s = 0.0
         self._budgets: dict[str, int] = {}
-        """Job uid -> the minimum in its budget when that was last checked."""
+        """Job uid -> the minimum in its budget at the last check."""
         self._due_s: dict[str, float] = {}
 
     def ensure(
@@ -69,11 +68,11 @@ class SystemObjects:
         Args:
             jobs: All jobs.
             now_s: Seconds since the epoch.
-            uncovered: Job key -> trainers of its minimum that are surplus, whatever the Job says: a budget
-                that waited for them would stop every drain of the job's nodes.
+            uncovered: Job key -> number of trainers of its minimum that are surplus. They are excluded from
+                its budget, which otherwise would block every drain of the job's nodes.
 
         Returns:
-            Events about failures of the batches that have ended.
+            Events about failures in the batches that have completed.
         """
         if uncovered:
             jobs = [_covered(job, uncovered.get(job.key, 0)) for job in jobs]
@@ -96,9 +95,9 @@ class SystemObjects:
         return needs_budget and (changed or now_s >= self._due_s.get(job.uid, 0.0))
 
     def _check_classes(self, now_s: float) -> None:
-        """Checks the priority classes; waits for that only until they have been there once.
+        """Checks the priority classes; waits for the result only until all have existed once.
 
-        Before, no trainer could be created.
+        Before that, no trainer could be created anyway.
         """
         if self._classes is None and now_s >= self._classes_due_s:
             if self._classes_exist:
@@ -114,12 +113,12 @@ class SystemObjects:
         self._classes_due_s = now_s + (_CHECK_EVERY_S if present else _RETRY_S)
 
     def _ensure_classes(self) -> bool:
-        """Creates missing priority classes; returns whether all exist now. On any thread."""
+        """Creates missing priority classes; returns whether all exist now. Runs on any thread."""
         missing = [name for name in EDL_CLASSES if not self._ensure_class(name)]
         return not missing
 
     def _ensure_class(self, name: str) -> bool:
-        """Creates a priority class; returns whether it exists now, as far as is known."""
+        """Creates a priority class; returns whether it exists now, as far as known."""
         edl_class = EDL_CLASSES[name]
         body: dict[str, Any] = {
             "metadata": {"name": name},
@@ -138,7 +137,7 @@ class SystemObjects:
         return True
 
     def _check_class(self, name: str) -> None:
-        """Warns about a priority class with other values: they cannot be changed."""
+        """Logs a warning about a priority class with other values, because they cannot be changed."""
         try:
             stored = call(self._api, request.get(request.PRIORITYCLASSES, None, name))
         except errors.KubeError as error:
@@ -153,7 +152,7 @@ class SystemObjects:
             )
 
     def _check_budgets(self, due: list[Job]) -> None:
-        """Starts a batch with the jobs that have been due for longest, new ones first."""
+        """Starts a batch with the jobs that are most overdue, new ones first."""
         batch = sorted(due, key=lambda job: self._due_s.get(job.uid, 0.0))[:_BATCH]
         if batch:
             self._checking = {job.uid for job in batch}
@@ -161,7 +160,7 @@ class SystemObjects:
             self._batch = self._pool.submit(self._ensure_budgets, batch, known)
 
     def _ensure_budgets(self, batch: Sequence[Job], known: Container[str]) -> list[tuple[Job, str]]:
-        """Each job with why its budget is not provided, or ""; on any thread."""
+        """Returns each job with the error of its budget, or "". Runs on any thread."""
         return [(job, self._try_budget(job, known=job.uid in known)) for job in batch]
 
     def _try_budget(self, job: Job, *, known: bool) -> str:
@@ -169,7 +168,7 @@ class SystemObjects:
         return str(problem) if isinstance(problem, errors.KubeError) else problem
 
     def _collect(self, now_s: float) -> list[Event]:
-        """Takes in the batch if it has ended; returns events about failures."""
+        """Reads the results of the batch if it has completed; returns events about failures."""
         if self._batch is None or not self._batch.done():
             return []
         batch, self._batch = self._batch, None
@@ -192,9 +191,9 @@ class SystemObjects:
         ]
 
     def _ensure_budget(self, job: Job, *, known: bool) -> str:
-        """Creates or updates the budget of a job; returns why that failed, or "".
+        """Creates or updates the budget of a job; returns an error, or "".
 
-        One that is `known` from the check before is only read: that is one request instead of two.
+        A budget that is `known` to exist is only read, which takes one request instead of two.
         """
         body = trainer_manifests.disruption_budget(job)
         problem: str | None = None
@@ -216,10 +215,10 @@ class SystemObjects:
         return ""
 
     def _update_budget(self, job: Job, name: str) -> str | None:
-        """Updates the budget of this name, if it is the job's: others may have the same name.
+        """Updates the budget of this name, if it belongs to the job and not to another owner.
 
         Returns:
-            Why that failed, "" where it did not, None where there is no such budget.
+            An error, "" if there is none, or None if the budget does not exist.
         """
         kind = request.PODDISRUPTIONBUDGETS
         try:

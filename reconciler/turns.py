@@ -1,4 +1,4 @@
-"""The order in which jobs have their turn where one tick does not do all: namespace after namespace. Pure."""
+"""Orders jobs so that namespaces take turns when one tick cannot handle all of them. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,20 +7,20 @@ from typing import Protocol, TypeVar
 
 
 class Namespaced(Protocol):
-    """An object of a namespace."""
+    """An object with a namespace."""
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The object's namespace."""
 
 
 T = TypeVar("T", bound=Namespaced)
 
 
 def in_turns(jobs: Iterable[T]) -> list[T]:
-    """The jobs in such an order that a namespace with many comes no more often than others.
+    """Returns the jobs in turns: first each namespace's first job, then each one's second, and so on.
 
-    First the first one of each namespace, then the second ones; else in the order given.
+    Within a turn the given order is kept. A namespace with many jobs thus does not delay the others.
     """
     seen = Counter[str]()
     turns: list[tuple[int, T]] = []

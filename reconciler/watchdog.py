@@ -1,11 +1,12 @@
-"""Watches a loop of the reconciler: a leader whose ticks fail or hang gives the lease up.
+"""Decides whether this process may lead, and whether it must be restarted.
 
-The control loop has one, and the thread of TrainingJobs, whose ticks are its passes.
+A `Watchdog` watches a loop of the reconciler: a leader whose ticks fail or hang gives up the lease.
+The control loop has a watchdog, and so has the thread of TrainingJobs, whose ticks are its passes.
 
-Patience grows with each time: where the standby fails on the same data, the two lead in turns of
-12 s, 24 s, … up to some minutes. So there is always a leader, and changes become rare; a tick that
-only takes long gets its time in the end (docs/decisions/0028). Pure but for its clock; used by the
-loop, the pool's threads, the elector and the probes.
+Patience doubles each time. If the standby fails on the same data, the two lead in turns of 12 s, 24 s, and
+so on, up to some minutes. So there is always a leader, changes of leadership become rare, and a tick that
+is merely slow eventually gets the time it needs (docs/decisions/0028). Pure except for its clock; used by
+the loop, the pool's threads, the elector and the probes. A `WallClock` detects that the clock was set back.
 """
 
 import logging
@@ -17,58 +18,60 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 12.0
-"""At first. More than a request may take, and with the elector's two seconds less than a lease lasts."""
+"""Initial patience: longer than any request, and, with the elector's two seconds, shorter than a lease."""
 MAX_PATIENCE_S = 384.0
 REST_S = 5.0
-"""How long the lease stays free for others: they look every two seconds."""
+"""How long the lease stays free for other replicas, which try to acquire it every two seconds."""
 CALM_S = 600.0
-"""Without trouble for this long, patience is as at first."""
+"""After this long without trouble, patience returns to its initial value."""
 DEAD_S = 120.0
-"""A tick that hangs for this long may hang for ever: the process must be restarted."""
+"""A tick that hangs for this long may never return, so the process must be restarted."""
+CLOCK_TOLERANCE_S = 60.0
+"""Acceptable extension of a pause. Time services correct less than a second, by slowing the clock down."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopHealth:
-    """The health of the loop. Times are in seconds, 0 where there is no such trouble."""
+    """The health of a loop. Times are in seconds, and 0 if there is no such trouble."""
 
     tick_age_s: float
-    """Since the end of the last tick without an error, or the start."""
+    """Time since the end of the last successful tick, or since the start."""
     stuck_s: float
-    """How long the tick in progress has neither ended nor got an answer to a request."""
+    """How long the current tick has made no progress, by ending or by receiving a response."""
     failing_s: float
-    """Since the first of the failed ticks in a row."""
+    """Time since the first of the consecutive failed ticks."""
 
     @property
     def trouble_s(self) -> float:
-        """How long the loop has been of no use."""
+        """How long the loop has made no useful progress."""
         return max(self.stuck_s, self.failing_s)
 
     @property
     def alive(self) -> bool:
-        """Whether the process may go on; otherwise it must be restarted."""
+        """Whether the process may keep running; if not, it must be restarted."""
         return self.stuck_s < DEAD_S
 
 
 class Watchdog:
-    """A watchdog of the loop; it decides whether this process may lead."""
+    """Decides from the health of a loop whether this process may lead."""
 
     def __init__(self, clock_s: Callable[[], float], name: str = "ticks") -> None:
-        """Starts with a loop that waits; `clock_s` is a monotonic clock, `name` is for the log."""
+        """Initializes the watchdog of an idle loop; `clock_s` is monotonic, `name` is used in logs."""
         self._clock_s = clock_s
         self._name = name
         self._patience_s = PATIENCE_S
         self._succeeded_s = clock_s()
         self._progress_s: float | None = None
-        """Time of the last progress in the tick in progress; None between ticks."""
+        """Time of the last progress in the current tick; None between ticks."""
         self._failing_since_s: float | None = None
         self._trouble_s = float("-inf")
-        """When the lease was given up the last time."""
+        """When the lease was last given up."""
         self.given_up = {"failing": 0, "stuck": 0}
         """How often the lease was given up, by reason."""
 
     @property
     def health(self) -> LoopHealth:
-        """How the loop fares now."""
+        """The present health of the loop."""
         now_s, progress_s, failing_since_s = (
             self._clock_s(),
             self._progress_s,
@@ -82,20 +85,20 @@ class Watchdog:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the loop has been of use within the patience at first."""
+        """Whether the loop has made progress within the initial patience."""
         return self.health.trouble_s < PATIENCE_S
 
     def begin(self) -> None:
-        """A tick begins."""
+        """Records the start of a tick."""
         self._progress_s = self._clock_s()
 
     def progress(self) -> None:
-        """A request of the tick in progress has ended."""
+        """Records that a request of the current tick has completed."""
         if self._progress_s is not None:
             self._progress_s = self._clock_s()
 
     def end(self, *, failed: bool) -> None:
-        """The tick has ended."""
+        """Records the end of a tick."""
         self._progress_s = None
         now_s = self._clock_s()
         if not failed:
@@ -106,10 +109,10 @@ class Watchdog:
             self._failing_since_s = now_s
 
     def may_lead(self, *, leads: bool) -> bool:
-        """Whether this process may take or keep the lease; the elector asks before each attempt.
+        """Returns whether this process may take or keep the lease; the elector asks before each attempt.
 
         Args:
-            leads: Whether it leads now.
+            leads: Whether this process is the leader at present.
         """
         now_s, health = self._clock_s(), self.health
         if not leads:
@@ -130,3 +133,35 @@ class Watchdog:
             ),
         )
         return False
+
+
+class WallClock:
+    """Detects that the wall clock was set back while the process was running. Safe on any thread.
+
+    Pauses, cool-downs and due times are kept as wall-clock times, so each of them would be extended by the
+    same amount: nodes would take no trainers and statuses would not be written for, say, an hour. All of
+    these times are in memory. The process is therefore restarted, which only loses waiting times.
+    """
+
+    def __init__(self, epoch_s: Callable[[], float], monotonic_s: Callable[[], float]) -> None:
+        """Initializes the comparison; assumes that the wall clock is correct now.
+
+        Args:
+            epoch_s: Returns the wall clock's seconds since the epoch.
+            monotonic_s: Returns a monotonic clock's seconds.
+        """
+        self._epoch_s = epoch_s
+        self._monotonic_s = monotonic_s
+        self._most_ahead_s = epoch_s() - monotonic_s()
+        self._was_set_back = False
+
+    @property
+    def was_set_back(self) -> bool:
+        """Whether the clock was set back so far that the process must be restarted; logs this once."""
+        ahead_s = self._epoch_s() - self._monotonic_s()
+        self._most_ahead_s = max(self._most_ahead_s, ahead_s)
+        back_s = self._most_ahead_s - ahead_s
+        if back_s > CLOCK_TOLERANCE_S and not self._was_set_back:
+            self._was_set_back = True
+            log.error("the clock was set back: restart this process", extra=keys(back_s=back_s))
+        return self._was_set_back

@@ -1,1 +1,1 @@
-"""Infrastructure of processes: settings, HTTP servers, certificates, logs, metrics, signals."""
+"""What every server process needs: settings, HTTP servers, certificates, logs, metrics."""

@@ -1,4 +1,4 @@
-"""Back-off of loops and of many objects, over the pauses of `policy.backoff`. Pure."""
+"""Back-off for loops, and for many objects by key; `policy.backoff` computes the pauses. Pure."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -12,7 +12,7 @@ Key = TypeVar("Key")
 
 
 class Backoff:
-    """The pauses of one sequence of tries; not thread-safe, each thread has its own."""
+    """The pauses between the tries of one operation. Not thread-safe."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class Backoff:
         self._failures = 0
 
     def next_s(self) -> float:
-        """Seconds to wait after one more failed try."""
+        """Counts a failed try; returns the seconds to wait before the next one."""
         self._failures += 1
         return pause_s(self._first_s, self._max_s, self._failures) * self._jitter()
 
     def reset(self) -> None:
-        """Starts again from the first pause, after a try that succeeded."""
+        """Starts again from the first pause; call it after a try that succeeded."""
         self._failures = 0
 
 
@@ -60,17 +60,17 @@ class Backoffs(Generic[Key]):
         self._backoffs: dict[Key, tuple[float, Backoff]] = {}
         """Key -> (end of its pause, its back-off)."""
         self._swept_s = float("-inf")
-        """When those that have been calm were forgotten the last time."""
+        """When the expired back-offs were last removed."""
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._backoffs)
 
     def is_waiting(self, key: Key, now_s: float) -> bool:
-        """Whether the pause of an object lasts still."""
+        """Returns whether an object is still in its pause."""
         return key in self._backoffs and now_s < self._backoffs[key][0]
 
     def begin(self, key: Key, now_s: float) -> float:
-        """Begins the next pause of an object; forgets those that have been calm.
+        """Begins the next pause of an object; removes expired back-offs of other objects.
 
         Returns:
             When the pause ends, on the clock of `now_s`.
@@ -85,11 +85,11 @@ class Backoffs(Generic[Key]):
         return end_s
 
     def end(self, key: Key) -> None:
-        """Ends the back-off of an object that succeeded, or is gone."""
+        """Ends the back-off of an object that succeeded or was deleted."""
         self._backoffs.pop(key, None)
 
     def _forget_calm(self, now_s: float) -> None:
-        """Only now and then: an API server that refuses everything makes thousands of back-offs."""
+        """Removes expired back-offs. Not at each call: an API server that refuses everything makes thousands."""
         self._swept_s = now_s
         for key in [k for k, (end_s, _) in self._backoffs.items() if now_s - end_s > self._calm_s]:
             del self._backoffs[key]

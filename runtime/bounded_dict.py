@@ -1,19 +1,22 @@
-"""A dict of the newest entries: what strangers can make many of must not grow for ever. Pure."""
+"""A dict with a maximum size, for entries that strangers can create. Pure."""
 
 from typing import TypeVar
+
+from typing_extensions import override
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class BoundedDict(dict[K, V]):
-    """A dict that forgets its oldest entry where one too many is set; setting one makes it the newest."""
+    """A dict that removes its oldest entry when it is full; setting a key makes its entry the newest."""
 
     def __init__(self, max_entries: int) -> None:
         """Starts empty."""
         super().__init__()
         self._max_entries = max_entries
 
+    @override
     def __setitem__(self, key: K, value: V) -> None:
         """Sets an entry."""
         self.pop(key, None)

@@ -1,8 +1,8 @@
-"""A GET whose answer is bounded in every way, from servers that strangers may run: masters of jobs.
+"""A GET with a limit for the whole answer, for servers that users run: masters of jobs.
 
-HTTP/1.0 on asyncio's streams, and every byte of an answer counts. aiohttp's client took 0.6 ms of CPU for each, not
-0.35, and parses without a limit what is not the body: with four masters that answer `100 Continue` for
-ever the polls of honest ones timed out. The caller sets the time limit (`asyncio.timeout`).
+It speaks HTTP/1.0 over asyncio's streams and counts every byte of an answer. aiohttp's client has no limit for
+heads: four masters that answered `100 Continue` for ever made the polls of all other masters time out. It also
+takes 0.6 ms of CPU for a call instead of 0.35 ms. The caller sets the time limit (`asyncio.timeout`).
 """
 
 import asyncio
@@ -16,9 +16,7 @@ class TokenError(ValueError):
 
 
 async def get(address: str, port: int, path: str, token: str) -> bytes:
-    """The body of a 200.
-
-    HTTP/1.0, so that the body ends with the connection and is never chunked.
+    """Returns the body of an answer with status 200.
 
     Args:
         address: An IP address.
@@ -50,7 +48,7 @@ async def get(address: str, port: int, path: str, token: str) -> bytes:
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """All bytes up to the end of the connection."""
+    """Reads up to the end of the connection, which ends a body in HTTP/1.0."""
     parts: list[bytes] = []
     size = 0
     while part := await reader.read(1 << 16):

@@ -12,19 +12,21 @@ _MAX_FIELD_CHARS = 200
 """A longer name of a field is shown cut."""
 
 Body = TypeVar("Body")
+Json = dict[str, Any]
+"""A JSON object."""
 _READERS: dict[Any, TypeAdapter[Any]] = {}
 
 
 class RefusedError(Exception):
-    """A call that cannot be served, and that would be refused again.
+    """A call is refused; repeating it would not help.
 
     Attributes:
-        status: The HTTP status, 400 to 499, or 507 where memory does not suffice.
+        status: The HTTP status, 400 to 499, or 507 if memory does not suffice.
         field: The wrong field, or None.
     """
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
-        """States what is wrong and how to correct it, in one line."""
+        """Takes a message of one line: what is wrong, and how to correct it."""
         super().__init__(message)
         self.status = status
         self.field = field
@@ -85,15 +87,19 @@ def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
 
 
 def _one_line(field: str) -> str:
-    """A field's name as it is shown: a caller may send any, of any length."""
+    """Returns a field's name for a message: callers may send any characters, and any length."""
     return field if field.isprintable() and len(field) <= _MAX_FIELD_CHARS else f"{field!r:.200}"
 
 
 def whole_number(text: str, name: str) -> int:
-    """A whole number in a path, from 0 and of at most MAX_DIGITS digits; `name` names its field.
+    """Parses a whole number in a path, from 0, with at most MAX_DIGITS digits.
+
+    Args:
+        text: The part of the path.
+        name: The field's name, for messages.
 
     Raises:
-        RefusedError: 422, it is something else.
+        RefusedError: 422, the text is something else.
     """
     if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:
         raise RefusedError(422, f"{name} must be a whole number", name)

@@ -1,4 +1,4 @@
-"""Metrics of the calls that a job's server answers: their number and their time."""
+"""Metrics of the calls to a job's server: number and duration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,19 +9,19 @@ from runtime.drop_counts import counted_drops
 from runtime.metrics import Metrics
 
 DISCONNECTED = 499
-"""The HTTP status of a call whose caller has disconnected, for metrics."""
+"""The status in metrics of a call whose caller has disconnected."""
 
 
 @dataclass
 class CallStatus:
-    """The HTTP status of a call, for its metrics."""
+    """The status of a call in progress."""
 
     status: int = DISCONNECTED
-    """DISCONNECTED until there is an answer."""
+    """The HTTP status; DISCONNECTED until the call is answered."""
 
 
 class CallMetrics:
-    """Counts and times calls by their path.
+    """Counts and times calls by path.
 
     Attributes:
         drops: The counts of dropped connections.
@@ -36,10 +36,10 @@ class CallMetrics:
 
     @contextmanager
     def measure(self, path: str) -> Iterator[CallStatus]:
-        """Measures one call; the block sets its status.
+        """Measures one call; the block sets the status.
 
         Args:
-            path: The path as it was declared, so that names in it do not become labels.
+            path: The path as declared in the route: names in a path must not become labels.
         """
         begun_s, call_status = clock.monotonic_s(), CallStatus()
         try:

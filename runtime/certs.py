@@ -1,4 +1,4 @@
-"""EDL's own certificates: a long-lived CA and the leaves that it issues.
+"""Certificates that EDL creates: a long-lived CA and the leaves that it issues.
 
 Pure except for key generation. Who calls: webhook and extender for their serving certificates,
 the local cluster of `e2e` for all certificates. Keys are ECDSA P-256: small, quick to generate,
@@ -19,7 +19,7 @@ CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=90)
 _CLOCK_SKEW = timedelta(days=1)
-"""How far the clock of an issuer may be ahead: by a wrong time zone, by hours."""
+"""How far the issuer's clock may be ahead; a wrong time zone makes hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def _name(common_name: str, organization: str = "") -> x509.Name:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key as unencrypted PKCS8."""
+    """Returns the key as unencrypted PKCS8, in PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -119,22 +119,22 @@ def issue(
 
 
 def expires(cert: bytes) -> datetime:
-    """When the first certificate in the PEM expires (aware, UTC)."""
+    """Returns when the first certificate in the PEM expires (aware, UTC)."""
     return x509.load_pem_x509_certificate(cert).not_valid_after_utc
 
 
 def needs_renewal(cert: bytes, now: datetime, before: timedelta = RENEW_BEFORE) -> bool:
-    """Whether the certificate expires in less than `before`."""
+    """Returns whether the certificate expires in less than `before`."""
     return expires(cert) - now < before
 
 
 def begins(cert: bytes) -> datetime:
-    """When the first certificate in the PEM was issued (aware, UTC), without the clock skew."""
+    """Returns when the first certificate in the PEM was issued (aware, UTC), without the clock skew."""
     return x509.load_pem_x509_certificate(cert).not_valid_before_utc + _CLOCK_SKEW
 
 
 def hosts(cert: bytes) -> tuple[str, ...]:
-    """The DNS names and addresses (SANs) of the first certificate in the PEM."""
+    """Returns the DNS names and addresses (SANs) of the first certificate in the PEM."""
     try:
         names = x509.load_pem_x509_certificate(cert).extensions.get_extension_for_class(
             x509.SubjectAlternativeName
@@ -145,7 +145,7 @@ def hosts(cert: bytes) -> tuple[str, ...]:
 
 
 def issued_by(cert: bytes, ca: bytes) -> bool:
-    """Whether `ca` signed the first certificate in the PEM."""
+    """Returns whether `ca` signed the first certificate in the PEM."""
     try:
         x509.load_pem_x509_certificate(cert).verify_directly_issued_by(
             x509.load_pem_x509_certificate(ca)
@@ -156,7 +156,7 @@ def issued_by(cert: bytes, ca: bytes) -> bool:
 
 
 def matches(pair: Pair) -> bool:
-    """Whether the key belongs to the certificate.
+    """Returns whether the key belongs to the certificate.
 
     Raises:
         ValueError: one of them is not valid PEM.

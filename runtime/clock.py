@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The wall clock as an aware UTC datetime."""
+    """Returns the wall clock as an aware UTC datetime."""
     return datetime.now(UTC)
 
 
 def epoch_s() -> float:
-    """The wall clock in seconds since the epoch."""
+    """Returns the wall clock in seconds since the epoch."""
     return time.time()
 
 
 def monotonic_s() -> float:
-    """A monotonic clock; only differences are meaningful."""
+    """Returns the time on a monotonic clock in seconds; only differences are meaningful."""
     return time.monotonic()

@@ -1,13 +1,15 @@
-"""The argument parser of all commands: a flag that does not exist is refused first, by name.
+"""The argument parser of all commands. It checks for unknown flags before anything else.
 
 Who calls: every `__main__.py`. argparse alone reports a missing flag before an unknown one, takes
-the value of an unknown flag for a command, and accepts the beginning of a flag in its place.
+the value of an unknown flag for a command, and accepts abbreviated flags.
 """
 
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from typing_extensions import override
 
 from policy.nearest import advice
 
@@ -16,18 +18,19 @@ _NESTED = (argparse.PARSER, argparse.REMAINDER)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that names the nearest flag for one that does not exist.
+    """An argument parser that suggests the nearest flag for an unknown one.
 
-    Flags cannot be abbreviated: the next flag of the same beginning would change what they mean.
+    Flags cannot be abbreviated: a new flag with the same beginning would change their meaning.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
 
+    @override
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parses like argparse, after a check of all flags; argparse calls it for subcommands."""
+        """Checks all flags, then parses like argparse, which calls this for subcommands too."""
         words = list(sys.argv[1:] if args is None else args)
         unknown = self._unknown_flags(words)
         if unknown:
@@ -37,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def _unknown_flags(self, words: Sequence[str]) -> list[str]:
-        """The long flags of this parser's own words that it does not have, without values."""
+        """Returns the unknown long flags among the words of this parser, without values."""
         nested = any(action.nargs in _NESTED for action in self._actions)
         unknown = []
         is_value = False
@@ -58,8 +61,9 @@ class Parser(argparse.ArgumentParser):
                 unknown.append(flag)
         return unknown
 
+    @override
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuses a value that is not among the choices, with the nearest one."""
+        """Refuses a value that is not among the choices, and suggests the nearest one."""
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             near = advice(str(value), names)

@@ -1,8 +1,8 @@
-"""Which connections a server keeps: bounded in total and for each address, without any I/O.
+"""Decides which connections a server keeps: bounded in total and for each address, without any I/O.
 
-A connection is busy while its request is being answered; otherwise its peer owes the next bytes,
-and it may be dropped for a new one. So whoever opens more than the server holds displaces
-connections of their own, and a new caller is let in however many silent ones there are.
+A connection is busy while the server answers its request. Otherwise it waits for its peer, and may be
+dropped for a new connection. So a client that opens too many connections displaces its own, and a new
+caller gets a connection no matter how many silent ones are open.
 """
 
 from collections.abc import Hashable
@@ -18,17 +18,17 @@ class ConnectionAdmission(Generic[K]):
 
     admitted: bool
     dropped: K | None = None
-    """The connection that must be closed in its place."""
+    """The connection that must be closed to admit the new one."""
 
 
 @dataclass(slots=True)
 class _Address(Generic[K]):
-    """The connections of one address; those that wait, longest first."""
+    """The connections of one address. Dicts are ordered: the connection that has waited longest is first."""
 
     unproven: dict[K, None] = field(default_factory=dict)
-    """They have not sent a whole request yet."""
+    """Waiting connections that have not sent a whole request yet."""
     proven: dict[K, None] = field(default_factory=dict)
-    """They wait after an answer."""
+    """Connections that wait after an answer."""
     busy: set[K] = field(default_factory=set)
 
     @property
@@ -40,7 +40,7 @@ class _Address(Generic[K]):
         return len(self.unproven) + len(self.proven)
 
     def longest_waiting(self) -> K | None:
-        """The connection that is given up first."""
+        """Returns the connection to drop first; None if all are busy."""
         return next(iter(self.unproven or self.proven), None)
 
 
@@ -61,11 +61,11 @@ class ConnectionTable(Generic[K]):
         return len(self._address_of)
 
     def add(self, connection: K, address: str) -> ConnectionAdmission[K]:
-        """Admits a new connection, in place of another where the server is full.
+        """Admits a new connection; if the server is full, it takes the place of a waiting one.
 
-        The one that is dropped has waited longest among those of the same address where that has
-        too many, else of the address with the most; those without a request yet go first. Without
-        any that waits, the new connection is refused.
+        If the address has too many connections, one of its own is dropped, else one of the address with the
+        most. Connections that have not sent a request yet are dropped first, then the one that has waited
+        longest. If none is waiting, the new connection is refused.
         """
         dropped = None
         own = self._addresses.get(address)
@@ -86,7 +86,7 @@ class ConnectionTable(Generic[K]):
         return ConnectionAdmission(admitted=True, dropped=dropped)
 
     def begin_answer(self, connection: K) -> None:
-        """Notes that a whole request is there: until `end_answer`, the connection is not dropped."""
+        """Notes that a whole request has arrived: the connection is not dropped until `end_answer`."""
         holder = self._holder(connection)
         if holder is not None:
             holder.unproven.pop(connection, None)
@@ -101,7 +101,7 @@ class ConnectionTable(Generic[K]):
             holder.proven[connection] = None
 
     def remove(self, connection: K) -> None:
-        """Forgets a connection; one that is not known is ignored."""
+        """Removes a connection; ignores an unknown one."""
         address = self._address_of.pop(connection, None)
         if address is None:
             return

@@ -1,6 +1,6 @@
-"""Counts connections that a server has dropped, and says when that is worth a line in the log.
+"""Counts the connections that a server has dropped, and decides when to log them.
 
-Strangers cause drops, so each drop is counted, and a line sums up those of an interval.
+Anybody can cause drops, so one line of the log sums up all drops of an interval.
 """
 
 from collections import Counter
@@ -13,10 +13,10 @@ LOG_INTERVAL_S = 60.0
 
 
 class Drop(StrEnum):
-    """The reasons for which a server drops connections."""
+    """Why a server drops a connection."""
 
     HANDSHAKE = "handshake"
-    """TLS failed or took too long; where a client CA is set, also: no certificate of it."""
+    """The TLS handshake failed or took too long. With a client CA, also: no certificate of this CA."""
     HEAD = "head"
     """The head of a request was too long, or not complete in time."""
     BODY = "body"
@@ -26,7 +26,7 @@ class Drop(StrEnum):
     MALFORMED = "malformed"
     """The request is not HTTP."""
     BODIES = "bodies"
-    """All bodies together were too large."""
+    """All bodies in memory were too large together."""
     FULL = "full"
     """There were too many connections, in total or of one address."""
 
@@ -52,8 +52,8 @@ class DropCounts:
             now_s: The time on a monotonic clock.
 
         Returns:
-            What a line in the log should say, reason -> connections since the last line; empty
-            within LOG_INTERVAL_S of the last line.
+            The drops to log: reason -> connections since the last line. Empty within LOG_INTERVAL_S seconds
+            of the last line.
         """
         self._totals[reason] += 1
         if self._logged_s is not None and now_s - self._logged_s < LOG_INTERVAL_S:
@@ -64,7 +64,7 @@ class DropCounts:
 
 
 def counted_drops(metrics: Metrics) -> DropCounts:
-    """Counts of a server, which `metrics` export."""
+    """Creates the counts of a server, and the metric that exports them."""
     drops = DropCounts()
     metrics.totals(
         "connections_dropped_total",

@@ -1,77 +1,56 @@
-"""An HTTP server for a Flask application: an event loop reads, a few threads answer.
+"""An HTTP server for a Flask application: an event loop reads requests, a few threads answer them.
 
-Who calls: `runtime.serve`. The loop has a thread of its own. It reads each request whole, within
-the deadlines of `runtime.listener`, before a thread works on it: a slow caller costs a socket and
-what it has sent. docs/decisions/0025 has the alternatives.
+Who calls: `runtime.serve`. The loop runs on its own thread. It reads each request completely, within
+the deadlines of `runtime.connection`, before a thread works on it: a slow caller costs a socket and
+the bytes it has sent. Decision 0077 has the alternatives.
 """
 
 import asyncio
 import logging
 import socket
-import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
-from flask import Flask
 
+from runtime import wsgi
 from runtime.body_budget import BodyBudget
 from runtime.clock import monotonic_s
-from runtime.drop_counts import Drop, DropCounts
-from runtime.listener import (
-    MAX_FIELD_BYTES,
-    MAX_HEADERS,
-    Bounds,
-    GuardedConnection,
-    HttpLog,
-    Listener,
-    connection_of,
-)
+from runtime.connection import Bounds, GuardedConnection, connection_of
+from runtime.drop_counts import Drop
+from runtime.http_options import http_options
+from runtime.listener import Listener
 from runtime.tls import Certificates
-from runtime.web import PEER_CERTIFICATE, PORT, PROBES, STREAM, Port
+from runtime.web import PEER_CERTIFICATE, PORT, PROBES, STREAM, Port, WebApp
 
 log = logging.getLogger(__name__)
 
 STUCK_S = 30.0
-"""A request that is worked on for longer shows a hang: callers give up after 2 to 10 s."""
+"""A server is stuck if one request takes longer than this; callers give up after 2 to 10 s."""
 _BODIES = 4
-"""Number of bodies of the greatest length that fit into memory at once."""
+"""Bodies of the maximum length that may be in memory at once."""
 _LARGE = 12
-"""Bodies longer than the greatest length divided by this are handled one at a time."""
+"""Bodies longer than the maximum length divided by this are handled one at a time."""
 _BEAT_S = 1.0
 _START_S = 60.0
 _JOIN_S = 5.0
-
-
-_Environ = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The answer of an application."""
-
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """The application of a server, with the server's limits."""
 
-    app: Flask
+    app: WebApp
     port: Port | None
-    """Which routes; None for all."""
+    """The routes to serve; None for all."""
     threads: int
     """Requests answered at once."""
     max_body_bytes: int
-    """A body of this length gets 413."""
+    """A body of this length or longer gets 413."""
 
 
 class HttpServer:
@@ -80,8 +59,7 @@ class HttpServer:
     Args:
         service: What it serves.
         listening: A bound socket.
-        bounds: What callers get.
-        drops: Counts dropped connections.
+        bounds: The limits for callers.
         certificates: TLS; None for plain HTTP.
         failed: Called, on the server's thread, if the server ends by an error.
     """
@@ -91,23 +69,22 @@ class HttpServer:
         service: Service,
         listening: socket.socket,
         bounds: Bounds,
-        drops: DropCounts,
         *,
         certificates: Certificates | None,
         failed: Callable[[], None],
     ) -> None:
         self._service, self._listening = service, listening
-        self._bounds, self._drops, self._certificates = bounds, drops, certificates
+        self._bounds, self._certificates = bounds, certificates
         self._failed = failed
         self._threads = ThreadPoolExecutor(service.threads, "answer")
         self._budget: BodyBudget[GuardedConnection] = BodyBudget(_BODIES * service.max_body_bytes)
         self._running: dict[int, float] = {}
-        """Thread -> when it began the request that it works on."""
+        """Thread -> when it started to answer its request."""
         self._beat_s = monotonic_s()
         self._loop: asyncio.AbstractEventLoop
         self._stopping: asyncio.Event
         self._large_turn: asyncio.Lock
-        """Of requests with large bodies: three MiB of JSON may become a hundred as objects."""
+        """Held by the request with a large body: 3 MiB of JSON may become 100 MiB of objects."""
         self._grace_s = 0.0
         self._draining = False
         self._started = threading.Event()
@@ -120,20 +97,20 @@ class HttpServer:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def start(self) -> None:
-        """Returns when the server accepts connections."""
+        """Starts the server; returns when it accepts connections."""
         self._thread.start()
         self._started.wait(_START_S)
 
     def drain(self) -> None:
-        """Ends each connection with its next answer.
+        """Closes each connection after its next answer.
 
-        A caller that keeps connections, as the API server does, then opens its next one to another
-        replica. On one that it uses in the moment of `stop` its request would be lost.
+        A caller that keeps connections, such as the API server, then connects to another replica. A
+        request that it sends on an open connection during `stop` would be lost.
         """
         self._draining = True
 
     def stop(self, grace_s: float) -> None:
-        """Ends accepting; requests that are being answered may take `grace_s`."""
+        """Stops accepting; requests in progress may take `grace_s` seconds."""
         if not self._thread.is_alive():
             return
         self._grace_s = grace_s
@@ -141,7 +118,7 @@ class HttpServer:
         self._thread.join(grace_s + _JOIN_S)
 
     def stuck(self, now_s: float) -> str:
-        """Why the server must be restarted, "" if it need not.
+        """Returns why the server must be restarted, or "".
 
         Args:
             now_s: The time on the monotonic clock.
@@ -162,19 +139,11 @@ class HttpServer:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._large_turn = asyncio.Lock()
         self._loop.set_exception_handler(_ignore_peers)
+        drops = self._service.app.drops
         server = web.Server(
-            self._handle,
-            handler_cancellation=True,  # nobody waits for what a caller has given up
-            access_log=None,
-            logger=HttpLog(self._drops),
-            keepalive_timeout=self._bounds.idle_s,
-            lingering_time=self._bounds.body_s,
-            auto_decompress=False,
-            max_line_size=MAX_FIELD_BYTES,
-            max_field_size=MAX_FIELD_BYTES,
-            max_headers=MAX_HEADERS,
+            self._handle, lingering_time=self._bounds.body_s, **http_options(self._bounds, drops)
         )
-        listener = Listener(self._listening, server, self._bounds, self._drops, self._certificates)
+        listener = Listener(self._listening, server, self._bounds, drops, self._certificates)
         listener.start()
         self._beat()
         self._started.set()
@@ -190,15 +159,18 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = connection_of(request)
         connection.begin_body()
-        connection.admit()  # its body is counted from here on
+        connection.admit()  # from here on `_read` counts the bytes
         try:
             body, length = await self._read(request, connection)
             connection.begin_answer()
-            variables = _environ(request, body, length, tls=self._certificates is not None)
+            tls = self._certificates is not None
+            variables = wsgi.environment(request, body, length, tls=tls)
             variables[PORT] = self._service.port
             variables[PEER_CERTIFICATE] = request.get_extra_info("peercert")
-            if request.path in PROBES:
-                answer = _call(self._service.app, variables)
+            if (
+                request.path in PROBES
+            ):  # answered on the loop, so that busy threads do not delay them
+                answer = wsgi.call(self._service.app, variables)
             else:
                 is_large = len(body) > self._service.max_body_bytes // _LARGE
                 async with self._large_turn if is_large else nullcontext():
@@ -218,7 +190,12 @@ class HttpServer:
     async def _read(
         self, request: web.BaseRequest, connection: GuardedConnection
     ) -> tuple[bytes, int]:
-        """The body and its length; of one that is too long at most the beginning, and a length."""
+        """Reads the body of a request.
+
+        Returns:
+            The body and its length in bytes. Of a body that is too long, at most the beginning, and a length
+            that is at least the maximum.
+        """
         max_bytes, length = self._service.max_body_bytes, request.content_length
         if length is not None and length >= max_bytes:
             return b"", length
@@ -233,8 +210,8 @@ class HttpServer:
         self._budget.complete(connection)
         return b"".join(parts), length
 
-    async def _on_thread(self, variables: _Environ) -> _Answer:
-        """Has a thread answer; where the caller gives up, this still waits for the thread, which has the body."""
+    async def _on_thread(self, variables: wsgi.Environment) -> wsgi.Answer:
+        """Answers on a thread. If the caller gives up, this still waits for the thread, which has the body."""
         work = self._threads.submit(self._answer, variables)
         answer = asyncio.wrap_future(work)
         try:
@@ -244,103 +221,45 @@ class HttpServer:
                 await asyncio.wait({answer})
             raise
 
-    def _answer(self, variables: _Environ) -> _Answer:
+    def _answer(self, variables: wsgi.Environment) -> wsgi.Answer:
         thread = threading.get_ident()
         self._running[thread] = monotonic_s()
         try:
-            return _call(self._service.app, variables)
+            return wsgi.call(self._service.app, variables)
         finally:
             del self._running[thread]
 
 
 async def _send(
-    request: web.BaseRequest, answer: _Answer, parts: AsyncGenerator[bytes]
+    request: web.BaseRequest, answer: wsgi.Answer, parts: AsyncGenerator[bytes]
 ) -> web.StreamResponse:
-    """Sends an answer part by part; a peer that does not read is dropped by its connection."""
+    """Sends an answer part by part; the deadline of its connection ends a peer that does not read."""
     headers = {name: value for name, value in answer.headers if name != "Content-Length"}
     response = web.StreamResponse(status=answer.status, headers=headers)
     await response.prepare(request)
     async with aclosing(parts):
-        with suppress(ConnectionError):  # the reader has gone
+        with suppress(ConnectionError):  # the reader has disconnected
             async for part in parts:
                 await response.write(part)
             await response.write_eof()
     return response
 
 
-def _environ(request: web.BaseRequest, body: bytes, content_length: int, *, tls: bool) -> _Environ:
-    """The variables of a request for a Flask application (PEP 3333).
-
-    Args:
-        request: The request.
-        body: Its body, or the beginning of it.
-        content_length: Length of the body in bytes; longer than `body` where that was too long.
-        tls: Whether the connection is secured.
-    """
-    url = request.rel_url
-    host, _, port = request.host.rpartition(":")
-    variables: _Environ = {
-        "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes(url.raw_path).decode("latin-1"),
-        "QUERY_STRING": url.raw_query_string,
-        "CONTENT_LENGTH": str(content_length),
-        "SERVER_NAME": host or request.host,
-        "SERVER_PORT": port if port.isdecimal() else ("443" if tls else "80"),
-        "SERVER_PROTOCOL": f"HTTP/{request.version.major}.{request.version.minor}",
-        "REMOTE_ADDR": request.remote or "",
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "https" if tls else "http",
-        "wsgi.input": BytesIO(body),
-        "wsgi.input_terminated": True,
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-    }
-    for name, value in request.headers.items():
-        key = name.upper().replace("-", "_")
-        if key == "CONTENT_TYPE":
-            variables[key] = value
-        elif key not in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
-            earlier = variables.get(f"HTTP_{key}")
-            variables[f"HTTP_{key}"] = value if earlier is None else f"{earlier},{value}"
-    return variables
-
-
-def _call(app: Flask, variables: _Environ) -> _Answer:
-    """Calls the application and collects its answer; an error of it is its own 500."""
-    begun: list[tuple[str, list[tuple[str, str]]]] = []
-
-    def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Any:
-        begun.append((status, headers))
-
-    parts = app(variables, start_response)
-    try:
-        body = b"".join(parts)
-    finally:
-        close = getattr(parts, "close", None)
-        if close is not None:
-            close()
-    status, headers = begun[-1]
-    return _Answer(int(status.split(" ", 1)[0]), headers, body)
-
-
 def stuck_reason(now_s: float, beat_s: float, begun_s: Sequence[float]) -> str:
-    """Why a server must be restarted, "" if it need not.
+    """Returns why a server must be restarted, or "".
 
     Args:
         now_s: The time on a monotonic clock.
-        beat_s: When its event loop ran last.
-        begun_s: When it began the requests that it works on.
+        beat_s: When the server's event loop ran last.
+        begun_s: When the requests in progress began.
     """
     if now_s - beat_s > STUCK_S:
         return f"the event loop has not run for {now_s - beat_s:.0f} s"
     longest_s = now_s - min(begun_s, default=now_s)
-    return f"a request takes {longest_s:.0f} s already" if longest_s > STUCK_S else ""
+    return f"a request has been running for {longest_s:.0f} s" if longest_s > STUCK_S else ""
 
 
 def _ignore_peers(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Errors of a socket are the peer's; others are logged."""
+    """Logs errors of the loop, except those of sockets, which peers cause."""
     if not isinstance(context.get("exception"), OSError):
         loop.default_exception_handler(context)

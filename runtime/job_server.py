@@ -1,7 +1,7 @@
-"""The HTTP server of one job's component, on aiohttp: token, limits, errors, clean shutdown.
+"""The HTTP server of a job's master or parameter server, on aiohttp: token, limits, errors, clean shutdown.
 
-Who calls: `app.py` and `__main__.py` of master and pserver, which add routes and decide. Every
-error is JSON of one shape, and details of bugs are only logged.
+Who calls: `app.py` and `__main__.py` of master and pserver, which add routes. Every error is JSON of one
+shape; details of bugs are only logged.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import gc
 import hmac
 import logging
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,18 +18,10 @@ from aiohttp import web
 
 from runtime.call_checks import RefusedError
 from runtime.call_metrics import DISCONNECTED, CallMetrics
+from runtime.connection import Bounds, answering, connection_of, count_drop
 from runtime.drop_counts import Drop, DropCounts
-from runtime.listener import (
-    MAX_FIELD_BYTES,
-    MAX_HEADERS,
-    Bounds,
-    HttpLog,
-    Listener,
-    answering,
-    bind,
-    connection_of,
-    note,
-)
+from runtime.http_options import http_options
+from runtime.listener import Listener, bind
 from runtime.logs import keys
 from runtime.metrics import CONTENT_TYPE
 
@@ -40,7 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY_S = 120.0
 """Time limit for receiving a body, and for sending a long answer."""
 _DRAIN_S = 1.0
-"""How long calls in progress may take when the server ends."""
+"""How long calls in progress may take when the server stops."""
 BOUNDS = Bounds(
     max_connections=16_384,
     max_per_address=4_096,
@@ -50,11 +41,11 @@ BOUNDS = Bounds(
     answer_s=BODY_S,
     idle_s=300.0,
 )
-"""A job has up to 10 000 trainers with a connection or two each; a silent one takes 7 KiB. Trainers
-that train for longer without a call open a new connection."""
+"""A job has up to 10 000 trainers with one or two connections each; a silent connection takes 7 KiB.
+Trainers that make no call for longer open a new connection."""
 _DROPS = web.AppKey("drops", DropCounts)
 _OPEN = frozenset({"/healthz", "/metrics", "/openapi.json"})
-"""Paths that need no token: they reveal nothing of the job but numbers."""
+"""Paths that need no token: they reveal only numbers of the job."""
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="edl"'}
 
 
@@ -68,17 +59,17 @@ def application(
     temporary: Mapping[type[Exception], int],
     hint: str = "",
 ) -> web.Application:
-    """The application of one component.
+    """Creates the application of one component.
 
     Args:
         routes: Its paths and handlers.
-        name: What answers, in the error of a bug, such as "the master".
-        token: The job's token: every call sends it as a bearer token, except probes, scrapes and
-            reads of the protocol's description.
+        name: The component in error messages, such as "the master".
+        token: The job's token. Every call must send it as a bearer token, except probes, scrapes and
+            /openapi.json.
         calls: Measures the calls.
         max_bytes: A longer body gets 413.
         temporary: Error -> its HTTP status, for errors after which the same call may work later.
-        hint: Ends the message about a path or method that does not exist.
+        hint: Appended to the message about an unknown path or method.
     """
     expected_token = token.encode()
     passing = _PassingErrors(temporary)
@@ -120,25 +111,25 @@ def application(
 
 
 def json_answer(body: Mapping[str, Any]) -> web.Response:
-    """An answer in JSON."""
+    """Returns an answer in JSON."""
     return web.Response(body=orjson.dumps(body), content_type="application/json")
 
 
 def error_body(status: int, message: str, field: str | None) -> dict[str, Any]:
-    """An error as answers contain it."""
+    """Returns the JSON of an error in an answer."""
     return {"status": status, "message": message, **({} if field is None else {"field": field})}
 
 
 def metrics_answer(text: bytes) -> web.Response:
-    """The answer to a scrape."""
+    """Returns the answer to a scrape."""
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The body of a request.
+    """Reads the body of a request.
 
     Raises:
-        RefusedError: 408, it did not arrive in time; 413, it is longer than the application allows.
+        RefusedError: 408, the body did not arrive in time; 413, it is longer than the application allows.
     """
     try:
         async with asyncio.timeout(BODY_S):
@@ -150,10 +141,10 @@ async def read_body(request: web.Request) -> bytes:
 
 
 def body_bytes(request: web.Request) -> int:
-    """Size of the body in bytes, before any of it is read.
+    """Returns the length of the body in bytes, before it is read.
 
     Raises:
-        RefusedError: 411, it is missing; 413, it is more than the application allows.
+        RefusedError: 411, the length is missing; 413, it is more than the application allows.
     """
     size = request.content_length
     if size is None:
@@ -170,36 +161,25 @@ async def serving(
     stop: Callable[[], Awaitable[None]],
     drain_s: float = _DRAIN_S,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serves an application within the block.
+    """Serves an application while the block runs.
 
     Args:
         app: From `application`.
         listen: Address and port, as in settings; port 0 selects a free one.
-        stop: Ends the service behind the application, while the last calls can still be answered.
-        drain_s: How long they may take after that, in seconds.
+        stop: Stops the service; meanwhile the last calls are still answered.
+        drain_s: How long calls in progress may take after that, in seconds.
 
     Yields:
         The actual address and port.
 
     Raises:
-        OSError: The address cannot be used; the text names it and the flag.
+        OSError: the address cannot be used; the text names address and flag.
     """
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=HttpLog(app[_DROPS]),
-        keepalive_timeout=BOUNDS.idle_s,
-        shutdown_timeout=drain_s,
-        handler_cancellation=True,  # nothing waits for a caller that has disconnected
-        max_line_size=MAX_FIELD_BYTES,
-        max_field_size=MAX_FIELD_BYTES,
-        max_headers=MAX_HEADERS,
-        auto_decompress=False,  # compressed bodies are refused, and not unpacked before
-    )
+    runner = web.AppRunner(app, shutdown_timeout=drain_s, **http_options(BOUNDS, app[_DROPS]))
     await runner.setup()
     listener = None
     try:
-        listening = _bound(listen)
+        listening = bind(listen)
         host, port = listening.getsockname()[:2]
         assert runner.server is not None  # noqa: S101 - for mypy: the set-up has made it
         listener = Listener(listening, runner.server, BOUNDS, app[_DROPS])
@@ -212,14 +192,6 @@ async def serving(
         await runner.cleanup()
 
 
-def _bound(listen: str) -> socket.socket:
-    try:
-        return bind(listen)
-    except OSError as error:
-        text = f"cannot listen on {listen}: {error.strerror}; choose another --listen"
-        raise OSError(text) from error
-
-
 async def serve_until_stopped(
     app: web.Application,
     listen: str,
@@ -227,16 +199,16 @@ async def serve_until_stopped(
     *ends: asyncio.Future[Any],
     **who: object,
 ) -> None:
-    """Serves, as in `serving`, until SIGTERM or SIGINT, or until one of `ends` is done.
+    """Serves an application until SIGTERM or SIGINT, or until one of `ends` is done.
 
     Args:
         app: As for `serving`.
         listen: As for `serving`.
         stop: As for `serving`.
-        ends: What also ends the server.
-        who: What serves, for the log.
+        ends: Futures that end the server too.
+        who: Keys of the log line about the start, such as the job.
     """
-    gc.freeze()  # what is imported stays: no look at it later, nor as the process ends
+    gc.freeze()  # imported modules stay: the garbage collector need not look at them
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -249,13 +221,13 @@ async def serve_until_stopped(
 
 
 class _PassingErrors:
-    """Errors after which the same call may work later."""
+    """The errors after which the same call may work later."""
 
     def __init__(self, statuses: Mapping[type[Exception], int]) -> None:
         self._statuses, self._logged = statuses, ""
 
     def status_of(self, error: Exception) -> int:
-        """The HTTP status; logs the error unless it is the newest one logged: a full disk ends all calls."""
+        """Returns the HTTP status; logs the error unless it was logged last, since a full disk fails all calls."""
         if str(error) != self._logged:
             self._logged = str(error)
             log.warning("%s", error)
@@ -268,7 +240,7 @@ def _require_token(request: web.Request, token: bytes) -> None:
 
 
 def _require_plain_body(request: web.Request) -> None:
-    """A compressed body becomes a thousand times as long: limits count the bytes that arrive."""
+    """Refuses a compressed body: limits count the bytes that arrive, and it may become a thousand times as long."""
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         raise RefusedError(415, "Content-Encoding: send the body as it is, not compressed")
@@ -285,7 +257,7 @@ def _is_authorized(request: web.Request, token: bytes) -> bool:
 def _refusal(error: RefusedError | web.RequestPayloadError, drops: DropCounts) -> web.Response:
     if isinstance(error, RefusedError):
         return _error_answer(error.status, str(error), error.field)
-    note(drops, Drop.MALFORMED)
+    count_drop(drops, Drop.MALFORMED)
     return _error_answer(400, "the body is not as its headers say")
 
 

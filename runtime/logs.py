@@ -2,8 +2,8 @@
 
     log.info("pod changed", extra=keys(pod="training/a-0", reason="surplus"))
 
-Typical keys are `pod`, `node`, `job`, `reason` and `duration_s`; never log secrets. With `keys`
-they may have any name; a plain `extra={...}` works unless a name is an attribute of LogRecord.
+Typical keys are `pod`, `node`, `job`, `reason` and `duration_s`; never log secrets. With `keys`, any name is
+allowed; a plain `extra={...}` fails if a name is an attribute of LogRecord.
 """
 
 import json
@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 import orjson
+from typing_extensions import override
 
 from runtime.printable import printable, printable_lines
 
 _KEYS = "edl_keys"
 _INDENT = "  "
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", _KEYS}
-"""Attributes of every LogRecord; all others are keys."""
+"""Attributes of every LogRecord; other attributes are keys."""
 
 
 def keys(**values: object) -> dict[str, object]:
@@ -48,12 +49,13 @@ def setup(component: str, *, level: str, form: str, stream: TextIO | None = None
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter to JSON lines: time, level, component, message, keys, and the error if any."""
+    """Formats records as JSON lines: time, level, component, message, keys, and the error if any."""
 
     def __init__(self, component: str) -> None:
         super().__init__()
         self._component = component
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         """Formats one record; values of other types than JSON's are converted to text."""
         line: dict[str, object] = {
@@ -68,16 +70,17 @@ class JsonFormatter(logging.Formatter):
             line["trace"] = self.formatException(record.exc_info)
         try:
             return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-        except TypeError:  # halves of characters, and whole numbers of more than 64 bits
+        except TypeError:  # surrogates, and integers of more than 64 bits
             return json.dumps(line, default=str, skipkeys=True)
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter to text such as `12:00:01 info pod changed pod=training/a-0`, then the trace.
+    """Formats records as text such as `12:00:01 info pod changed pod=training/a-0`, followed by the trace.
 
-    Errors quote what strangers have written: a terminal obeys none of it, and no line of a trace looks like a record.
+    Errors may quote text of strangers, so control characters are replaced, and the lines of a trace are indented.
     """
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         """Formats one record."""
         when = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")

@@ -1,4 +1,4 @@
-"""The rules for names of metrics and labels: those that `promtool check metrics` reports, as errors.
+"""The rules for names of metrics and labels, as errors: the ones that `promtool check metrics` reports.
 
 See https://prometheus.io/docs/practices/naming/: base units, `_total` for counters only, no ending
 that belongs to a histogram's series, no abbreviations and no metric type in a name.
@@ -13,7 +13,7 @@ BASE_UNITS = ("bytes", "celsius", "cores", "grams", "joules", "meters", "ratio",
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = ("_bucket", "_count", "_created", "_sum")
-"""Endings of series that belong to a histogram, or that the client library adds."""
+"""Endings of the series of a histogram, or that the client library adds."""
 _ABBREVIATIONS = frozenset(
     ("s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d")
 )
@@ -47,7 +47,7 @@ def check(metric_type: MetricType, name: str, labels: Sequence[str] = ()) -> Non
     """Checks a name, with or without prefix, and the names of its labels.
 
     Raises:
-        MetricNameError: It breaks a rule, which the message states.
+        MetricNameError: a name breaks a rule; the message states the rule.
     """
     for text in (name, *labels):
         if not _NAME.fullmatch(text):

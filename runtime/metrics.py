@@ -1,8 +1,8 @@
-"""Metrics of one process, called `edl_<component>_<name>`; `runtime.metric_names` has the rules.
+"""Metrics of one process, named `edl_<component>_<name>`; `runtime.metric_names` has the rules.
 
-Every component creates one `Metrics` and passes it on; there is no global registry, so that tests
-and components do not share counters. Labels come from closed sets (reasons, outcomes), or are
-bounded in number. docs/metrics.md lists all metrics; `make metrics-page` writes it.
+Every component creates one `Metrics` and passes it on. There is no global registry, so tests and
+components do not share counters. Label values come from closed sets (reasons, outcomes), or their number is
+bounded. docs/metrics.md lists all metrics; `make metrics-page` writes it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,15 +21,16 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from runtime import metric_names
 from runtime.metric_names import MetricType
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""For synchronous answers: the limits are 5 and 10 ms, callers time out after 1 to 2 s."""
+"""Seconds, for synchronous answers: their bars are 5 and 10 ms, callers time out after 1 to 2 s."""
 SLOW_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 30.0, 60.0, 300.0)
-"""For processes in the cluster: reclaim, growth, start of a job."""
+"""Seconds, for processes in the cluster: reclaim, growth, start of a job."""
 
 Samples = Mapping[tuple[str, ...], float]
 """Label values -> value."""
@@ -62,7 +63,7 @@ class Metrics:
 
     @property
     def descriptions(self) -> list[MetricDescription]:
-        """The component's own metrics by name, without those of process and interpreter."""
+        """Returns the component's metrics by name, without the metrics of process and interpreter."""
         return sorted(self._descriptions)
 
     def counter(
@@ -93,7 +94,7 @@ class Metrics:
         )
 
     def scraped_totals(self, documentations: Mapping[str, str]) -> dict[str, float]:
-        """Creates counters of what another component counts and a scrape reads all at once.
+        """Creates counters that another component counts, and that are read together at each scrape.
 
         Args:
             documentations: Name -> documentation.
@@ -136,7 +137,7 @@ class Metrics:
     ) -> None:
         """Creates a gauge whose samples, by label values, `read_values` returns at every scrape.
 
-        A mapping that its owner replaces as a whole never shows half of a change.
+        Replace the mapping as a whole: then a scrape never sees half of a change.
         """
         self._register_scraped(MetricType.GAUGE, name, documentation, labels, read_values)
 
@@ -176,7 +177,7 @@ class Metrics:
         self.values(name, documentation, labels, read_values)
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text format (CONTENT_TYPE)."""
+        """Returns all metrics in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self.registry)
 
     def _register_scraped(
@@ -225,6 +226,7 @@ class _Family(Collector):
         """Returns the family without samples: registration must not read values."""
         return [self._empty]
 
+    @override
     def collect(self) -> Iterator[Metric]:
         """Yields the family with the current samples."""
         yield self._collect()

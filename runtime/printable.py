@@ -1,18 +1,18 @@
-"""Texts of strangers as commands and logs print them: without what a terminal would obey. Pure."""
+"""Makes text of strangers safe to print on a terminal. Pure."""
 
 import unicodedata
 
 _UNSEEN = ("Cc", "Cf", "Cs")
-"""Categories of control and formatting characters, and of halves of surrogate pairs."""
+"""Unicode categories: control characters, formatting characters, surrogates."""
 
 
 def printable(text: object) -> str:
-    """The text on one line, with control and formatting characters replaced by `?`."""
+    """Returns the text on one line, with control and formatting characters replaced by `?`."""
     return _visible(" ".join(str(text).split()))
 
 
 def printable_lines(text: str, indent: str) -> str:
-    """The same of each line, indented, with the spaces in it as they are."""
+    """Returns the lines of a text, indented, with such characters replaced; keeps spaces."""
     return "\n".join(indent + _visible(line) for line in text.splitlines())
 
 

@@ -1,14 +1,14 @@
-"""Files that only their owner may read, such as keys; readers see the old content or the new one."""
+"""Writes files that only their owner may read, such as keys, atomically."""
 
 import os
 from pathlib import Path
 
 
 def write(file: Path, content: bytes) -> None:
-    """Replaces a file in one step, with mode 0600; leaves one that has the content.
+    """Replaces a file atomically, with mode 0600; keeps a file that has this content already.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if file.exists() and file.read_bytes() == content:
         return

@@ -1,48 +1,36 @@
-"""Serving of a component: its API with TLS, and its probes and metrics on a port of their own.
+"""Serves a component: its API with TLS, and its probes and metrics on a separate port.
 
-gunicorn supervises, `runtime.http_server` serves: the arbiter binds the sockets and forks one worker,
-because caches and counters live in it. The worker has a thread per port and a few for answers. One
-that ends or hangs is replaced (`runtime.worker`); callers that connect meanwhile wait in the sockets'
-queues. Who calls: `__main__.py` of extender, webhook and reconciler.
+`runtime.supervisor` runs this in a worker process of gunicorn, which has a thread for each port and a few
+threads for answers.
 """
 
-import gc
 import logging
-import math
 import os
 import socket
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from flask import Flask
-from gunicorn.app.base import BaseApplication
 from pydantic import Field
 
-from runtime import listener, tls, web
+from runtime import listener, tls
 from runtime.clock import monotonic_s
+from runtime.connection import Bounds
 from runtime.http_server import HttpServer, Service
-from runtime.listener import Bounds
 from runtime.logs import keys, one_line
 from runtime.settings import Address, Settings
-from runtime.web import Port
-from runtime.worker import GunicornLog, ServingArbiter, ServingWorker, after_fork
+from runtime.web import Port, WebApp
 
 log = logging.getLogger(__name__)
 
+GRACE_S = 10.0
+"""Requests in progress may take this long when the server stops."""
 _IDLE_S = 120.0
 """Above the 90 s after which the API server closes idle connections: it never uses a closed one."""
-_GRACE_S = 10.0
-_LATE_S = 10.0
-"""A worker whose threads do not end is killed this long after the grace period."""
-_HEARTBEAT_S = 15
-"""A worker is replaced this long after its last heartbeat; a stuck one sends none. With the 30 s
-after which it counts as stuck (`http_server.STUCK_S`), before a kubelet's third failed probe."""
 _APART_THREADS = 1
 
 
@@ -82,7 +70,7 @@ class ServeSettings(Settings):
 class WebService:
     """A Flask application with its start and stop; built after the fork, so it may use threads."""
 
-    app: Flask
+    app: WebApp
     start: Callable[[], None] = lambda: None
     """Starts watches and other threads; called once before the first request."""
     stop: Callable[[], None] = lambda: None
@@ -93,84 +81,14 @@ class ServeError(RuntimeError):
     """The server cannot start; the text is one line that names the setting."""
 
 
-def run(settings: ServeSettings, build: Callable[[], WebService]) -> None:
-    """Serves until SIGTERM or SIGINT, then exits the process (0 after a clean stop).
-
-    Args:
-        settings: The serving settings.
-        build: Creates the service, in the worker process. If it fails, the server exits with 1.
-
-    Raises:
-        ServeError: an address or the certificate cannot be used.
-        SystemExit: always else.
-    """
-    certificates = _certificates(settings)
-    gc.freeze()  # what is imported stays: no look at it later, nor as arbiter and worker end
-    _Application(settings, build, certificates, _bind(settings)).run()
-
-
-class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn ships no types
-    """The gunicorn application of one component."""
-
-    def __init__(
-        self,
-        settings: ServeSettings,
-        build: Callable[[], WebService],
-        certificates: tls.Certificates | None,
-        sockets: dict[Port | None, socket.socket],
-    ) -> None:
-        self._settings, self._build, self._certificates = settings, build, certificates
-        self._ports = list(sockets)
-        self._descriptors = [bound.detach() for bound in sockets.values()]
-        super().__init__()
-
-    def load_config(self) -> None:
-        """Sets every option that matters, so that changed defaults of gunicorn have no effect."""
-        for name, value in self._options().items():
-            self.cfg.set(name, value)
-
-    def load(self) -> "_Serving":
-        """Builds the service, in the worker."""
-        try:
-            service = self._build()
-        except Exception as error:
-            # The arbiter exits too if a worker cannot be built: log the reason once.
-            log.critical("service cannot be built", exc_info=error)
-            raise SystemExit(ServingArbiter.APP_LOAD_ERROR) from error
-        return _Serving(self._settings, service, self._certificates, self._ports)
-
-    def run(self) -> None:
-        """Runs the arbiter."""
-        ServingArbiter(self).run()
-
-    def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {
-            "bind": [f"fd://{descriptor}" for descriptor in self._descriptors],
-            "backlog": listener.BACKLOG,
-            "worker_class": ServingWorker,
-            "workers": 1,  # each worker would have its own cache and counters
-            "timeout": _HEARTBEAT_S,
-            "graceful_timeout": math.ceil(self._settings.drain_seconds + _GRACE_S + _LATE_S),
-            "control_socket_disable": True,  # unused, and needs a writable directory
-            "logger_class": GunicornLog,
-            "loglevel": "warning",
-            "proc_name": self._settings.component,
-            "post_fork": after_fork,
-            "child_exit": lambda arbiter, _worker: arbiter.note_end(),
-        }
-        if Path("/dev/shm").is_dir():  # noqa: S108 - the heartbeat file must never wait for a disk
-            options["worker_tmp_dir"] = "/dev/shm"  # noqa: S108 - same
-        return options
-
-
-class _Serving:
+class Serving:
     """The servers of a service, in the worker process.
 
     Args:
         settings: The serving settings.
         service: What they serve.
         certificates: TLS of the API; None for plain HTTP.
-        ports: What each socket serves.
+        ports: The port of each socket that `start` gets.
     """
 
     def __init__(
@@ -188,17 +106,20 @@ class _Serving:
 
     @property
     def failed(self) -> bool:
-        """Whether a server has ended by an error."""
+        """Returns whether a server has ended by an error."""
         return self._failed.is_set()
 
     def start(self, sockets: list[socket.socket]) -> None:
         """Starts service and servers, then announces the addresses.
 
+        Args:
+            sockets: A listening socket for each port.
+
         Raises:
             RuntimeError: a server has not started.
         """
         self._servers += starmap(self._server, zip(self._ports, sockets, strict=True))
-        self._service.app.extensions[web.STUCK] = partial(_stuck, self._servers)
+        self._service.app.stuck_servers = self._stuck_servers
         self._service.start()
         for server in self._servers:
             server.start()
@@ -207,22 +128,27 @@ class _Serving:
         _announce(self._settings, self._servers)
 
     def drain(self) -> None:
-        """Makes readiness fail, and ends connections with their next answer."""
-        self._service.app.config[web.DRAINING] = True
+        """Makes readiness fail, and closes connections after their next answer."""
+        self._service.app.draining = True
         for server in self._servers:
             server.drain()
 
     def stop(self) -> None:
-        """Answers the last requests, then stops the service; the arbiter ends it if that hangs."""
+        """Answers the last requests, then stops the service; if that hangs, the arbiter kills the worker."""
         for server in self._servers:
-            server.stop(_GRACE_S)
+            server.stop(GRACE_S)
         self._service.stop()
         log.info("stopped")
         sys.stderr.flush()
 
     def stuck(self) -> str:
-        """Why the process must be replaced, "" if it need not."""
-        return web.stuck(self._service.app)
+        """Returns why the process must be replaced, or ""."""
+        return self._service.app.stuck()
+
+    def _stuck_servers(self) -> str:
+        now_s = monotonic_s()
+        reasons = (server.stuck(now_s) for server in self._servers)
+        return next(filter(None, reasons), "")
 
     def _server(self, port: Port | None, bound: socket.socket) -> HttpServer:
         return HttpServer(
@@ -234,13 +160,17 @@ class _Serving:
             ),
             bound,
             _bounds(self._settings),
-            self._service.app.extensions[web.DROPS],
             certificates=None if port is Port.APART else self._certificates,
             failed=self._failed.set,
         )
 
 
-def _certificates(settings: ServeSettings) -> tls.Certificates | None:
+def certificates(settings: ServeSettings) -> tls.Certificates | None:
+    """Returns the certificates of the API; None for plain HTTP.
+
+    Raises:
+        ServeError: the certificate cannot be used, or another setting is missing.
+    """
     if settings.client_ca is not None and settings.tls_cert is None:
         raise ServeError("--client-ca needs --tls-cert: without TLS no caller has a certificate")
     if settings.client_ca is not None and settings.probe_listen is None:
@@ -255,23 +185,21 @@ def _certificates(settings: ServeSettings) -> tls.Certificates | None:
         ) from error
 
 
-def _bind(settings: ServeSettings) -> dict[Port | None, socket.socket]:
-    """The bound sockets by what they serve."""
-    if settings.probe_listen is None:
-        return {None: _bound(settings.listen, Port.API)}
-    return {
-        Port.API: _bound(settings.listen, Port.API),
-        Port.APART: _bound(settings.probe_listen, Port.APART),
-    }
+def bind(settings: ServeSettings) -> dict[Port | None, socket.socket]:
+    """Returns a listening socket for each port; the key None serves all routes.
 
-
-def _bound(listen: str, port: Port) -> socket.socket:
+    Raises:
+        ServeError: an address cannot be used.
+    """
     try:
-        return listener.bind(listen)
+        if settings.probe_listen is None:
+            return {None: listener.bind(settings.listen, Port.API)}
+        return {
+            Port.API: listener.bind(settings.listen, Port.API),
+            Port.APART: listener.bind(settings.probe_listen, Port.APART),
+        }
     except OSError as error:
-        raise ServeError(
-            f"cannot listen on {listen}: {error.strerror}; choose another {port}"
-        ) from error
+        raise ServeError(str(error)) from error
 
 
 def _bounds(settings: ServeSettings) -> Bounds:
@@ -285,11 +213,6 @@ def _bounds(settings: ServeSettings) -> Bounds:
         answer_s=request_s,
         idle_s=_IDLE_S,
     )
-
-
-def _stuck(servers: list[HttpServer]) -> str:
-    now_s = monotonic_s()
-    return next((reason for server in servers if (reason := server.stuck(now_s))), "")
 
 
 def _announce(settings: ServeSettings, servers: list[HttpServer]) -> None:

@@ -1,8 +1,8 @@
-"""Settings of a component: from command line flags, then the environment, then defaults.
+"""Settings of a component, from command line flags, then the environment, then defaults.
 
-Who calls: every `__main__.py`, once at start; the settings are passed down from there. No other
-code reads the environment. A field is declared once, with its meaning as the docstring below it;
-flag, environment variable, help text and validation are derived from the declaration.
+Who calls: every `__main__.py`, once at start, which passes the settings on. No other code reads the
+environment. A field is declared once, with a docstring; flag, environment variable, help text and validation
+follow from the declaration.
 """
 
 import argparse
@@ -27,13 +27,11 @@ _RESERVED_PREFIXES = ("port_", "service_")
 """For a Service edl-webhook, Kubernetes sets EDL_WEBHOOK_PORT and EDL_WEBHOOK_SERVICE_*."""
 
 _METAVARS = ((int, "N"), (float, "N"), (Path, "PATH"))
-
-
 _MAX_PORT = 65_535
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parses "127.0.0.1:8443", "[::1]:0" or ":8443" to (host, port); host "" is every address, of IPv4 and IPv6.
+    """Parses "127.0.0.1:8443", "[::1]:0" or ":8443" to (host, port); host "" means all IPv4 and IPv6 addresses.
 
     Raises:
         ValueError: the text has another form.
@@ -140,7 +138,7 @@ class Settings(BaseModel):
         argv: Sequence[str] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
-        """Parses `argv` (the process's own if None); exits with 2 and one line on an error."""
+        """Parses `argv` (the process's arguments if None); exits with 2 and one line on an error."""
         parser = Parser(prog=f"python -m {cls.component}", description=description)
         cls.add_flags(parser)
         return cls.from_parsed(parser.parse_args(argv), environ)
@@ -149,7 +147,7 @@ class Settings(BaseModel):
     def from_parsed(
         cls, arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ
     ) -> Self:
-        """Builds the settings from parsed `arguments`, for subcommands; exits like the above."""
+        """Builds the settings from parsed `arguments`, for subcommands; exits with 2 and one line on an error."""
         try:
             return cls.read(vars(arguments), environ)
         except SettingsError as error:
@@ -157,7 +155,7 @@ class Settings(BaseModel):
             raise SystemExit(2) from error
 
     def start_logging(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Sets up logs; one warning reports variables EDL_... of `environ` that do not exist."""
+        """Sets up logs; one warning lists the unknown variables EDL_... of `environ`."""
         logs.setup(self.component, level=self.log_level, form=self.log_format)
         known = [_variable(self.component, name) for name in type(self).model_fields]
         unknown = unknown_variables(environ, self.component, known)
@@ -181,7 +179,7 @@ def _help(component: str, name: str, field: FieldInfo) -> str:
 
 
 def _metavar(field: FieldInfo) -> str:
-    """The placeholder of the value in the help text: the choices, or its type."""
+    """Returns the placeholder of the value in the help text: the choices, or the type."""
     kinds = [kind for kind in get_args(field.annotation) if kind is not type(None)]
     if get_origin(field.annotation) is Literal:
         return "|".join(str(choice) for choice in kinds)

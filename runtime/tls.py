@@ -1,7 +1,6 @@
-"""The serving certificate; reloaded when its files change, so that renewal needs no restart.
+"""The serving certificate. It is reloaded when its files change, so that renewal needs no restart.
 
-Who calls: `runtime.listener`, once per new connection; a stat costs microseconds, a new context
-about a millisecond.
+Who calls: `runtime.listener`, for each new connection. A stat takes microseconds, a new context a millisecond.
 """
 
 import logging
@@ -20,7 +19,7 @@ class Certificates:
     Args:
         cert: PEM file; certificate and key in one file can be replaced atomically.
         key: PEM file of the key, if it is a separate file.
-        client_ca: PEM file; the handshake then fails without a certificate that this CA has issued.
+        client_ca: PEM file of a CA; the handshake then fails unless the client has a certificate of this CA.
     """
 
     def __init__(self, cert: Path, key: Path | None = None, client_ca: Path | None = None) -> None:
@@ -30,7 +29,7 @@ class Certificates:
         self._context = self._build()
 
     def current(self) -> ssl.SSLContext:
-        """The current context; the last valid one while the files are unusable."""
+        """Returns the context for a new connection: the last valid one while the files are unusable."""
         with self._lock:
             try:
                 stamp = self._file_stamps()
@@ -46,7 +45,7 @@ class Certificates:
             return self._context
 
     def _file_stamps(self) -> tuple[tuple[int, int, int], ...]:
-        """Inode, time and size of each file: they change when a file is replaced or written."""
+        """Returns inode, time and size of each file, which change when a file is replaced or written."""
         stats = [f.stat() for f in (self._cert, self._key, self._client_ca) if f is not None]
         return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
 

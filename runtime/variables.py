@@ -1,7 +1,7 @@
-"""Environment variables `EDL_...` that do not exist, such as EDL_MASTERS.
+"""Finds misspelled environment variables, such as EDL_MASTERS.
 
-Who calls: `runtime.settings`, at the start of a component. They are reported and never refused,
-because other software may use the same beginning.
+Who calls: `runtime.settings`, at the start of a component. Unknown variables are reported, not refused,
+because other software may use the prefix EDL_ too.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,6 @@ TRAINERS = (
     "EDL_EXCHANGE_PORT",
     "EDL_GRACE_S",
     "EDL_INDEX",
-    "EDL_JAX_SERVICES",
     "EDL_JOB",
     "EDL_MASTER",
     "EDL_MASTER_HOST",
@@ -41,14 +40,14 @@ TRAINERS = (
 def unknown_variables(
     environ: Mapping[str, str], component: str, known: Collection[str]
 ) -> list[str]:
-    """A text for each variable that is not one of EDL's, with the nearest one; never a value.
+    """Returns a text for each unknown variable, with the nearest known name; never a value.
 
-    Of variables that do not begin with the component's name, only those that resemble one of
-    EDL's: others belong to other software. Those of other components are theirs to check.
+    A variable without the component's prefix is reported only if its name resembles a known one: others belong
+    to other software. Variables of other components are left to these components.
 
     Args:
         environ: The environment.
-        component: Such as "webhook", whose variables begin with EDL_WEBHOOK_.
+        component: The component; the variables of "webhook" begin with EDL_WEBHOOK_.
         known: The variables of this component.
     """
     own = f"{_PREFIX}{component}_".upper()
@@ -68,6 +67,6 @@ def unknown_variables(
 
 
 def _of_services(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What variables begin with that Kubernetes sets for Services called edl-..."""
+    """Returns the prefixes of variables that Kubernetes sets for Services named edl-..."""
     services = [name.removesuffix(_SERVICE) for name in environ if name.endswith(_SERVICE)]
     return tuple(f"{service}{part}" for service in services for part in ("_SERVICE_", "_PORT"))

@@ -1,18 +1,17 @@
 """The base Flask application of every component that serves: probes, metrics, JSON errors.
 
-Who calls: extender, webhook and reconciler, which add their routes. Clients never get HTML or a
+Who calls: webhook, extender, reconciler and page, which add their routes. Clients never get HTML or a
 traceback: an unexpected error is logged once under a short id, and the client gets the id.
 
-Probes, metrics and the routes for people have a port of their own beside the API's (`Port`), so
-that they answer whatever its callers do; a stuck API still fails the liveness probe. Probes and
-metrics contain no secrets and answer anybody. Routes for people are private (docs/decisions/0005):
-they answer callers on the same host, such as `kubectl port-forward`.
+Probes, metrics and the private routes have a separate port (`Port`), so that callers of the API cannot
+delay them; a stuck API still fails the liveness probe. Probes and metrics contain no secrets and answer
+everybody. Private routes (decision 0005) answer callers on the same host, such as `kubectl port-forward`.
 """
 
 import ipaddress
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -29,36 +28,20 @@ from runtime import metrics
 from runtime.drop_counts import counted_drops
 from runtime.logs import keys
 
-DRAINING = "EDL_DRAINING"
-"""Key of `app.config`: the server is about to stop and accepts no new callers."""
-METRICS = "EDL_METRICS"
-"""Key of `app.extensions`: the metrics that /metrics serves."""
-DROPS = "EDL_DROPS"
-"""Key of `app.extensions`: the `DropCounts` of the servers of this application."""
-STUCK = "EDL_STUCK"
-"""Key of `app.extensions`: returns why the servers must be restarted, "" if they need not."""
-_ALIVE = "EDL_ALIVE"
-"""Key of `app.extensions`: returns whether the component's own threads go on, by a clock that is right."""
-_TO_BE_REPLACED = (
-    "a thread of the component is stuck, or the clock was set back: restart the process"
-)
 PORT = "edl.port"
-"""Key of a request's environment: its `Port`; None where one port serves all routes."""
+"""Key in a request's environment: its `Port`; None if one port serves all routes."""
 PEER_CERTIFICATE = "edl.peer_certificate"
-"""Key of a request's environment: the caller's certificate (`ssl.SSLSocket.getpeercert`), or None."""
+"""Key in a request's environment: the caller's certificate (`ssl.SSLSocket.getpeercert`), or None."""
 STREAM = "edl.stream"
-"""Key of a request's environment: the parts of an answer that is sent as they come (`stream`)."""
+"""Key in a request's environment: the parts of an answer that is sent part by part (`stream`)."""
 PROBES = frozenset({"/healthz", "/readyz"})
 _OPEN = PROBES | {"/metrics"}
 _LOCAL = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
-_PRIVATE = "EDL_PRIVATE"
-"""Key of `app.config`: paths only for callers on this host."""
-
 log = logging.getLogger(__name__)
 
 
 class Port(StrEnum):
-    """What a port serves, by the setting that chooses it."""
+    """The ports of a component, named by the setting that chooses each."""
 
     API = "--listen"
     APART = "--probe-listen"
@@ -73,6 +56,48 @@ class Readiness:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
+class WebApp(Flask):
+    """The Flask application of a component, with what its servers and routes share.
+
+    Args:
+        name: The component.
+        registry: The component's metrics.
+        is_alive: Called by every /healthz and heartbeat; False has the process replaced. Must be fast and must
+            not raise.
+
+    Attributes:
+        metrics: Served by /metrics.
+        drops: Counts the connections that the servers drop.
+        draining: Whether the server is about to stop: readiness fails.
+        private_paths: Paths that only callers on this host get.
+        stuck_servers: Returns why the servers must be restarted, or "".
+    """
+
+    def __init__(self, name: str, registry: metrics.Metrics, is_alive: Callable[[], bool]) -> None:
+        super().__init__(name, static_folder=None)
+        self.metrics = registry
+        self.drops = counted_drops(registry)
+        self.draining = False
+        self.private_paths: set[str] = set()
+        self.stuck_servers: Callable[[], str] = lambda: ""
+        self._is_alive = is_alive
+
+    def stuck(self) -> str:
+        """Returns why the process must be restarted, or ""."""
+        reason = self.stuck_servers()
+        if reason or self._is_alive():
+            return reason
+        return "a thread of the component is stuck, or the clock was set back: restart the process"
+
+    def private(self, path: str, answer: Callable[[], Response]) -> None:
+        """Adds `GET path` for callers on this host; others get 403.
+
+        Pods on the server's network are not on this host, and proxy headers are ignored.
+        """
+        self.private_paths.add(path)
+        self.add_url_rule(path, f"private{path}", answer, methods=["GET"])
+
+
 def application(
     name: str,
     *,
@@ -80,7 +105,7 @@ def application(
     readiness: Callable[[], Readiness],
     max_body_bytes: int,
     is_alive: Callable[[], bool] = lambda: True,
-) -> Flask:
+) -> WebApp:
     """Creates a Flask application with /healthz, /readyz, /metrics and JSON errors.
 
     Args:
@@ -88,31 +113,24 @@ def application(
         registry: The metrics that /metrics serves.
         readiness: Called by every /readyz; must be fast and must not raise.
         max_body_bytes: A body of this length or longer gets 413.
-        is_alive: Called by every /healthz and heartbeat, as `readiness`; False has the process replaced.
+        is_alive: As for `WebApp`.
     """
-    app = Flask(name, static_folder=None)
+    app = WebApp(name, registry, is_alive)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
-    app.config[DRAINING] = False
-    app.extensions[METRICS] = registry
-    app.extensions[DROPS] = counted_drops(registry)
-    app.extensions[STUCK] = lambda: ""
-    app.extensions[_ALIVE] = is_alive
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _internal_error)
-    app.config[_PRIVATE] = frozenset()
-    app.before_request(_check_access)
+    app.before_request(lambda: _refusal(app.private_paths))
 
     @app.get("/healthz")
     def healthz() -> Response:
-        reason = stuck(app)
+        reason = app.stuck()
         return _error(503, reason) if reason else reply({"status": "ok"})
 
     @app.get("/readyz")
     def readyz() -> Response:
-        draining = bool(app.config[DRAINING])
         verdict = readiness()
-        ready = verdict.ready and not draining
-        body = {"ready": ready, "draining": draining, **verdict.details}
+        ready = verdict.ready and not app.draining
+        body = {"ready": ready, "draining": app.draining, **verdict.details}
         return reply(body, 200 if ready else 503)
 
     @app.get("/metrics")
@@ -122,31 +140,16 @@ def application(
     return app
 
 
-def stuck(app: Flask) -> str:
-    """Why the process of an application must be restarted, "" if it need not."""
-    reason: str = app.extensions[STUCK]()
-    return reason or ("" if app.extensions[_ALIVE]() else _TO_BE_REPLACED)
-
-
-def private(app: Flask, path: str, answer: Callable[[], Response]) -> None:
-    """Adds `GET path` for callers on this host; others get 403.
-
-    Pods on the server's network are not local callers, and proxy headers are ignored.
-    """
-    app.config[_PRIVATE] |= {path}
-    app.add_url_rule(path, f"private{path}", answer, methods=["GET"])
-
-
 def reply(body: object, status: int = 200) -> Response:
     """Returns `body` as a JSON response; values of other types are converted to text."""
     return Response(orjson.dumps(body, default=str), status, content_type="application/json")
 
 
 def stream(parts: AsyncGenerator[bytes], content_type: str) -> Response:
-    """An answer without an end of its own: its parts are sent as they come, on the server's loop.
+    """Returns an answer whose parts are sent as they come, on the server's event loop.
 
-    The peer has the time of an answer to read what is sent, and no longer; `parts` is closed with
-    the connection, and does not begin where the peer has gone before.
+    A peer that does not read within the deadline for answers is dropped. `parts` is closed with the
+    connection, and never started if the peer has disconnected before.
     """
     request.environ[STREAM] = parts
     return Response(content_type=content_type)
@@ -198,23 +201,23 @@ def _internal_error(error: Exception) -> Response:
     return _error(500, "internal error; the log has details under this id", id=ident)
 
 
-def _check_access() -> Response | None:
+def _refusal(private_paths: Collection[str]) -> Response | None:
     """Returns the refusal of a path that this port or this caller does not get, or None."""
-    private_paths = current_app.config[_PRIVATE]
     port = request.environ.get(PORT)
-    own_port = Port.APART if request.path in _OPEN | private_paths else Port.API
+    is_private = request.path in private_paths
+    own_port = Port.APART if is_private or request.path in _OPEN else Port.API
     if port not in (None, own_port):
         return _error(404, f"{request.path} is not here; paths like it are served on {own_port}")
-    if request.path in private_paths and not _is_local():
+    if is_private and not _is_local():
         return _error(403, "this page is only available on the same host: use kubectl port-forward")
     return None
 
 
 def _is_local() -> bool:
-    """Whether the connection comes from this host or, in a pod, from the pod itself.
+    """Returns whether the connection comes from this host or, in a pod, from the pod itself.
 
-    Only the two addresses of the host itself: the rest of 127.0.0.0/8 may carry traffic of others,
-    such as 127.0.0.6, from which Istio passes on what arrives for a pod.
+    Only the two addresses of the host count: the rest of 127.0.0.0/8 may carry traffic of others, such as
+    127.0.0.6, from which Istio forwards a pod's incoming traffic.
     """
     try:
         address = ipaddress.ip_address(request.remote_addr or "")

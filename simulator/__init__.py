@@ -1,5 +1,5 @@
-"""A cluster in virtual time: runs the servers' policy code, and simulates everything around it.
+"""A cluster in virtual time: runs the real policy code, and simulates everything around it.
 
-Takes a workload and returns every change of every pod, the same each time. Pure: no clock, no
-threads, no network; 500 seconds of a cluster take a few seconds.
+It takes a workload and returns every change of every pod, deterministically. Pure: no clock, no threads and
+no network. 500 seconds of a cluster take a few seconds.
 """

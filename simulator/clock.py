@@ -7,21 +7,21 @@ Action = Callable[[], None]
 
 
 class Clock:
-    """A clock that jumps from action to action; those due at one time run in scheduling order."""
+    """A clock that jumps from action to action; simultaneous actions run in the order of scheduling."""
 
     def __init__(self, start_s: float) -> None:
-        """`start_s`: seconds since the epoch, as decisions see them."""
+        """Initializes the clock; `start_s` is in seconds since the epoch, for decisions."""
         self.now_s = start_s
         self._queue: list[tuple[float, int, Action]] = []
         self._scheduled = 0
 
     def at(self, time_s: float, action: Action) -> None:
-        """Schedules `action` at that time, or now where it is past."""
+        """Schedules `action` at the given time, or now if that time is past."""
         self._scheduled += 1
         heappush(self._queue, (max(time_s, self.now_s), self._scheduled, action))
 
     def after(self, delay_s: float, action: Action) -> None:
-        """Schedules `action` after that delay."""
+        """Schedules `action` after the given delay."""
         self.at(self.now_s + delay_s, action)
 
     def run(self, until_s: float) -> None:

@@ -10,7 +10,7 @@ from simulator.clock import Clock
 
 
 class DisruptionReason(StrEnum):
-    """The reasons of a pod's deletion: those of the condition DisruptionTarget."""
+    """The reasons for deleting a pod, as in the condition DisruptionTarget."""
 
     PREEMPTED = "PreemptionByScheduler"
     EVICTED = "EvictionByEvictionAPI"
@@ -26,7 +26,7 @@ class PodChange:
     old: Pod | None
     deleted: bool = False
     disruption: DisruptionReason | None = None
-    """Why it is being deleted; None while it is not."""
+    """Why the pod is being deleted; None if it is not."""
 
     @property
     def new(self) -> Pod | None:
@@ -35,7 +35,7 @@ class PodChange:
 
 
 class SimulatedCluster:
-    """The objects of the simulated API server, with watches that have no delay."""
+    """The objects of the simulated API server; watches have no delay."""
 
     def __init__(self, clock: Clock, nodes: Iterable[Node]) -> None:
         self.clock = clock
@@ -47,11 +47,11 @@ class SimulatedCluster:
             self.state.put_node(node)
 
     def watch_pods(self, listener: Callable[[PodChange], None]) -> None:
-        """Calls `listener` for every later change of a pod."""
+        """Calls `listener` for every change of a pod from now on."""
         self._pod_watchers.append(listener)
 
     def watch_jobs(self, listener: Callable[[Job], None]) -> None:
-        """Calls `listener` for every later new job."""
+        """Calls `listener` for every new job from now on."""
         self._job_watchers.append(listener)
 
     def submit(self, job: Job) -> None:
@@ -62,9 +62,9 @@ class SimulatedCluster:
             listener(job)
 
     def end(self, job: Job) -> None:
-        """Removes a job that has finished, with its pods; one that has ended before stays so.
+        """Removes a job that has finished, with its pods; does nothing if it has ended already.
 
-        A start that was taken back because the rest found no room begins the job's time, too.
+        The job's run time also starts with a start that was undone because capacity was missing for the rest.
         """
         if job.key not in self.state.jobs:
             return
@@ -91,7 +91,7 @@ class SimulatedCluster:
         self._put(replace(pod, phase=Phase.RUNNING, ready=True, started_s=self._stamp()))
 
     def stop(self, uid: str, reason: DisruptionReason) -> None:
-        """Starts a pod's deletion; one without a node is removed at once. Ignores unknown uids."""
+        """Starts the deletion of a pod; a pod without a node is removed at once. Ignores unknown uids."""
         pod = self.state.pods.get(uid)
         if pod is None or pod.deleting:
             return
@@ -126,5 +126,5 @@ class SimulatedCluster:
             listener(change)
 
     def _stamp(self) -> float:
-        """The current time in whole seconds, like the API's timestamps."""
+        """Returns the current time in whole seconds, like the API's timestamps."""
         return float(int(self.clock.now_s))

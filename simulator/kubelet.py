@@ -1,4 +1,4 @@
-"""The simulated kubelets: start bound pods, and end pods that are being deleted."""
+"""The simulated kubelets: they start bound pods, and end pods that are being deleted."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from simulator.timing import Timing
 
 
 class SimulatedKubelets:
-    """The kubelets of all nodes; containers start and end a fixed time after the cause."""
+    """The kubelets of all nodes; containers start and end after fixed delays."""
 
     def __init__(self, cluster: SimulatedCluster, timing: Timing) -> None:
         self._cluster = cluster

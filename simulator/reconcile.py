@@ -1,6 +1,6 @@
-"""The simulated reconciler's loop: gather changes, plan, write, repeat.
+"""The simulated loop of the reconciler: gathers changes, plans, writes, and repeats.
 
-Moves that a plan defers wait here for the next change or tick.
+Actions that a plan defers wait for the next change or tick.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from simulator.cluster import DisruptionReason, PodChange, SimulatedCluster
 from simulator.timing import Timing
 
 Observer = Callable[[PlanInput, Plan], None]
-"""Receives what each plan was made of, and the plan."""
+"""Receives the input of each plan, and the plan."""
 
 
 class SimulatedReconciler:
@@ -42,10 +42,10 @@ class SimulatedReconciler:
         self._tick_due = False
         """Whether a tick is scheduled already."""
         self._free_s = 0.0
-        """Time at which the writes of the last tick are done."""
+        """Time at which the writes of the last tick are finished."""
         self._ids = 0
         self._placed = 0
-        """Trainers that have got a node since the last tick."""
+        """Trainers placed on a node since the last tick."""
         self._history = RecentHistory()
         cluster.watch_pods(self._changed)
         cluster.watch_jobs(lambda _: self._wake())

@@ -14,7 +14,7 @@ from simulator.timing import Timing
 from simulator.workload import Arrival, Workload
 
 _EPOCH_S = 1_767_225_600.0
-"""Start of simulations: a day without a change to daylight saving (2026-01-01, UTC)."""
+"""Start of simulations, on a day without a change of daylight saving time (2026-01-01, UTC)."""
 
 
 def play(
@@ -25,14 +25,14 @@ def play(
     *,
     extender: bool = True,
 ) -> tuple[PodChange, ...]:
-    """Every change of every pod of a workload, in order; times in seconds from the start.
+    """Runs a workload; returns all changes of pods, in order, with times in seconds from the start.
 
     Args:
-        workload: Nodes, and arrivals with their times.
-        policy: The active policy.
+        workload: The nodes, and the arrivals with their times.
+        policy: The policy at the start; the default if None.
         timing: Durations of the simulated operations.
-        observe: Receives what each plan is made of, and the plan.
-        extender: Whether kube-scheduler asks the extender.
+        observe: Receives the input of each plan, and the plan.
+        extender: Whether kube-scheduler is configured with the extender.
     """
     policy, timing = policy or Policy(), timing or Timing()
     clock = Clock(_EPOCH_S)
@@ -53,7 +53,7 @@ def play(
 
 
 def _schedule(cluster: SimulatedCluster, timing: Timing, arrival: Arrival) -> None:
-    """Schedules an arrival: its pods are created one after another, its job at once."""
+    """Schedules an arrival: its pods are created one after another, and its job at once."""
     at_s = _EPOCH_S + arrival.at_s
     for number, pod in enumerate(arrival.pods, start=1):
         cluster.clock.at(at_s + number * timing.write_s, partial(cluster.create, pod))
@@ -64,7 +64,7 @@ def _schedule(cluster: SimulatedCluster, timing: Timing, arrival: Arrival) -> No
 
 
 def _end_later(cluster: SimulatedCluster, arrival: Arrival, change: PodChange) -> None:
-    """Schedules the end of a job when its first trainer runs."""
+    """Schedules the end of a job once its first trainer runs."""
     job, new = arrival.job, change.new
     if job is None or new is None or new.owner_uid != job.uid or new.phase is not Phase.RUNNING:
         return

@@ -1,7 +1,7 @@
-"""The simulated kube-scheduler, with EDL's extender and without: one thread that schedules pod after pod.
+"""The simulated kube-scheduler, with or without EDL's extender: one thread that schedules pod after pod.
 
-Pods are ordered by priority, then arrival. A pod that fits nowhere preempts if it may, and waits
-until a pod ends. Scores and victims are those of the extender; without it, those of kube-scheduler itself.
+Pods are ordered by priority, then arrival. A pod that fits on no node preempts if it may, and otherwise waits
+until a pod ends. Scores and victims come from the extender's code, or follow kube-scheduler's own rules.
 """
 
 from collections.abc import Collection
@@ -26,12 +26,12 @@ class _Entry:
     """A pod in the scheduling queue."""
 
     number: int
-    """Number in order of arrival."""
+    """Sequence number of the pod's arrival."""
     tries: int = 0
     ready_s: float = 0.0
-    """End of its back-off; before it, pods that are not backing off come first."""
+    """End of its back-off; until then, pods that are not backing off come first."""
     parked: bool = False
-    """Whether it fitted nowhere and no pod has ended since."""
+    """Whether it fitted on no node, and no pod has ended since."""
 
 
 class SimulatedScheduler:
@@ -48,7 +48,7 @@ class SimulatedScheduler:
         self._numbers = 0
         self._busy = False
         self._cool_downs = CoolDowns()
-        """Of nodes that surplus avoids after a preemption."""
+        """Cool-downs of nodes that surplus avoids after a preemption."""
         cluster.watch_pods(self._changed)
 
     def follow(self, policy: Policy) -> None:
@@ -96,7 +96,7 @@ class SimulatedScheduler:
         self._wake()
 
     def _first(self) -> str:
-        """The next pod; pods that back off come last and run when the queue is otherwise empty."""
+        """Returns the next pod; pods in back-off come last, and run if the queue is otherwise empty."""
         now_s = self._cluster.clock.now_s
         pods = self._cluster.state.pods
         waiting = [
@@ -114,9 +114,9 @@ class SimulatedScheduler:
         entry.ready_s = self._cluster.clock.now_s + wait_s
 
     def _best_node(self, pod: Pod) -> str:
-        """The node of a pod by kube-scheduler's own filters and the extender's answers, or "".
+        """Returns the node of a pod, by kube-scheduler's own filters and the extender's answers, or "".
 
-        Without the extender a trainer prefers its planned node by affinity, above all other scores.
+        Without the extender, a trainer prefers its planned node by affinity, above all other scores.
         """
         state = self._cluster.state
         pools = self._policy.node_pools if pod.role is Role.TRAINER else ()
@@ -130,6 +130,8 @@ class SimulatedScheduler:
         }
         if not costs:
             return ""
+        # Without the extender, affinity decides for trainers, and LeastAllocated for all others. With it,
+        # the extender's scores decide for training pods.
         if not self._extender and pod.planned in costs:
             return pod.planned
         if not (pod.is_training and self._extender):
@@ -140,7 +142,7 @@ class SimulatedScheduler:
         return max(costs, key=lambda name: (scores[name], *self._least_allocated(pod, name)))
 
     def _least_allocated(self, pod: Pod, name: str) -> tuple[int, int]:
-        """The score of LeastAllocated, an integer; ties are broken by a hash of the names."""
+        """Returns the integer score of LeastAllocated; ties are broken by a hash of the names."""
         state = self._cluster.state
         free, allocatable = state.available[name], state.nodes[name].allocatable
         points = [
@@ -152,7 +154,7 @@ class SimulatedScheduler:
         return least, crc32(f"{pod.uid} {name}".encode())
 
     def _cooling_nodes(self, pod: Pod) -> Collection[str]:
-        """Cooling nodes, which surplus avoids while a pod of higher priority waits."""
+        """Returns the cooling nodes, which surplus avoids while a pod of higher priority is waiting."""
         waiting = self._cluster.state.waiting.values()
         if not is_surplus(pod) or all(
             waiting_pod.priority <= pod.priority for waiting_pod in waiting

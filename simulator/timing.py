@@ -1,6 +1,6 @@
-"""Durations of simulated operations, as measured on the local control plane of `e2e.cluster`.
+"""Durations of simulated operations, measured on the local control plane of `e2e.cluster`.
 
-Two cores ran the whole control plane: see docs/methods.md.
+The whole control plane ran on two cores: see docs/methods.md.
 """
 
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ class Timing:
     """Durations of the simulated operations, in seconds."""
 
     bind_s: float = 0.012
-    """Scheduling one pod: filter, score, the extender's two answers, the bind."""
+    """Scheduling one pod: filter, score, the extender's two answers and the bind."""
     preempt_s: float = 0.060
-    """Preemption: dry run on all nodes, the extender's choice, two patches."""
+    """Preemption: the dry run on all nodes, the extender's choice and two patches."""
     start_s: float = 0.1
-    """From the bind until the pod runs."""
+    """From the bind until the pod is running."""
     stop_s: float = 1.06
     """From the start of a deletion until the pod is removed."""
     write_s: float = 0.015
-    """One write to the API server, where several run in parallel."""
+    """One write to the API server, with several in parallel."""
     gather_s: float = 0.1
     """`ReconcilerSettings.gather_seconds`."""
     plan_s: float = 0.2
-    """Receiving a change, planning, and recording new trainer ids."""
+    """Receiving a change, planning and recording new trainer ids."""
     tick_s: float = 5.0
     """`ReconcilerSettings.tick_seconds`."""
     backoff_s: float = 1.0
-    """Minimum delay before a pod that fitted nowhere is tried again; doubles each time."""
+    """First delay before a pod that fitted on no node is tried again; doubles each time."""
     max_backoff_s: float = 10.0

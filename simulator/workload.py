@@ -8,18 +8,18 @@ from policy.document.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Objects that a user submits at one time."""
+    """Objects that a user submits at the same time."""
 
     at_s: float
     """Seconds from the start of the simulation."""
     pods: tuple[Pod, ...] = ()
-    """Pods without a node, created one after another: parameter servers, masters, services."""
+    """Pods without a node, created one after another: parameter servers, masters and services."""
     job: Job | None = None
     """A job, whose trainers the reconciler creates."""
     policy: Policy | None = None
-    """A policy, which takes the place of the one before."""
+    """A policy that replaces the previous one."""
     runs_s: float = 0.0
-    """How long after the start of its first trainer the job ends; 0 for not at all."""
+    """How long the job runs after its first trainer has started; 0 for no end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from policy.document import parser as document
 from policy.document.model import Policy
 from policy.errors import DocumentError
 from policy.priority_classes import EDL_CLASSES
-from runtime import serve, signals
+from runtime import supervisor
 from runtime.command_line import Parser
 from runtime.printable import printable
+from runtime.serve import ServeError
 from webhook import dryrun
 from webhook.review import AdmissionContext
 from webhook.server import WebhookServer, first_certificate
@@ -21,7 +22,7 @@ from webhook.settings import WebhookSettings
 
 _AGENT = "edl-webhook"
 _OWN_IMAGE = "edl"
-"""The image of masters in a dry run, if none is given."""
+"""The default image of masters in a dry run."""
 _DESCRIPTION = "EDL's admission webhook. Without a command, it serves until SIGTERM."
 
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ConfigError,
         DocumentError,
         dryrun.FileError,
-        serve.ServeError,
+        ServeError,
     ) as error:
         print(f"webhook: {printable(error)}", file=sys.stderr)
         return 1
@@ -67,14 +68,14 @@ def _dry_run(file: Path, policy_file: Path | None, master_image: str) -> int:
 def _serve(settings: WebhookSettings) -> int:
     connection = config.load(settings.kubeconfig, settings.context)
     settings.start_logging()
-    signals.exit_on_signals()
+    supervisor.exit_on_signals()
     managed = settings.tls_cert is None
     if managed:
         client = Client(connection, user_agent=_AGENT)
         file = first_certificate(client, settings)
         client.close()  # the worker must not share connections with its parent
         settings = settings.model_copy(update={"tls_cert": file})
-    serve.run(
+    supervisor.run(
         settings,
         lambda: WebhookServer(Client(connection, user_agent=_AGENT), settings, managed).service(),
     )

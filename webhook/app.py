@@ -1,6 +1,6 @@
 """The webhook's routes: POST /mutate and POST /validate.
 
-Who calls: the API server. `webhook.review` decides, from state in memory.
+The API server calls them. `webhook.review` decides, from state in memory.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Rotates the webhook's certificates and updates its registrations.
 
-Who calls: `webhook.__main__`, once before it serves, then a thread in the worker.
-`webhook.certificates` decides what is due. After a write conflict it reads again, so that all
-replicas end in the same state.
+Called by `webhook.__main__` once before it serves, then by a thread in the worker.
+`webhook.certificates` decides which step is due. After a write conflict the rotator reads again, so that
+all replicas end in the same state.
 """
 
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 SYNC_INTERVAL_S = 60.0
 """Between two syncs without events; this is when another replica's new leaf is adopted."""
 _SETTLE_S = 1.0
-"""The least time between two syncs, in case another program keeps changing the same objects."""
+"""Minimum time between two syncs, in case another program keeps changing the same objects."""
 _MAX_CONFLICTS = 5
 _STOP_S = 5.0
 _KINDS = (request.MUTATINGWEBHOOKS, request.VALIDATINGWEBHOOKS)
@@ -52,8 +52,8 @@ class RotationStatus:
 class CertificateRotator:
     """A controller that rotates the certificates on behalf of one replica.
 
-    It syncs the Secret, the served file, and caBundle and selected pods of the registrations, and makes the
-    extender's Secret where there is none.
+    It syncs the Secret, the served file, and caBundle and selected pods of the registrations, and creates the
+    extender's Secret if it is missing.
 
     Args:
         api: The API server.

@@ -1,6 +1,6 @@
 """The webhook's own certificates: contents of the Secret, published bundle, and rotation.
 
-Pure except for key generation. Who calls: `webhook.certificate_rotator`, which does the I/O. A
+Pure except for key generation. Called by `webhook.certificate_rotator`, which does the I/O. A
 rotation is a sequence of steps; several replicas may safely take the same step at once:
 
 1. A CA that expires soon gets a successor, which is published together with it.
@@ -25,7 +25,7 @@ SECRET = "edl-webhook-tls"  # noqa: S105 - its name
 REGISTRATION = "edl-webhook"
 """Name of EDL's webhook configurations and of its Service."""
 SETTLE = timedelta(minutes=10)
-"""The least age of a successor CA before it issues: every API server has read it by then."""
+"""Minimum age of a successor CA before it issues: every API server has read it by then."""
 CA_RENEW_BEFORE = certs.LEAF_LIFE + certs.RENEW_BEFORE
 """No leaf outlives its CA."""
 
@@ -80,7 +80,7 @@ def secret_data(cert_set: CertificateSet) -> dict[str, str]:
 
 
 def bundle(cert_set: CertificateSet) -> bytes:
-    """The CA certificates to publish, sorted, so that the order does not depend on their role."""
+    """Returns the CA certificates to publish, sorted, so that their order does not depend on their role."""
     parts = {cert_set.ca.cert, cert_set.old_ca}
     if cert_set.next_ca is not None:
         parts.add(cert_set.next_ca.cert)
@@ -99,7 +99,7 @@ def advance(
         cert_set: The content of the Secret; None creates new certificates.
         published: The caBundle of every entry in the registrations.
         hosts: Names and addresses that the leaf must cover.
-        now: Aware.
+        now: The time, with a time zone.
     """
     if cert_set is None or certs.expires(cert_set.ca.cert) <= now:
         ca = (cert_set.next_ca if cert_set else None) or certs.new_ca(_CA_NAME, now)
@@ -113,7 +113,7 @@ def advance(
 
 
 def publish(registration: Mapping[str, Any], ca_bundle: bytes) -> list[Operation]:
-    """Returns a JSON Patch that sets only caBundle, on every entry with another one.
+    """Returns a JSON Patch that sets caBundle on every entry where it differs.
 
     It tests the name of each entry first: entries may have moved since they were read.
     """
@@ -128,7 +128,7 @@ def publish(registration: Mapping[str, Any], ca_bundle: bytes) -> list[Operation
 
 
 def bundles(registration: Mapping[str, Any]) -> list[bytes]:
-    """The caBundle of each entry; empty if it is missing or not base64."""
+    """Returns the caBundle of each entry; b"" if it is missing or not base64."""
     ca_bundles = []
     for entry in registration.get("webhooks") or ():
         try:
@@ -140,7 +140,7 @@ def bundles(registration: Mapping[str, Any]) -> list[bytes]:
 
 
 def names(namespace: str, extra_hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """The host names that the API server may use: those of the Service, and extra ones."""
+    """Returns the host names that the API server may use: the Service's names and `extra_hosts`."""
     service = f"{REGISTRATION}.{namespace}"
     return (f"{service}.svc", f"{service}.svc.cluster.local", service, *extra_hosts)
 
@@ -156,7 +156,7 @@ def _advance_ca(
     hosts: tuple[str, ...],
     now: datetime,
 ) -> CertificateSet | None:
-    """The next step of a CA rotation; None if none is due."""
+    """Returns the certificates after the next step of a CA rotation; None if none is due."""
     if cert_set.next_ca is None and certs.needs_renewal(cert_set.ca.cert, now, CA_RENEW_BEFORE):
         return replace(cert_set, next_ca=certs.new_ca(_CA_NAME, now))
     if cert_set.next_ca is not None and _settled(cert_set.next_ca, published, now):

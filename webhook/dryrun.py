@@ -2,7 +2,7 @@
 
 It makes the same decisions as for the API server: with PriorityClasses as EDL creates them and
 objects as written (the API server sets defaults first, which can only add to what is shown here).
-Pure: text in, lines out. Who calls: `webhook.__main__`.
+Pure: text in, lines out. Called by `webhook.__main__`.
 """
 
 import json
@@ -115,7 +115,7 @@ def _review(
 
 
 def _unquoted(obj: Mapping[str, Any]) -> list[str]:
-    """Annotations and labels of EDL that are not strings: the API server refuses the object for them."""
+    """Returns a refusal for each annotation and label of EDL that is not a string, as the API server would."""
     fields = [mapping(mapping(obj, "metadata"), part) for part in ("annotations", "labels")]
     values = {str(name): value for field in fields for name, value in field.items()}
     return [

@@ -1,8 +1,8 @@
-"""Makes the certificates between kube-scheduler and the extender, where an installation has none.
+"""Creates the certificates of kube-scheduler and the extender, if an installation has none.
 
-Who calls: `webhook.certificate_rotator`, after its own. One Secret has both sides' files, so that replicas
-that start together cannot mix two CAs; an existing Secret, an admin's own too, is never changed. The CA's key
-is not kept: nobody can issue a third certificate.
+Called by `webhook.certificate_rotator`, after it has synced the webhook's certificates. One Secret has both
+sides' files, so that replicas that start together cannot mix two CAs. An existing Secret is never changed, nor
+is one that an admin created. The CA's key is discarded, so no further certificate can be issued.
 """
 
 import base64
@@ -25,14 +25,15 @@ log = logging.getLogger(__name__)
 
 _NO_ADDRESS = ("", "None")
 _ANOTHER_ISSUER = {"cert-manager.io/issuer-name": "edl-webhook"}
-"""cert-manager takes a Secret without it for its own, and renews it when it ends: in ten years (its SecretIssuerAnnotationsMatch)."""
+"""Without this annotation cert-manager adopts the Secret and renews it when it expires, in ten years
+(its SecretIssuerAnnotationsMatch)."""
 
 
 def ensure(api: Api, namespace: str, now: datetime) -> None:
     """Creates the Secret if there is an extender's Service and no Secret.
 
-    The certificate is valid for the Service's address too, which is what a kube-scheduler in the host's
-    network calls.
+    The certificate is also valid for the Service's address, which a kube-scheduler in the host's network
+    calls.
 
     Raises:
         KubeError: an object could not be read or written.

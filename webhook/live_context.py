@@ -1,6 +1,6 @@
 """The cluster state that admission needs: policy, PriorityClasses, the scheduler's check, own image.
 
-Who calls: `webhook.app`, for the context of each decision. It uses watches, so that a review never
+Called by `webhook.app`, for the context of each decision. It uses watches, so that a review never
 waits for a request to the API server.
 """
 
@@ -13,7 +13,7 @@ from kube.api import Api
 from kube.decode import ConfigMap, PriorityClass
 from kube.reflector import Reflector, stop_all
 from policy import scheduling
-from policy.admission import unstructured
+from policy.admission.views import PodView
 from policy.names import POLICY_CONFIGMAP, SCHEDULING_CONFIGMAP
 from policy.priority_classes import PriorityClassValues
 from policy.scheduling import SchedulerCheck
@@ -70,7 +70,7 @@ class LiveContext:
         self._policy.listen(lambda _old, _new: wake())
 
     def current(self) -> AdmissionContext:
-        """The current context."""
+        """Returns the current context."""
         active = self.active.current
         return AdmissionContext(
             active.policy,
@@ -109,13 +109,6 @@ class LiveContext:
 
 
 def _image(deployment: Mapping[str, Any]) -> str | None:
-    """The image of the webhook's own container, which its Deployment has."""
-    spec = unstructured.mapping(
-        unstructured.mapping(unstructured.mapping(deployment, "spec"), "template"), "spec"
-    )
-    images = (
-        container.get("image")
-        for container in unstructured.objects(spec, "containers")
-        if container.get("name") == _CONTAINER
-    )
-    return str(next(images, "") or "")
+    """Returns the image of the webhook's container in its Deployment; "" for none."""
+    pod = PodView.parse(deployment["spec"].get("template"))
+    return next((c.image for c in pod.containers if c.name == _CONTAINER), "")

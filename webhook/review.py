@@ -1,6 +1,6 @@
 """Decides on one admission request: the patch, or the reason of a refusal. Pure.
 
-Who calls: `webhook.app` for the API server, `webhook.dryrun` for the command line. Mutation never
+Called by `webhook.app` for the API server and by `webhook.dryrun` for the command line. Mutation never
 refuses: validation, which follows, reports the errors of a Job.
 
 Requests and responses mirror k8s.io/api/admission/v1. Reading is strict on the fields that decisions
@@ -16,16 +16,15 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from policy.admission import job_options, job_spec, mutation, servers, unstructured
+from policy.admission import job_settings, job_spec, mutation
 from policy.admission.mutation import Mutation
 from policy.admission.patch import Operation
+from policy.admission.views import ConfigMapView, JobView
 from policy.cluster.queues import QueueRules
-from policy.document import parser as document
+from policy.document import parser as policy_parser
 from policy.document.model import Policy
 from policy.errors import DocumentError, JobError
 from policy.names import (
-    ANNOTATION_MASTER,
-    ANNOTATION_MASTER_TEMPLATE,
     ANNOTATION_MAX,
     ANNOTATION_MIN,
     ANNOTATION_QUEUE,
@@ -51,15 +50,6 @@ _CHECKED_ANNOTATIONS = (
     ANNOTATION_SIZES,
     ANNOTATION_TOKEN_GENERATION,
 )
-_IMMUTABLE_ANNOTATIONS = (
-    ANNOTATION_MASTER,
-    *job_spec.MASTER_SETTINGS,
-    *job_options.IMMUTABLE,
-    *servers.ANNOTATIONS,
-)
-"""Annotations that cannot change, because existing pods would not follow."""
-_CHECKED_SPEC_FIELDS = ("completionMode", "completions", "managedBy")
-"""The fields that `job_spec.check_spec` checks, except parallelism, which may change alone."""
 
 
 class ReviewError(ValueError):
@@ -229,55 +219,46 @@ def _audit(change: Mutation, context: AdmissionContext) -> dict[str, str]:
 
 
 def _check_job(
-    request: AdmissionRequest, job: Mapping[str, Any], context: AdmissionContext
+    request: AdmissionRequest, document: Mapping[str, Any], context: AdmissionContext
 ) -> None:
     """Raises JobError if an elastic Job is invalid, or an update makes it invalid."""
-    if context.policy.protects(request.namespace) or _is_finished(job):
+    job = JobView.parse(document)
+    if context.policy.protects(request.namespace) or job.is_finished:
         return
-    annotations, spec = unstructured.annotations(job), unstructured.mapping(job, "spec")
-    old = request.old_object  # API servers send none of a Job that is created
-    job_spec.check_names(
-        annotations.keys() - (unstructured.annotations(old).keys() if old else set())
-    )
-    if not job_spec.is_elastic(annotations):
-        if spec.get("managedBy") == MANAGER:
+    old = JobView.parse(request.old_object)  # API servers send none for a Job that is created
+    job_spec.check_names(job.annotations.keys() - old.annotations.keys())
+    if not job_settings.is_elastic(job.annotations):
+        if job.managed_by == MANAGER:
             raise JobError(
                 f"spec.managedBy is {MANAGER}, so the Job needs {ANNOTATION_MIN} and {ANNOTATION_MAX}: "
                 "set both; to stop the job, delete it"
             )
         return
-    if old is None or not job_spec.is_elastic(unstructured.annotations(old)):
-        mutation.check_job(annotations, spec)
-        QueueRules.of(context.policy).check(request.namespace, annotations)
-        if _needs_image(annotations) and not context.master_image:
+    rules = QueueRules.of(context.policy)
+    if not job_settings.is_elastic(old.annotations):
+        settings = mutation.check_job(job)
+        rules.check(request.namespace, job.annotations)
+        if settings.edl_master and not context.master_image:
             raise JobError(mutation.NO_IMAGE)
         return
-    _check_immutable(annotations, unstructured.annotations(old))
+    _check_immutable(job.annotations, old.annotations)
     # An invalid Job stored during an outage must not block updates of its other fields.
-    if _pick(annotations, _CHECKED_ANNOTATIONS) != _pick(
-        unstructured.annotations(old), _CHECKED_ANNOTATIONS
+    if any(job.annotations.get(n) != old.annotations.get(n) for n in _CHECKED_ANNOTATIONS):
+        job_settings.bounds(job.annotations)
+        rules.check(request.namespace, job.annotations)
+        rules.check_move(request.namespace, old.annotations, job.annotations, may_run=old.may_run)
+        job_settings.token_generation(job.annotations)
+        job_settings.sizes(job.annotations)
+    # `check_spec` reads parallelism too, which may change alone.
+    if (job.completion_mode, job.completions, job.managed_by) != (
+        *(old.completion_mode, old.completions, old.managed_by),
     ):
-        job_spec.bounds(annotations)
-        rules = QueueRules.of(context.policy)
-        rules.check(request.namespace, annotations)
-        before = unstructured.annotations(old)
-        rules.check_move(request.namespace, before, annotations, may_run=_may_run(old))
-        job_spec.token_generation(annotations)
-        job_options.sizes(annotations)
-    if _pick(spec, _CHECKED_SPEC_FIELDS) != _pick(
-        unstructured.mapping(old, "spec"), _CHECKED_SPEC_FIELDS
-    ):
-        job_spec.check_spec(spec)
-
-
-def _needs_image(annotations: Mapping[str, str]) -> bool:
-    """Whether pods of a Job run EDL's own master."""
-    return job_spec.master(annotations) and ANNOTATION_MASTER_TEMPLATE not in annotations
+        job_spec.check_spec(job)
 
 
 def _check_immutable(new: Mapping[str, str], old: Mapping[str, str]) -> None:
     """Raises JobError if an update changes the settings of the master or the servers."""
-    for name in _IMMUTABLE_ANNOTATIONS:
+    for name in job_settings.IMMUTABLE:
         if new.get(name) != old.get(name):
             raise JobError(
                 f"{name} cannot change, because the Job's pods would keep the old value: delete the "
@@ -285,36 +266,16 @@ def _check_immutable(new: Mapping[str, str], old: Mapping[str, str]) -> None:
             )
 
 
-def _check_policy(request: AdmissionRequest, configmap: Mapping[str, Any], namespace: str) -> None:
+def _check_policy(request: AdmissionRequest, document: Mapping[str, Any], namespace: str) -> None:
     """Raises DocumentError if the policy is invalid."""
-    name = request.name or unstructured.mapping(configmap, "metadata").get("name")
-    if name != POLICY_CONFIGMAP or request.namespace != namespace:
+    configmap = ConfigMapView.parse(document)
+    name = request.name or configmap.name
+    if name != POLICY_CONFIGMAP or request.namespace != namespace or configmap.deleted_at:
         return
-    if unstructured.mapping(configmap, "metadata").get("deletionTimestamp"):
-        return
-    text = unstructured.mapping(configmap, "data").get(POLICY_KEY)
-    if not isinstance(text, str):
+    text = configmap.data.get(POLICY_KEY)
+    if text is None:
         raise DocumentError(f"data has no key {POLICY_KEY}: set it to the policy document, as text")
     try:
-        document.parse(text)
+        policy_parser.parse(text)
     except DocumentError as error:
         raise DocumentError(f"{POLICY_KEY}: {error}") from error
-
-
-def _is_finished(job: Mapping[str, Any]) -> bool:
-    """Whether a Job is being deleted or has finished: updates then only clean up."""
-    conditions = unstructured.objects(unstructured.mapping(job, "status"), "conditions")
-    ended = any(
-        c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions
-    )
-    return ended or bool(unstructured.mapping(job, "metadata").get("deletionTimestamp"))
-
-
-def _may_run(job: Mapping[str, Any]) -> bool:
-    """Whether a stored Job has trainers, or may get some before an update is seen."""
-    suspended = unstructured.mapping(job, "spec").get("suspend") is True
-    return not suspended or bool(unstructured.mapping(job, "status").get("active"))
-
-
-def _pick(values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[object, ...]:
-    return tuple(values.get(name) for name in names)

@@ -1,7 +1,7 @@
 """Selects the pods of other operators that the API server sends to the webhook, by the policy.
 
 Without selectors in the policy the expression is `false`: other pods are never sent to the webhook
-and do not depend on it. Pure. Who calls: `webhook.certificate_rotator`, whenever the policy or the
+and do not depend on it. Pure. Called by `webhook.certificate_rotator`, whenever the policy or the
 registration changes.
 """
 

@@ -1,6 +1,6 @@
 """Assembles the webhook: watches, certificates, routes, readiness, metrics.
 
-Who calls: `webhook.__main__`; `WebhookServer` lives in the worker process.
+Called by `webhook.__main__`; `WebhookServer` lives in the worker process.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class WebhookServer:
             ).set_function(partial(_expiry_s, self.rotator))
 
     def service(self) -> serve.WebService:
-        """Returns the service that `runtime.serve` runs."""
+        """Returns the service that `runtime.supervisor` runs."""
         flask = web.application(
             self._settings.component,
             registry=self.metrics,
@@ -72,9 +72,9 @@ class WebhookServer:
             self.rotator.stop()
 
     def readiness(self) -> web.Readiness:
-        """Ready once policy and classes are known; errors of later updates are only details.
+        """Returns ready once policy and classes are known; errors of later updates are only details.
 
-        A policy that was never valid is not known: in a rollout the replicas that know one stay.
+        A replica that has not read a valid policy is not ready, so a rollout keeps the replicas that have.
         """
         details: dict[str, object] = {
             "synced": {name: r.synced for name, r in self.live_context.reflectors.items()},
@@ -91,7 +91,7 @@ class WebhookServer:
 
 
 def _expiry_s(rotator: CertificateRotator) -> float:
-    """The expiry in epoch seconds; 0 before the first certificate."""
+    """Returns the expiry in epoch seconds; 0 before the first certificate."""
     expires = rotator.status.expires
     return expires.timestamp() if expires is not None else 0.0
 

@@ -1,1 +1,1 @@
-"""The commands of `kubectl edl`: one module for each, with its `COMMAND`."""
+"""The commands of `kubectl edl`, one module each."""

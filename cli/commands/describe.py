@@ -1,4 +1,4 @@
-"""`describe`: the details of one job."""
+"""`describe`: shows the details of a job."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def describe(frame: Frame, job: str) -> None:
     """Show a job's bounds and pods, and why it has no more trainers."""
     obj = lookup.elastic_job(frame, job)
     elastic = decode.job(obj)
-    assert elastic is not None  # noqa: S101 - `elastic_job` finds no others
+    assert elastic is not None  # noqa: S101 - `elastic_job` only returns elastic jobs
     log_records = records.of_namespace(frame, elastic.namespace, elastic.key)
     answer = story.of_job(elastic.key, elastic, log_records)
     pods = [

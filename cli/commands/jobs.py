@@ -1,4 +1,4 @@
-"""`jobs`: the elastic jobs with their trainers, and why they have no more."""
+"""`jobs`: lists the elastic jobs with their trainers, and why they have no more."""
 
 from typing import Any
 

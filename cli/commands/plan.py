@@ -1,4 +1,4 @@
-"""`plan`: the actions of the next plan, and the effect of another policy."""
+"""`plan`: shows the actions of the next plan, and the effect of another policy."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from policy.planning.plan_input import PlanInput
 from policy.planning.snapshot_file import SnapshotFile, comparable
 
 _MAX_ACTIONS = 20
-"""Number of creations and releases that the table lists; JSON has all."""
+"""Number of creations and releases in the table; JSON has all of them."""
 
 
 @command("plan", whole_cluster=True)
@@ -65,7 +65,7 @@ def plan(frame: Frame, path: Path | None, policy_path: Path | None, *, no_foreca
 
 
 def _settled(plan_input: PlanInput) -> dict[str, Any]:
-    """Job key -> trainers in the end, and why no more; and trainers stopped on the way."""
+    """Returns job key -> final number of trainers and the reason, and the trainers stopped on the way."""
     forecast = Forecast(plan_input)
     last = forecast.settle()
     return {
@@ -85,7 +85,7 @@ def _document(
     settled: dict[str, Any] | None,
     with_other: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The result for programs."""
+    """Returns the result as JSON values."""
     jobs = []
     for job_plan in new_plan.jobs:
         row: dict[str, Any] = {
@@ -198,7 +198,7 @@ def _table(rows: list[dict[str, Any]], width: int) -> Table:
 
 
 def _actions(result: dict[str, Any]) -> list[str]:
-    """One line for each creation and release of the next plan, the first of them."""
+    """Returns a line for each of the first creations and releases of the next plan."""
     lines = [
         f"+{create['count']} {create['what']}{'s' if create['count'] > 1 else ''} of {create['job']}"
         f" ({create['code']})"

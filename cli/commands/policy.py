@@ -1,4 +1,4 @@
-"""`policy`: checks a policy file, shows the cluster's policy, and compares both."""
+"""`policy`: checks a policy file, shows the cluster's policy, or compares both."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def show(frame: Frame) -> None:
 def diff(frame: Frame, file: Path) -> None:
     """Compare the policy in FILE with the cluster's.
 
-    `plan --policy FILE` says what comes of it.
+    To see its effect, use `plan --policy FILE`.
     """
     new = flat(_fields(snapshots.read_policy(file)))
     old = flat(_fields(snapshots.policy_in_force(frame)))
@@ -72,7 +72,7 @@ for _command in (check, show, diff):
 
 
 def flat(value: object, prefix: str = "") -> dict[str, object]:
-    """`{"reserve": {"maxLoad": {"cpu": 0.9}}}` as `{"reserve.maxLoad.cpu": 0.9}`; lists by index."""
+    """Flattens `{"reserve": {"maxLoad": {"cpu": 0.9}}}` to `{"reserve.maxLoad.cpu": 0.9}`; lists by index."""
     if isinstance(value, dict):
         items = [(str(name), part) for name, part in value.items()]
     elif isinstance(value, list):
@@ -87,12 +87,12 @@ def flat(value: object, prefix: str = "") -> dict[str, object]:
 
 
 def _name_of(part: object, index: int) -> object:
-    """Returns the name of a list's element, or its index if it has none."""
+    """Returns the name of a list element, or its index if it has none."""
     return part.get("name", index) if isinstance(part, dict) else index
 
 
 def _fields(policy: Policy) -> dict[str, Any]:
-    """Returns the fields in which a policy differs from the default, as in the document."""
+    """Returns the fields in which a policy differs from the default, named as in the document."""
     fields: dict[str, Any] = policy.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return fields
 

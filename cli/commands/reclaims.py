@@ -1,4 +1,4 @@
-"""`reclaims`: bursts of services: which services waited, whose trainers were evicted, how long it took."""
+"""`reclaims`: lists bursts of services: which waited, whose trainers were evicted, how long it took."""
 
 from collections.abc import Mapping
 

@@ -1,11 +1,11 @@
-"""`scale`: the minimum and the maximum of a job's trainers."""
+"""`scale`: sets the minimum and the maximum of a job's trainers."""
 
 import click
 
 from cli import changes, completion, lookup
 from cli.errors import CliError, ExitCode
 from cli.frame import Frame, command
-from policy.admission.job_spec import bounds
+from policy.admission.job_settings import bounds
 from policy.errors import JobError
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 
@@ -22,7 +22,7 @@ from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
 def scale(frame: Frame, job: str, low: int | None, high: int | None) -> None:
     """Set the minimum and the maximum of a job's trainers.
 
-    The job may run meanwhile. A bound that is not named stays.
+    The job keeps running. A bound that is not given stays as it is.
     """
     if low is None and high is None:
         raise CliError("set --min, --max or both", ExitCode.USAGE)

@@ -1,4 +1,4 @@
-"""`snapshot`: writes the input of a plan to a file, from which `plan` and `when` work anywhere."""
+"""`snapshot`: writes the input of a plan to a file, which `plan` and `when` can read on any machine."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,10 +62,13 @@ def snapshot(frame: Frame, file: Path, *, record: bool, every: float, keep: int)
 def _record_one(frame: Frame, folder: Path, *, keep: int) -> None:
     """Writes the next snapshot of a recording, and deletes the oldest beyond `keep`.
 
-    While the API server does not answer, that is told and the recording goes on; a missing right ends it.
+    If the API server does not respond, a message is printed and the recording continues. A missing
+    permission ends it.
     """
     try:
-        file_content = snapshots.of_cluster(Frame(frame.flags, frame.console))  # at the time of now
+        file_content = snapshots.of_cluster(
+            Frame(frame.flags, frame.console)
+        )  # a new frame has the present time
     except KubeError as error:
         click.echo(f"edl: snapshot skipped: {printable(error)}", err=True)
         return

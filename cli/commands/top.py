@@ -1,4 +1,4 @@
-"""`top`: services that wait, jobs, bursts and the objective, live."""
+"""`top`: shows waiting services, jobs, bursts and the objective, live."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from policy.reasons import Observation
 from runtime.printable import printable
 
 _FRAME_LINES = 6
-"""Lines that do not belong to the table of jobs."""
+"""Lines on the screen besides the rows of the table of jobs."""
 
 
 @command("top", listing=True)
@@ -49,7 +49,7 @@ def top(frame: Frame, once: bool, every_s: float) -> None:
 
 
 def render(overview: Overview, console: Console) -> RenderableType:
-    """Formats an overview as text, with at most as many lines as the terminal has."""
+    """Renders an overview with at most as many lines as the terminal has."""
     height = console.height - _FRAME_LINES if console.is_terminal else len(overview.jobs)
     shown = overview.jobs[: max(1, height)]
     lines: list[RenderableType] = [

@@ -1,4 +1,4 @@
-"""`when`: a waiting job's place, what it waits for, and what must end before it starts."""
+"""`when`: shows a waiting job's place in line, what it waits for, and what must end before it starts."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def when(frame: Frame, job: str, path: Path | None) -> None:
 
 
 def _document(plan_input: PlanInput, job: Job) -> dict[str, Any]:
-    """The result for programs."""
+    """Returns the result as JSON values."""
     places = line(plan_input)
     place = next((entry for entry in places if entry.plan.key == job.key), None)
     if place is not None:

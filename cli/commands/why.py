@@ -1,4 +1,4 @@
-"""`why`: why a job has its number of trainers, why a pod waits, or why one ended."""
+"""`why`: explains why a job has its number of trainers, why a pod waits, or why a pod ended."""
 
 import click
 from rich.console import Console
@@ -34,7 +34,7 @@ def why(frame: Frame, name: str, count: int) -> None:
 
 
 def ask(frame: Frame, text: str) -> Story:
-    """The answer for a job or a pod."""
+    """Returns the answer about a job or a pod."""
     name = lookup.parse(frame, text)
     log_records = records.of_namespace(frame, name.namespace, name.key)
     target = lookup.target(frame, name, log_records)
@@ -44,7 +44,7 @@ def ask(frame: Frame, text: str) -> Story:
 
 
 def print_story(frame: Frame, console: Console, answer: Story, count: int) -> None:
-    """Prints an answer for people."""
+    """Prints an answer as text."""
     since = ""
     if answer.since_s:
         span = age(frame.now_s - answer.since_s)

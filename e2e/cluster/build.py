@@ -58,7 +58,7 @@ def built(cache: Path, kit: Toolchain = CONTROL_PLANE) -> Binaries:
 
 
 def ensure(cache: Path, shown: Display | None = None, kit: Toolchain = CONTROL_PLANE) -> Binaries:
-    """The binaries; builds them if they are not there (about 7 minutes on two cores).
+    """Returns the binaries; builds them if they are not there (about 7 minutes on two cores).
 
     Args:
         cache: From `cache_root`.

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h; this script cannot import what `runtime.worker` has
+PR_SET_PDEATHSIG = 1  # linux/prctl.h; this script cannot import what `runtime.supervisor` has
 NOT_STARTED = 127  # as a shell says it
 
 

@@ -1,4 +1,4 @@
-"""Runs the long commands of a build, and shows what they say while they run."""
+"""Runs the long commands of a build, and shows their output."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

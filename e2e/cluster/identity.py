@@ -30,12 +30,12 @@ _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 def serving(ca: Pair, now: datetime, addresses: tuple[str, ...] = ()) -> Pair:
-    """The serving certificate of all components, valid for `addresses` too."""
+    """Returns the serving certificate of all components, valid for `addresses` too."""
     return issue(ca, "kube-apiserver", now, hosts=(*SERVER_NAMES, *addresses))
 
 
 def groups_of(user: str) -> tuple[str, ...]:
-    """The groups Kubernetes itself gives a service account; none for anybody else."""
+    """Returns the groups Kubernetes itself gives a service account; none for anybody else."""
     if not user.startswith(_SERVICE_ACCOUNT):
         return ()
     namespace = user.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
@@ -43,7 +43,7 @@ def groups_of(user: str) -> tuple[str, ...]:
 
 
 def client(ca: Pair, user: str, groups: Sequence[str], now: datetime) -> Pair:
-    """A client certificate for `user` in all of `groups` (`runtime.certs` knows one only)."""
+    """Returns a client certificate for `user` in all of `groups` (`runtime.certs` knows one only)."""
     issuer = x509.load_pem_x509_certificate(ca.cert)
     signer = serialization.load_pem_private_key(ca.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
@@ -77,7 +77,7 @@ def signing_key() -> Pair:
 
 
 def kubeconfig(url: str, ca_cert: bytes, user: str, leaf: Pair) -> str:
-    """A kubeconfig with everything inside it (JSON, which is YAML)."""
+    """Returns a kubeconfig with everything inside it (JSON, which is YAML)."""
     return json.dumps(
         {
             "apiVersion": "v1",

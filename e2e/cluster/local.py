@@ -115,11 +115,11 @@ class Cluster:
 
     @property
     def scheduler_program(self) -> Path:
-        """The kube-scheduler that fits this cluster, for a second one beside its own."""
+        """The kube-scheduler binary of this cluster, for a second scheduler."""
         return self.binaries.path(SCHEDULER)
 
     def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for any user, by client certificate.
+        """Returns a kubeconfig for any user, by client certificate.
 
         Args:
             user: Such as "system:serviceaccount:edl-system:edl-reconciler"; a service
@@ -150,11 +150,11 @@ class Cluster:
             self._fleet.load(image)
 
     def log(self, name: str) -> Path:
-        """A component's log; kept over restarts."""
+        """Returns a component's log; kept over restarts."""
         return self._layout.log(name)
 
     def pid(self, name: str) -> int:
-        """A running component's process id.
+        """Returns a running component's process id.
 
         Raises:
             ClusterError: no component of that name runs.
@@ -314,7 +314,7 @@ def running(
     images: Sequence[Path] = (),
     dns: bool = False,
 ) -> Iterator[Cluster]:
-    """A cluster for as long as the context lasts; it ends with this process, however that ends.
+    """Runs a cluster within the context. It ends with this process, even if that is killed.
 
     Args:
         directory: Gets the cluster's files; created, and emptied first of an earlier cluster.

@@ -21,7 +21,7 @@ def node(
     labels: Mapping[str, str] | None = None,
     extended: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A v1 Node as JSON.
+    """Returns a v1 Node as JSON.
 
     Args:
         name: Its name and its hostname label.
@@ -51,6 +51,6 @@ def node(
 
 
 def count_ready(api: Api) -> int:
-    """How many nodes are ready and have no taint."""
+    """Returns how many nodes are ready and have no taint."""
     nodes = [decode.node(item) for item in reading.list_all(api, NODES)]
     return sum(record.ready and not record.taints for record in nodes)

@@ -14,5 +14,5 @@ def pick() -> Ports:
 
 
 def is_collision(message: str) -> bool:
-    """Whether a component's last words are that its port is in use."""
+    """Returns whether a component's last words are that its port is in use."""
     return _TAKEN in message

@@ -61,7 +61,7 @@ class Prober:
                 time.sleep(_POLL_S)
 
     def read(self, url: str) -> dict[str, Any]:
-        """The object at a URL of the API server; empty if there is none, or no answer."""
+        """Returns the object at a URL of the API server; empty if there is none, or no answer."""
         answer = self._ask(url)
         body: dict[str, Any] = answer.json() if answer and answer.status == _OK else {}
         return body

@@ -77,7 +77,7 @@ class Process:
         self.wait(_GUARD_EXIT_S)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it ended within the time; gives the pipes back if so."""
+        """Returns whether it ended within the time; gives the pipes back if so."""
         try:
             self._guard.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ class Process:
         return True
 
     def last_lines(self, count: int = 3) -> str:
-        """The end of its log in one line, for error messages."""
+        """Returns the end of its log in one line, for error messages."""
         return last_lines(self.log, count)
 
     def _order(self, order: bytes) -> None:
@@ -102,7 +102,7 @@ class Process:
 
 
 def last_lines(log: Path, count: int) -> str:
-    """The last lines of a file that are not empty, joined by " | "; says so if there are none."""
+    """Returns the last lines of a file that are not empty, joined by " | "; says so if there are none."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))

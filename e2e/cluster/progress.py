@@ -56,7 +56,7 @@ class BuildState:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """Returns the progress in one line."""
         packages = ""
         if self.total and self.package:
             limit = f" of at most {self.total}" if self.compiled <= self.total else ""

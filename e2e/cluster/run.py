@@ -114,7 +114,7 @@ class RunDirectory:
         return False
 
     def read(self) -> SupervisorState | None:
-        """The running cluster; None if none runs, or it is not up yet.
+        """Returns the running cluster; None if none runs, or it is not up yet.
 
         Raises:
             ClusterError: the state file is none.
@@ -161,7 +161,7 @@ class RunDirectory:
         raise ClusterError(f"the supervisor (process {supervisor}) does not end; see {self.log}")
 
     def problem(self) -> str:
-        """The last lines of the supervisor's log."""
+        """Returns the last lines of the supervisor's log."""
         return last_lines(self.log, 1)
 
     def _try_lock(self) -> int | None:
@@ -175,7 +175,7 @@ class RunDirectory:
         return descriptor
 
     def _supervisor(self) -> int:
-        """The lock file's owner, which is known before the cluster is up."""
+        """Returns the lock file's owner, which is known before the cluster is up."""
         text = (self.directory / "lock").read_text().strip()
         if not text.isdigit():
             raise ClusterError(f"a supervisor holds {self.directory}/lock without its name in it")

@@ -17,7 +17,7 @@ _DEFAULT_STOP_TIME = "DEFAULT_STOP_TIME"
 
 
 def stages(stop_time_ms: int = STOP_TIME_MS) -> list[dict[str, Any]]:
-    """The stages as kwok's own objects, with this default for the time pods take to stop."""
+    """Returns the stages as kwok's own objects, with this default for the time pods take to stop."""
     text = _SOURCE.read_text().replace(_DEFAULT_STOP_TIME, f"{stop_time_ms}ms")
     specs: list[dict[str, Any]] = yaml.safe_load(text)
     return [

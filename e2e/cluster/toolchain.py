@@ -1,4 +1,4 @@
-"""What is built for a local cluster, from which Go modules, with which inputs. Pure.
+"""The binaries of a local cluster, with their Go modules and inputs. Pure.
 
 Every cluster needs the control plane. Real nodes are optional and have separate modules, so that a
 change of theirs does not rebuild Kubernetes.
@@ -75,7 +75,7 @@ KUBERNETES: Mapping[str, Toolchain] = {
     "1.36": CONTROL_PLANE,
     "1.37": _version("1.37"),
 }
-"""Minor version -> the control plane of it; `make matrix` tries each."""
+"""Minor version -> its control plane; `make matrix` tries each one."""
 
 NODE = Toolchain(
     "real nodes for Kubernetes",
@@ -209,7 +209,7 @@ class Recipe:
 
 
 def recipe(kit: Toolchain = CONTROL_PLANE) -> Recipe:
-    """The recipe of this source tree and machine."""
+    """Returns the recipe of this source tree and machine."""
     return Recipe(
         go_mod="".join((module / "go.mod").read_text() for module in kit.modules),
         go_sum="".join(_texts(module) for module in kit.modules),
@@ -220,6 +220,6 @@ def recipe(kit: Toolchain = CONTROL_PLANE) -> Recipe:
 
 
 def _texts(module: Path) -> str:
-    """A module's go.sum, and the sources that are its own."""
+    """Returns a module's go.sum, and the sources that are its own."""
     own = sorted(module.glob("*/*.go"))
     return "".join(path.read_text() for path in (module / "go.sum", *own))

@@ -46,7 +46,7 @@ five minutes; the first run also builds Kubernetes (about seven minutes more).""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plays what the command line asks for.
+    """Runs the scenarios that the command line selects.
 
     Returns:
         0; 1 for a run that failed, or for a missed criterion with STRICT=1; 130 when interrupted.
@@ -113,7 +113,7 @@ def _parser() -> Parser:
 
 
 def _ratio(text: str) -> float:
-    """A ratio of overcommit.
+    """Returns a ratio of overcommit.
 
     Raises:
         ArgumentTypeError: it is none.
@@ -163,7 +163,7 @@ def _plays(
 
 
 def _folder(scenario: Scenario, mode: SchedulingMode | None, *, in_cluster: bool) -> str:
-    """The folder of a run's logs."""
+    """Returns the folder of a run's logs."""
     if mode is None:
         return "plain"
     if in_cluster:

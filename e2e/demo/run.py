@@ -1,4 +1,4 @@
-"""Plays a scenario on a cluster of its own and measures it: once for EDL, once for plain."""
+"""Plays a scenario on a separate cluster and measures it: once for EDL, once for plain."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ EDL_OVERCOMMIT = "EDL with overcommit"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run and all that was measured of it."""
+    """One run and its measurements."""
 
     name: str
     curves: Curves
@@ -113,7 +113,7 @@ def _cluster(
 
 
 def _title(mode: SchedulingMode, scenario: Scenario) -> str:
-    """The name of a run with EDL."""
+    """Returns the name of a run with EDL."""
     if scenario.overcommit > 1.0:
         return EDL_OVERCOMMIT
     return EDL if mode is SchedulingMode.EXTENDER else f"{EDL}, {mode}"
@@ -170,7 +170,7 @@ def recorded(cluster: Cluster, cpu_millis: Mapping[str, int]) -> Iterator[tuple[
 
 
 def _load(pod: Mapping[str, Any]) -> PodView | None:
-    """The view of a pod that belongs to the load, which EDL's own pods do not."""
+    """Returns the view of a pod that belongs to the load, which EDL's own pods do not."""
     return None if pod["metadata"]["namespace"] == SYSTEM_NAMESPACE else pod_view(pod)
 
 
@@ -192,7 +192,7 @@ def _cpu_seconds(cluster: Cluster, control_plane: EdlControlPlane | None) -> dic
 
 
 def nodes(scenario: Scenario) -> Iterable[Manifest]:
-    """The scenario's nodes as kwok plays them."""
+    """Returns the scenario's nodes as kwok plays them."""
     return [
         node(name, cpu=f"{millis}m", memory="96Gi", pods=110)
         for name, millis in scenario.cpu_millis.items()

@@ -29,7 +29,7 @@ _BY_KIND: dict[str, Resource] = {resource.kind: resource for resource in RESOURC
 
 
 class ScriptError(Exception):
-    """The run cannot continue; the one-line message names what was awaited."""
+    """The run cannot continue; the message is one line that names the missed condition."""
 
 
 class Script:

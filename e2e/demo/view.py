@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a small live picture, or plain lines in a log.
+"""The output of the running demo: a small live picture, or plain lines in a log.
 
 A view is ticked by the demo's own waiting loop; it has no thread and costs little CPU, since
 the cluster it shows shares the same cores.
@@ -103,7 +103,7 @@ class Screen:
 
 
 def line(scene: Scene) -> str:
-    """The scene in one line."""
+    """Returns the scene in one line."""
     counts = scene.counts
     parts = [scene.doing]
     if scene.services_wanted:
@@ -122,7 +122,7 @@ def line(scene: Scene) -> str:
 
 
 def screen(scene: Scene) -> RenderableType:
-    """The scene as a picture of at most 80 x 24, or a line more for every job above six."""
+    """Returns the scene as a picture of at most 80 x 24, or a line more for every job above six."""
     services = [_services(scene), Text()] if scene.services_wanted else []
     return Group(_head(scene), Text(), *services, _trainers(scene), Text(), _cpu(scene))
 

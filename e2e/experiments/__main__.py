@@ -46,7 +46,7 @@ within one trainer for each job."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs what the command line asks for.
+    """Runs the experiments that the command line selects.
 
     Returns:
         0; 1 for a run that failed, for forecasts that were wrong too often, or for a missed criterion with
@@ -146,7 +146,7 @@ def _forecasts(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _count(text: str) -> int:
-    """A number of cases, from the command line."""
+    """Returns a number of cases, from the command line."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")

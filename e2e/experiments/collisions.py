@@ -1,4 +1,4 @@
-"""How often two schedulers give the same room away at once, and what a service then pays.
+"""How often two schedulers assign the same capacity at once, and the cost for a service.
 
 The worst case on purpose: again and again services and a training job come to empty nodes in the same
 moment, and together they want nearly all of their CPU. Nodes refuse what does not fit (`e2e.kubelet`).
@@ -45,7 +45,7 @@ SCENARIO = Scenario(
     max_trainers=60,
     warm_up_s=0.0,
 )
-"""720 CPU, of which services want half and a job 300."""
+"""720 CPU; services want half of it, and a job 300."""
 _WAIT_S = 60.0
 _POLL_S = 0.05
 
@@ -69,7 +69,7 @@ class CollisionOutcome:
 def play(
     binaries: Binaries, directory: Path, view: LiveView, mode: SchedulingMode, rounds: int
 ) -> CollisionOutcome:
-    """Plays the rounds on a cluster of its own; `directory` keeps the logs.
+    """Plays the rounds on a separate cluster; `directory` keeps the logs.
 
     Raises:
         ClusterError: the cluster did not start.
@@ -102,7 +102,7 @@ def play(
 
 
 def outcome(timeline: Timeline, mode: str, rounds: int) -> CollisionOutcome:
-    """What is counted in a finished run."""
+    """Returns the counts of a finished run."""
     bound = [pod for pod in timeline.lifetimes if pod.bound_s is not None]
     refused = refusals(timeline)
     starts_s = [
@@ -122,12 +122,12 @@ def outcome(timeline: Timeline, mode: str, rounds: int) -> CollisionOutcome:
 
 
 def document(outcomes: Sequence[CollisionOutcome]) -> dict[str, Any]:
-    """The outcomes for the report's JSON."""
+    """Returns the outcomes for the report's JSON."""
     return {outcome.mode: asdict(outcome) for outcome in outcomes}
 
 
 def table(outcomes: Sequence[CollisionOutcome]) -> Table:
-    """The outcomes for a terminal."""
+    """Returns the outcomes for a terminal."""
     result = Table(title="room given away twice", title_justify="left")
     result.add_column("scheduling")
     for heading in (

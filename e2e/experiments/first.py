@@ -1,4 +1,4 @@
-"""The first experiment: jobs alone, one after the other, each of which wants more than there is.
+"""The first experiment: only jobs, one after the other, each of which wants more than the capacity.
 
 Its figures and their acceptance criteria (pure). What is compared with, and where the limits come
 from: decision 0003.
@@ -48,7 +48,7 @@ class StageTimes:
 
     @classmethod
     def of(cls, times: Iterable[float | None]) -> "StageTimes":
-        """The mean and the worst of the times that are known."""
+        """Returns the mean and the worst of the times that are known."""
         finite_times = [time for time in times if time is not None]
         return cls(fmean(finite_times) if finite_times else None, max(finite_times, default=None))
 
@@ -64,7 +64,7 @@ class ArrivalOutcome:
     jobs_below_min: int
     """At the worse of the two moments."""
     bound: int
-    """The most trainers that nodes hold beside everything else, with system pods where they are."""
+    """Returns the most trainers that fit on nodes with all other pods, given the places of system pods."""
     bound_of_scenario: int
     """The bound with system pods where they harm least."""
     unavoidable: Unavoidable
@@ -77,7 +77,7 @@ class ArrivalOutcome:
 
 
 def outcome(curves: Curves, scenario: Scenario) -> ArrivalOutcome:
-    """The figures of a run of `scenario`."""
+    """Returns the figures of a run of `scenario`."""
     timeline = curves.timeline
     settled_s = min(max(timeline.submitted_s.values()) + SETTLED_S, timeline.end_s)
     settled = {job: level.before(settled_s) for job, level in curves.trainers.items()}
@@ -124,7 +124,7 @@ def _between(start_s: float | None, end_s: float | None) -> float | None:
 def criteria(
     run_figures: Figures, run_outcome: ArrivalOutcome, *, prefix: str = "", short: bool = False
 ) -> tuple[Criterion, ...]:
-    """The criteria of one run, in the order of the report.
+    """Returns the criteria of one run, in the order of the report.
 
     Args:
         run_figures: The figures of every run.

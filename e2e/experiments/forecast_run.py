@@ -137,7 +137,7 @@ class _Stage:
         return Outcome(case.number, before, predicted, happened, seconds, unfinished)
 
     def _forecast(self, case: Case) -> dict[str, int]:
-        """What the command says of the policy that follows."""
+        """Returns the command's forecast of the next policy."""
         path = self._policy_file
         path.write_text(_text(case.after))
         words = ["plan", "--policy", str(path), "-o", "json"]
@@ -164,7 +164,7 @@ class _Stage:
         return dict(counts)
 
     def _open_nodes(self, case: Case) -> None:
-        """Cordons all nodes but those of the case."""
+        """Cordons all nodes that do not belong to the case."""
         wanted = set(case.nodes)
         self._send(
             request.merge_patch(NODES, None, name, {"spec": {"unschedulable": name not in wanted}})
@@ -192,6 +192,6 @@ class _Stage:
 
 
 def _text(policy: Policy) -> str:
-    """The document of a policy."""
+    """Returns the document of a policy."""
     fields: dict[str, Any] = policy.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return yaml.safe_dump(fields)

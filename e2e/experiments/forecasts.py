@@ -1,4 +1,4 @@
-"""What a forecast of another policy says of random clusters, beside what then happens there.
+"""Forecasts of another policy for random clusters, compared with what happens there.
 
 Pure: draws the cases, and counts how many forecasts came true.
 """
@@ -34,7 +34,7 @@ _PACE = {"min_run_seconds": 0.0, "cool_down_seconds": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cluster, what comes to it, and two policies."""
+    """A cluster, its arriving pods and jobs, and two policies."""
 
     number: int
     """Also the seed."""
@@ -57,7 +57,7 @@ class Outcome:
     seconds: float = 0.0
     """How long the case took."""
     unsettled: str = ""
-    """What was still going on when time was up."""
+    """Changes that had not ended at the time limit."""
 
     @property
     def off_by(self) -> int:
@@ -76,7 +76,7 @@ class Outcome:
 
 
 def draw(number: int, *, quick: bool = True) -> Case:
-    """A random case, the same for each number.
+    """Returns a random case, the same for each number.
 
     Args:
         number: Of the case.
@@ -106,14 +106,14 @@ def draw(number: int, *, quick: bool = True) -> Case:
 
 
 def pool() -> list[Manifest]:
-    """The nodes that cases choose from: as many of each size as the largest case may have."""
+    """Returns the nodes that cases choose from: as many of each size as the largest case may have."""
     return [
         node(_node_name(size, index), str(size)) for size in _SIZES for index in range(_MOST_NODES)
     ]
 
 
 def job_manifest(job: Job) -> Manifest:
-    """A Job as a user writes it."""
+    """Returns a Job as a user writes it."""
     annotations = {
         ANNOTATION_MIN: str(job.min_trainers),
         ANNOTATION_MAX: str(job.max_trainers),
@@ -131,7 +131,7 @@ def job_manifest(job: Job) -> Manifest:
 
 
 def service_manifest(service: Pod) -> Manifest:
-    """A pod of an online service."""
+    """Returns a pod of an online service."""
     spec = _pod_spec(service.requests)
     return {
         "metadata": {"name": service.name, "namespace": service.namespace},
@@ -140,12 +140,12 @@ def service_manifest(service: Pod) -> Manifest:
 
 
 def share_right(outcomes: Sequence[Outcome]) -> float:
-    """The share of forecasts that came true; 0 without any."""
+    """Returns the share of forecasts that came true; 0 without any."""
     return sum(outcome.right for outcome in outcomes) / len(outcomes) if outcomes else 0.0
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The figures of a run, for its report."""
+    """Returns the figures of a run, for its report."""
     seconds = sorted(outcome.seconds for outcome in outcomes)
     return {
         "cases": len(outcomes),
@@ -186,7 +186,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def line(outcome: Outcome) -> str:
-    """A case in one line."""
+    """Returns a case in one line."""
     trainers = ", ".join(
         f"{key} {outcome.before.get(key, 0)} -> {outcome.predicted.get(key, 0)} said, {count} happened"
         for key, count in sorted(outcome.happened.items())

@@ -1,4 +1,4 @@
-"""Runs an experiment and says what was measured: on a real control plane or in virtual time."""
+"""Runs an experiment on a real control plane or in virtual time, and prints its measurements."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Experiment:
 
 
 def of_real(run: Run, scenario: Scenario) -> Experiment:
-    """What a run on a cluster came to."""
+    """The result of a run on a cluster."""
     return Experiment(REAL, run.curves, run.figures, first.outcome(run.curves, scenario))
 
 

@@ -1,4 +1,4 @@
-"""What an experiment came to, for a terminal and for the report."""
+"""The results of an experiment, for a terminal and for the report."""
 
 import dataclasses
 from typing import Any
@@ -16,7 +16,7 @@ def raw(run: Experiment) -> dict[str, Any]:
 
 
 def arrivals(run: Experiment) -> Table:
-    """How each job started, and what it has."""
+    """Returns the table of jobs: how each one started, and its trainers."""
     table = Table(title="jobs in order of arrival", title_justify="left")
     table.add_column("job")
     for heading in ("first trainer, s", "whole minimum, s", "trainers after 60 s", "at the end"):
@@ -34,7 +34,7 @@ def arrivals(run: Experiment) -> Table:
 
 
 def times(run: Experiment) -> Table:
-    """How long things took a trainer: what the two runs of an experiment are compared by."""
+    """Returns the durations of a trainer's stages, by which the two runs of an experiment are compared."""
     table = Table(title="a trainer's steps, seconds", title_justify="left")
     table.add_column("step")
     for heading in ("mean", "worst"):

@@ -53,7 +53,7 @@ class _Tape:
 
 
 def workload_of(scenario: Scenario) -> Workload:
-    """The objects of a scenario, but for its services, as arrivals of a simulation."""
+    """Returns the objects of a scenario, but for its services, as arrivals of a simulation."""
     system = [
         pod for manifest in workload.system(scenario) for pod in _pods(manifest, _SYSTEM_PRIORITY)
     ]
@@ -82,7 +82,7 @@ def _node(name: str, millis: int) -> Node:
 
 
 def _job(manifest: Manifest) -> Job:
-    """A Job as the webhook hands it over."""
+    """Returns a Job as the webhook hands it over."""
     metadata = {**manifest["metadata"], "uid": manifest["metadata"]["name"]}
     spec = {**manifest["spec"], "managedBy": MANAGER}
     job = decode.job({**manifest, "metadata": metadata, "spec": spec})
@@ -91,7 +91,7 @@ def _job(manifest: Manifest) -> Job:
 
 
 def _pods(manifest: Manifest, priority: int) -> list[Pod]:
-    """The pods that a controller makes of a Deployment or ReplicaSet."""
+    """Returns the pods that a controller makes of a Deployment or ReplicaSet."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     template: dict[str, Any] = spec["template"]
     pods = []
@@ -109,7 +109,7 @@ def _pods(manifest: Manifest, priority: int) -> list[Pod]:
 
 
 def _view(pod: Pod | None, change: PodChange) -> PodView | None:
-    """A pod as the recorder knows it from the API."""
+    """Returns a pod as the recorder knows it from the API."""
     if pod is None:
         return None
     return PodView(

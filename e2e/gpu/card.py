@@ -1,4 +1,4 @@
-"""Probes the card in a process of its own, and finds packages that are missing."""
+"""Probes the card in a separate process, and finds missing packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 FREE_GB = 16.0
 """Free device memory that the largest cell needs: `step` holds 100 M parameters with optimizer state twice."""
 MODULES = ("numpy", "aiohttp", "orjson", "prometheus_client", "pydantic")
-"""What master and SDK need beside the standard library and torch."""
+"""Modules that master and SDK need in addition to the standard library and torch."""
 _LOOK_S = 180.0
 
 _LOOK = """
@@ -56,7 +56,7 @@ class CardError(Exception):
 
 @dataclass(frozen=True)
 class Card:
-    """A card that can be used, and the software beside it."""
+    """A usable card, and the software on the machine."""
 
     name: str
     driver: str
@@ -68,7 +68,7 @@ class Card:
 
 
 def has_card() -> bool:
-    """Whether this machine has an NVIDIA device, whatever torch says."""
+    """Returns whether this machine has an NVIDIA device, even if torch does not find it."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 

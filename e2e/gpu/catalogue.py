@@ -14,7 +14,7 @@ class Cell:
 
     name: str
     about: str
-    """What it tries, in a few words."""
+    """Its purpose, in a few words."""
     function: str
     """Takes a `Run`; as `module:name`."""
     limit_s: float

@@ -1,4 +1,4 @@
-"""What a cell is given: the device, a folder, and a place for its figures."""
+"""The input of a cell: the device, a folder, and a place for its figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIGURES = "figures.json"
 
 
 class Run:
-    """One run of a cell. Figures are written as they come, so those of a cell that hangs are kept."""
+    """One run of a cell. Figures are written at once, so that a cell that hangs keeps its figures."""
 
     def __init__(self, device: str, folder: Path) -> None:
         """Measures nothing yet.
@@ -44,7 +44,7 @@ class Run:
 
 
 def replace_json(path: Path, content: object) -> None:
-    """Writes a file at once: its reader, or a kill, never meets half of it."""
+    """Writes a file atomically, so that neither a reader nor a kill leaves half of it."""
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
     temporary.rename(path)
@@ -55,7 +55,7 @@ class CellError(Exception):
 
 
 class LeftOutError(Exception):
-    """A cell cannot run here, which is no failure; the message is one line."""
+    """A cell cannot run here, which does not count as a failure; the message is one line."""
 
 
 Play = Callable[[Run], None]

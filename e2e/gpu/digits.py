@@ -75,7 +75,7 @@ def _change_members(run: Run, job: Job, trainers: list[Trainer]) -> Trainer:
 
 
 def _compare(run: Run, one: Trainer, trainers: list[Trainer]) -> None:
-    """Checks each loss that was printed against that of the trainer alone."""
+    """Checks each printed loss against the loss of a single trainer."""
     losses = {int(step): float(loss) for step, loss, _ in _LINE.findall(one.text)}
     text = "".join(trainer.text for trainer in trainers)
     pairs = [(float(loss), losses[int(step)]) for step, loss, _ in _LINE.findall(text)]

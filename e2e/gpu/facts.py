@@ -17,7 +17,7 @@ _NOT_SO = re.compile(r"^not so: (\w+)", re.MULTILINE)
 
 
 def play(run: Run) -> None:
-    """Checks all files of facts at the same time, each in a process of its own."""
+    """Checks all files of facts at the same time, each in a separate process."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     begun = {}
     for name in FILES:

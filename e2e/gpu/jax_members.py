@@ -1,8 +1,4 @@
-"""`edl agent --members` with the classifier in JAX on one device: a member is lost, and one joins.
-
-On a GPU, JAX sums with NCCL, which should accept two ranks on one card if each claims a different host. If
-NCCL refuses, the cell records that and runs with one member, which is killed and restarted.
-"""
+"""`edl agent --members` with the classifier in JAX on one device: a member is lost, and one joins."""
 
 from __future__ import annotations
 
@@ -12,14 +8,12 @@ import sys
 
 from e2e.gpu.agent import kill_process
 from e2e.gpu.cell import LeftOutError, Run
-from e2e.gpu.job import LIMIT_S, ROOT, Job, Trainer, await_line
-from e2e.gpu.nccl.processes import one_card
+from e2e.gpu.job import LIMIT_S, ROOT, Job, Trainer
 
 PROGRAM = ROOT / "examples/jax_digits/train_jax.py"
 EPOCHS, TRAINED = 8, 1437
 _BACKENDS = {"cuda": "gpu", "standin": "cpu"}
 """Names of torch's devices in JAX, where they differ."""
-_REFUSAL = "Duplicate GPU|NCCL operation|ncclInvalidUsage"
 _ACCURACY = re.compile(r"test accuracy (\d\.\d+) after \d+ steps")
 
 _HELD = """
@@ -40,24 +34,17 @@ print(f"ran on {jax.default_backend()}", flush=True)
 
 
 def play(run: Run) -> None:
-    """Kills a member and adds one, where members can share the device."""
+    """Kills a member and adds one."""
     command = (sys.executable, "-c", "import jax")
     if subprocess.run(command, check=False, capture_output=True, timeout=LIMIT_S).returncode:
         raise LeftOutError("jax is not installed in this Python")
-    with Job(run.folder / "members") as job:
+    with Job(run.folder / "job") as job:
         job.hold.touch()
         pods = [_start_agent(job, f"pod-{number}") for number in range(2)]
         for pod in pods:
             pod.says("joined job")
         job.hold.unlink()
-        await_line(pods, rf"round \d+: \d of 2, step|{_REFUSAL}")
-        refusal = re.search(f".*(?:{_REFUSAL}).*", pods[0].text + pods[1].text)
-        if not refusal:
-            _change_members(run, job, pods)
-    run.record(members_share_device=not refusal, refusal=refusal[0][:200] if refusal else None)
-    if refusal:
-        with Job(run.folder / "alone") as job:
-            _restart_alone(run, job)
+        _change_members(run, job, pods)
 
 
 def _change_members(run: Run, job: Job, pods: list[Trainer]) -> None:
@@ -79,15 +66,6 @@ def _change_members(run: Run, job: Job, pods: list[Trainer]) -> None:
     _check_end(run, job, pods)
 
 
-def _restart_alone(run: Run, job: Job) -> None:
-    """Kills the only member; its state is lost, and the restarted one trains on the remaining data."""
-    pod = _start_agent(job, "pod")
-    pod.says("step 1: loss")
-    killed_s = kill_process(pod, PROGRAM)
-    run.record(restart_s=pod.says("step 1: loss", killed_s) - killed_s)
-    _check_end(run, job, [pod])
-
-
 def _check_end(run: Run, job: Job, pods: list[Trainer]) -> None:
     for pod in pods:
         pod.ends()
@@ -105,5 +83,8 @@ def _check_end(run: Run, job: Job, pods: list[Trainer]) -> None:
 
 def _start_agent(job: Job, name: str) -> Trainer:
     words = (sys.executable, "-c", _HELD, job.hold, PROGRAM, "--epochs", str(EPOCHS))
-    environ = {**one_card(name), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    return job.start(name, "-m", "edl", "agent", "--members", "--", *words, **environ)
+    return job.start(
+        name,
+        *("-m", "edl", "agent", "--members", "--", *words),
+        XLA_PYTHON_CLIENT_PREALLOCATE="false",
+    )

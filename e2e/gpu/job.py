@@ -52,7 +52,7 @@ While another file exists, its steps are held.
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns the processes that a process has started, and those that they have started."""
+    """Returns the descendants of a process."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
@@ -255,7 +255,7 @@ class Job:
         return self.folder / f"go-{name}"
 
     def _start(self, name: str, command: list[str], environ: dict[str, str]) -> Trainer:
-        """Starts a process that ends when this one ends, however that happens."""
+        """Starts a process that ends with this one, even if this one is killed."""
         process = subprocess.Popen(
             [sys.executable, "-S", child.__file__, str(os.getpid()), *command],
             stdout=subprocess.PIPE,

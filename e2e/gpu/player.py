@@ -1,4 +1,4 @@
-"""Runs cells one after the other, each in a process of its own with a time limit."""
+"""Runs cells one after the other, each in a separate process with a time limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outcome:
     """ "passed", "failed", "hung" or "left out"."""
     seconds: float = 0.0
     problem: str = ""
-    """The first line of it is for the table."""
+    """The problem of the cell; its first line is for the table."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     log: str = ""
     """The end of its output, with the stacks of processes that hung."""
@@ -55,7 +55,7 @@ def play_all(
     seconds: float,
     on_end: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Runs cells; those for which no time is left, and those that the device cannot run, are left out.
+    """Runs cells; leaves out cells that the device cannot run, and cells for which no time is left.
 
     Args:
         cells: In this order.

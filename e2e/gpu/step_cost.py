@@ -1,4 +1,4 @@
-"""The cell "step": what a step of `edl.torch.Training` costs beside plain DistributedDataParallel.
+"""The cell "step": the cost of a step of `edl.torch.Training` compared with plain DistributedDataParallel.
 
 One trainer, in one process, steps two equal models in turn; its program is `e2e.gpu.step_program`.
 """
@@ -104,7 +104,7 @@ def places_text(places: dict[str, int]) -> str:
 
 
 def _run_program(run: Run, sizes: Sizes) -> dict[str, Any]:
-    """Runs the program as the only trainer of a job; returns what it has written."""
+    """Runs the program as the only trainer of a job; returns its figures."""
     result = run.folder / "steps.json"
     options = {"device": run.device, "result": str(result), "sizes": asdict(sizes)}
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

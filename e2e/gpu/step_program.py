@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import edl.torch
 import torch
 import torch.distributed as dist
+from edl.overriding import override
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -97,7 +98,7 @@ class Side(Protocol):
         ...
 
 
-class Plain:
+class Plain(Side):
     """Plain DistributedDataParallel of one process."""
 
     def __init__(self, model: Any, device: str, rows: Iterator[Tensor]) -> None:
@@ -106,8 +107,8 @@ class Plain:
         self._model, self._device, self._rows = DistributedDataParallel(model), device, rows
         self._optimizer = optimizer_of(model, device)
 
+    @override
     def step(self) -> None:
-        """As in `Side`."""
         self._optimizer.zero_grad()
         loss = loss_of(self._model, next(self._rows), self._device)
         loss.backward()
@@ -115,7 +116,7 @@ class Plain:
         self.loss = loss.detach()
 
 
-class Elastic:
+class Elastic(Side):
     """A loop over the steps of a `Training`."""
 
     def __init__(self, model: Any, device: str, steps: Iterator[Any]) -> None:
@@ -124,8 +125,9 @@ class Elastic:
         self._model, self._device, self._steps = model, device, steps
         self._step = next(steps)
 
+    @override
     def step(self) -> None:
-        """As in `Side`: `Training` applies a step, and plans the next one, when it is asked for that."""
+        # `Training` applies a step, and plans the next one, when the next one is requested
         self._compute()
         self._step = next(self._steps)
 

@@ -1,4 +1,4 @@
-"""The transformer of bytes on one device: by one trainer, and by three of which one is replaced."""
+"""The transformer of bytes on one device: with one trainer, and with three, one of which is replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOSS = re.compile(r"held-out loss (\d+\.\d+) after \d+ steps")
 
 
 def play(run: Run) -> None:
-    """Kills a trainer and replaces it; the held-out loss is that of a single trainer."""
+    """Kills a trainer and replaces it; the held-out loss equals the loss of a single trainer."""
     words: tuple[str | Path, ...] = (*TEXTS, "--epochs", str(EPOCHS), "--out")
     with Job(run.folder / "alone") as alone, Job(run.folder / "several") as job:
         one = alone.prepare("one", PROGRAM, *words, alone.folder / "out")

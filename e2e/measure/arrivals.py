@@ -21,7 +21,7 @@ from e2e.workload import MASTER_CPU_MILLIS, PSERVER_CPU_MILLIS, TRAINER_CPU_MILL
 
 
 def bounds(scenario: Scenario, free_millis: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The most trainers that can run beside everything else, after each arrival.
+    """Returns the most trainers that fit together with all other pods, after each arrival.
 
     No more than all jobs want; than the best packing of trainers and parameter servers on the
     nodes allows; than the sum of all CPU allows beside system pods and masters, which are small
@@ -46,7 +46,7 @@ def bounds(scenario: Scenario, free_millis: Sequence[int] | None = None) -> tupl
 
 
 def _packed(nodes: Sequence[int], pservers: int) -> list[int]:
-    """The most trainers on all nodes beside 0, 1, 2, ... parameter servers.
+    """Returns the most trainers on all nodes together with 0, 1, 2, ... parameter servers.
 
     Dynamic programming over nodes: O(nodes * pservers * pservers of one node). More parameter
     servers than there is room for leave room for no trainer.
@@ -72,7 +72,7 @@ def exact(totals: Sequence[int]) -> int:
 
 
 def once(totals: Sequence[int]) -> int:
-    """Trainers stopped where every job gets its share of the end at once, if there is no more."""
+    """Returns the number of stopped trainers if every job gets its final share at once."""
     final = _equal(totals, len(totals))
     return max(total - sum(final[: i + 1]) for i, total in enumerate(totals))
 
@@ -97,7 +97,7 @@ def tolerant(totals: Sequence[int], least: int, index: float) -> int:
 
 
 def _least_fair(shares: Sequence[int], total: int, least: int, index: float) -> list[int]:
-    """The shares in which a newcomer has as little as `index` allows, or else the fairest."""
+    """Returns the shares in which a newcomer has as little as `index` allows, or else the fairest."""
     equal = -(-total // (len(shares) + 1))
     best: list[int] = []
     for new in range(min(least, equal), equal + 1):
@@ -110,7 +110,7 @@ def _least_fair(shares: Sequence[int], total: int, least: int, index: float) -> 
 
 
 def _welcome(shares: Sequence[int], total: int, new: int) -> list[int]:
-    """The shares when a newcomer gets `new`; all room is used, the richest give, the poorest get."""
+    """Returns the shares when a newcomer gets `new`; all room is used, the richest give, the poorest get."""
     after = [*shares, min(new, total)]
     while sum(after) > total:
         richest = max(range(len(shares)), key=lambda i: after[i])
@@ -122,7 +122,7 @@ def _welcome(shares: Sequence[int], total: int, new: int) -> list[int]:
 
 
 def _equal(totals: Sequence[int], jobs: int) -> list[int]:
-    """Max-min shares of so many jobs; what does not divide goes to the oldest."""
+    """Returns the max-min shares of a number of jobs; the remainder goes to the oldest."""
     share, remainder = divmod(totals[jobs - 1], jobs)
     return [share + (number < remainder) for number in range(jobs)]
 

@@ -170,7 +170,7 @@ def measure(
 
 
 def criteria(run_figures: Figures, *, short: bool = False) -> tuple[Criterion, ...]:
-    """The criteria of one run, in the order of the report.
+    """Returns the criteria of one run, in the order of the report.
 
     Args:
         run_figures: The figures of the run.
@@ -242,7 +242,7 @@ def _reclaim_ratios(ours: Figures, others: Figures, over: str) -> tuple[Criterio
 
 
 def in_cluster_comparison(inside: Figures, beside: Figures) -> tuple[Criterion, ...]:
-    """The criteria of EDL in the cluster relative to EDL as processes beside it, on the same machine."""
+    """Returns the criteria of EDL in the cluster relative to EDL as processes beside it, on the same machine."""
     jain = min(inside.jain, default=0.0), min(beside.jain, default=0.0)
     return (
         *_reclaim_ratios(inside, beside, "beside"),
@@ -261,7 +261,7 @@ def _ratio(one: float, other: float) -> float | None:
 
 
 def comparison(ours: Figures, plain: Figures) -> tuple[Criterion, ...]:
-    """The criteria of EDL relative to plain Kubernetes on the same machine."""
+    """Returns the criteria of EDL relative to plain Kubernetes on the same machine."""
     return (
         *_reclaim_ratios(ours, plain, "plain"),
         Criterion(
@@ -284,7 +284,7 @@ def comparison(ours: Figures, plain: Figures) -> tuple[Criterion, ...]:
 def overcommit_comparison(
     ours: Figures, base: Figures, ratio: float, quota_cpu: float
 ) -> tuple[Criterion, ...]:
-    """The criteria of overcommit relative to none, on the same machine.
+    """Returns the criteria of overcommit relative to none, on the same machine.
 
     Args:
         ours: With overcommit.

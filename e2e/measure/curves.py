@@ -29,7 +29,7 @@ class Curves:
 
     @cached_property
     def asked_millis(self) -> Level:
-        """Limits of pods in phase Running; requests of those without one: what their authors asked for."""
+        """Limits of pods in phase Running, or requests of pods without a limit, as users set them."""
         return self._running(lambda lifetime: lifetime.limit_millis)
 
     def _running(self, millis: Callable[[PodLifetime], int]) -> Level:

@@ -89,7 +89,7 @@ def stages(curves: Curves, all_kills: Sequence[Kill]) -> tuple[Stages, ...]:
 
 
 def _last(default: float, times: Sequence[float | None]) -> float:
-    """The last of the times that are known."""
+    """Returns the last of the times that are known."""
     return max((time for time in times if time is not None), default=default)
 
 
@@ -120,7 +120,7 @@ def off_peak_percent(curves: Curves, after_s: float) -> float:
 
 
 def longest_wait_beside_surplus(curves: Curves) -> float:
-    """The longest that one service pod waited while some surplus trainer was at work."""
+    """Returns the longest that one service pod waited while some surplus trainer was at work."""
     end_s = curves.timeline.end_s
     surplus = curves.surplus_at_work
     longest = 0.0
@@ -193,7 +193,7 @@ def plateau_trainers(curves: Curves) -> tuple[dict[str, int], ...]:
 
 
 def pending_percent(curves: Curves) -> float:
-    """The most surplus trainers that waited at once, in percent of the trainers wanted then."""
+    """Returns the most surplus trainers that waited at once, in percent of the trainers wanted then."""
     pending: Level = curves.surplus_pending
     shares = (
         100 * pending.at(time) / max(1, curves.trainers_wanted.at(time)) for time in pending.times
@@ -251,7 +251,7 @@ def _competitors(
 
 
 def _needs(service: PodLifetime, node: str, at_s: float) -> bool:
-    """Whether a service that has no place yet at `at_s` was promised `node` or gets it later."""
+    """Returns whether a service that has no place yet at `at_s` was promised `node` or gets it later."""
     if service.bound_s is not None and service.bound_s <= at_s:
         return False
     promised = any(name == node for _, name in service.nominations)

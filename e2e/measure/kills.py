@@ -71,7 +71,7 @@ def needed_by_steps(timeline: Timeline) -> tuple[int, ...]:
 
 
 def needed_by_start(curves: Curves) -> int:
-    """How many had to go so that the first plateau ended in the shares it ended in.
+    """Returns how many had to go so that the first plateau ended in the shares it ended in.
 
     Jobs that come first may take room that later ones get a share of: each job's highest
     number of trainers that held a node, less what it had at the end of the plateau. Every

@@ -30,7 +30,7 @@ class Level:
 
     @classmethod
     def of(cls, spans: Iterable[WeightedSpan]) -> "Level":
-        """The sum of the spans; those that end before they start count nothing."""
+        """Returns the sum of the spans; those that end before they start count nothing."""
         changes: Counter[float] = Counter()
         for span in spans:
             if span.end_s is not None and span.end_s <= span.start_s:
@@ -42,12 +42,12 @@ class Level:
         return cls(tuple(times), tuple(accumulate(changes[time] for time in times)))
 
     def at(self, time_s: float) -> int:
-        """The value at a moment."""
+        """Returns the value at a moment."""
         index = bisect_right(self.times, time_s) - 1
         return self.values[index] if index >= 0 else 0
 
     def before(self, time_s: float) -> int:
-        """The value just before a moment."""
+        """Returns the value just before a moment."""
         index = bisect_right(self.times, time_s) - 1
         if index >= 0 and self.times[index] == time_s:
             index -= 1
@@ -67,17 +67,17 @@ class Level:
         return sum((end - begin) * value for begin, end, value in self.pieces(start_s, end_s))
 
     def mean(self, start_s: float, end_s: float) -> float:
-        """The mean over time; the value itself where no time passes."""
+        """Returns the mean over time; the value itself where no time passes."""
         if end_s <= start_s:
             return float(self.at(start_s))
         return self.integral(start_s, end_s) / (end_s - start_s)
 
     def peak(self, start_s: float, end_s: float) -> int:
-        """The highest value between two moments."""
+        """Returns the highest value between two moments."""
         return max((piece[2] for piece in self.pieces(start_s, end_s)), default=self.at(start_s))
 
     def first(self, start_s: float, end_s: float, holds: Callable[[int], bool]) -> float | None:
-        """The first moment at which `holds(value)`, or None."""
+        """Returns the first moment at which `holds(value)`, or None."""
         for begin, _, value in self.pieces(start_s, end_s):
             if holds(value):
                 return begin

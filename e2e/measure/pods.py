@@ -43,15 +43,15 @@ class PodView:
     phase: Phase
     deleting: bool
     disruption: str
-    """Reason of the condition DisruptionTarget, "" where there is none."""
+    """Reason of the condition DisruptionTarget; "" if there is none."""
     refused: bool = False
-    """Its node had no room for it: it failed before anything of it ran."""
+    """Its node had no capacity for it: it failed before its containers ran."""
     limit_millis: int = 0
-    """The CPU that its containers may use; of those without a limit what they request."""
+    """CPU limits of its containers, or requests of containers without a limit."""
 
     @property
     def ended(self) -> bool:
-        """Its containers have ended: it holds no capacity any more."""
+        """Its containers have ended, so that it no longer uses capacity."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
 
     @property
@@ -66,7 +66,7 @@ class PodView:
 
 
 def view(pod: Mapping[str, Any]) -> PodView:
-    """The view of a core/v1 Pod as the API server sends it."""
+    """Returns the view of a core/v1 Pod as the API server sends it."""
     metadata, spec = pod["metadata"], pod["spec"]
     status = pod.get("status") or {}
     labels = metadata.get("labels") or {}

@@ -56,7 +56,7 @@ def others_percent(busy_s: float, ours_s: float, wall_s: float) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What a figure depends on, for the report."""
+    """Returns the conditions of a measurement, for the report."""
     return {
         "cpus": os.cpu_count(),
         "cpu_model": _cpu_model(),
@@ -67,7 +67,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit(root: Path) -> str:
-    """The commit that was measured, "+" behind it when files differ; "unknown" without git."""
+    """Returns the commit that was measured, "+" behind it when files differ; "unknown" without git."""
     try:
         named = _git(root, "rev-parse", "--short=12", "HEAD")
         return named + ("+" if _git(root, "status", "--porcelain") else "")

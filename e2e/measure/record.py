@@ -29,15 +29,15 @@ class PodLifetime:
     running_s: float | None = None
     deleting_s: float | None = None
     ended_s: float | None = None
-    """Its containers ended, or it vanished: its capacity is free from then on."""
+    """When its containers ended or it was deleted, which frees its capacity."""
     gone_s: float | None = None
     refused_s: float | None = None
-    """Its node had no room for it."""
+    """Its node had no capacity for it."""
     disruption: str = ""
     nominations: list[tuple[float, str]] = field(default_factory=list)
-    """(when, node): where the scheduler made room for it."""
+    """(time, node) of preemptions by the scheduler for this pod."""
     limit_millis: int = 0
-    """The CPU that it may use; what it requests where it has no limit."""
+    """Its CPU limit, or its request if it has no limit."""
 
     @property
     def leaves_s(self) -> float | None:
@@ -149,7 +149,7 @@ class Recorder:
             self._submitted[job] = self._clock()
 
     def counts(self) -> Counts:
-        """A copy of the counts as they stand."""
+        """Returns a copy of the counts as they stand."""
         with self._lock:
             return Counts(Counter(self._counts.pods), Counter(self._counts.trainers))
 

@@ -19,7 +19,7 @@ class Refusal:
 
 
 def refusals(timeline: Timeline) -> tuple[Refusal, ...]:
-    """The refused pods in order.
+    """Returns the refused pods in order.
 
     In the place of each is the first later pod of its kind and job that is in nobody else's.
     """

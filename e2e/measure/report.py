@@ -22,7 +22,7 @@ def document(
     criteria: Sequence[Criterion],
     runs: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """The report's JSON: machine, commit, criteria, and the raw figures and curves of each run."""
+    """Returns the report's JSON: machine, commit, criteria, and the raw figures and curves of each run."""
     return {
         "machine": machine,
         "commit": commit,
@@ -37,7 +37,7 @@ def run(figures: Figures, curves: Curves) -> dict[str, Any]:
 
 
 def sampled(curves: Curves, period_s: float = CURVE_PERIOD_S) -> dict[str, Any]:
-    """The curves at a fixed period; second 0 is the first job's submission.
+    """Returns the curves at a fixed period; second 0 is the first job's submission.
 
     How long the services before it took to start differs from run to run; counted so, runs
     can be laid beside each other.
@@ -72,7 +72,7 @@ def write(path: Path, report: dict[str, Any]) -> None:
 
 
 def criterion_table(criteria: Sequence[Criterion], title: str) -> Table:
-    """The criteria as a table for a terminal."""
+    """Returns the criteria as a table for a terminal."""
     table = Table(title=title, title_justify="left")
     table.add_column("criterion")
     for heading in ("measured", "limit"):
@@ -152,7 +152,7 @@ def _number(value: float | None) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """A copy of the value with its numbers rounded."""
+    """Returns a copy of the value with its numbers rounded."""
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, dict):

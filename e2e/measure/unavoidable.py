@@ -19,7 +19,7 @@ class NodeCapacity:
 def unavoidable(
     nodes: Iterable[NodeCapacity], services: int, *, service_millis: int, trainer_millis: int
 ) -> int:
-    """The least number of trainers whose removal lets `services` more services run.
+    """Returns the least number of trainers whose removal lets `services` more services run.
 
     A node with `f` free that loses `k` trainers takes `(f + k * trainer) // service` services;
     the sum of k is minimised by dynamic programming over nodes: O(nodes * services * trainers

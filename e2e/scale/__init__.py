@@ -1,1 +1,1 @@
-"""What a trainer costs on a large cluster, with EDL and without it: `python -m e2e.scale`."""
+"""The cost of a trainer on a large cluster, with and without EDL: `python -m e2e.scale`."""

@@ -1,4 +1,4 @@
-"""`python -m e2e.scale`: plain Kubernetes and EDL beside each other on many nodes."""
+"""`python -m e2e.scale`: plain Kubernetes and EDL compared on many nodes."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ compared on a busy machine too, times only where nothing else runs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plays what the command line asks for.
+    """Runs the scenarios that the command line selects.
 
     Returns:
         0; 1 for a run that failed; 2 for a usage error; 130 when interrupted.

@@ -24,7 +24,7 @@ class PhaseFigures:
     pods: int
     """Pods that were wanted."""
     seconds: float
-    """From the first request until all of them ran."""
+    """Time from the first request until all trainers ran."""
     cpu_s: Mapping[str, float]
     """Process -> CPU seconds."""
     writes: Mapping[str, int]

@@ -47,15 +47,15 @@ _REST_S = 4.0
 _READY_S = 600.0
 _PHASE_S = 1800.0
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-"""Rows without objects: counting pods must cost the API server little, in all variants alike."""
+"""Asks for tables without objects, so that counting pods costs the API server little."""
 
 
 class ScaleError(Exception):
-    """The run cannot continue; the one-line message names what was awaited."""
+    """The run cannot continue; the message is one line that names the missed condition."""
 
 
 class Variant(StrEnum):
-    """Who runs the trainers."""
+    """The controller of the trainers."""
 
     PLAIN = "plain ReplicaSets"
     EXTENDER = "EDL with the extender"
@@ -143,7 +143,7 @@ def _bench(
 
 
 class _Bench:
-    """One cluster, and what the measurement asks of it."""
+    """One cluster, with the operations of the measurement."""
 
     def __init__(
         self,

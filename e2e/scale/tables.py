@@ -38,7 +38,7 @@ def costs(runs: Mapping[str, ScaleFigures]) -> Table:
 
 
 def writes(runs: Mapping[str, ScaleFigures]) -> Table:
-    """Writes of all clients for each trainer, until all of them run."""
+    """Returns the writes of all clients per trainer, until all trainers run."""
     table = Table(title="writes for each trainer", title_justify="left")
     table.add_column("")
     for name in runs:
@@ -51,7 +51,7 @@ def writes(runs: Mapping[str, ScaleFigures]) -> Table:
 
 
 def ended_watches(runs: Mapping[str, ScaleFigures]) -> str:
-    """How many watches of pods the API server ended in both phases, in one line."""
+    """Returns how many watches of pods the API server ended in both phases, in one line."""
     counts = (
         f"{name} {run.trainers.ended_watches} / {run.burst.ended_watches}"
         for name, run in runs.items()

@@ -1,4 +1,4 @@
-"""A synchronous job on a real node through a burst of services: what the others do meanwhile."""
+"""A synchronous job on a real node during a burst of services, and its remaining trainers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,7 @@ class Run:
         )
 
     def pause_s(self) -> float:
-        """The longest time without a step, from the services' coming to the end."""
+        """Returns the longest time without a step, from the services' coming to the end."""
         return traces.longest_pause_s(self.steps, self.burst[0], self.steps[-1].at_s)
 
     def speed(self, world_size: int) -> float:

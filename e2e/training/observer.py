@@ -61,7 +61,7 @@ class Observations:
         return self.looks[-1] if self.looks else Observation()
 
     def leader(self, at_s: float) -> str:
-        """The member with rank 0 at that time; "" if there was none."""
+        """Returns the member with rank 0 at that time; "" if there was none."""
         before = [look.members for look in self.looks if look.at_s <= at_s and look.members]
         return before[-1][0] if before else ""
 
@@ -107,7 +107,7 @@ def _token(namespace: IsolatedNamespace, job: str) -> str:
 def _status(
     namespace: IsolatedNamespace, job: str, pool: urllib3.PoolManager, token: str
 ) -> dict[str, Any]:
-    """The master's status, from its pod's address; empty if it does not answer."""
+    """Returns the master's status, from its pod's address; empty if it does not answer."""
     pods = namespace.environment.pods.now(namespace.name)
     addresses = [pod.address for pod in pods if pod.job == job and pod.master and not pod.terminal]
     for address in filter(None, addresses):

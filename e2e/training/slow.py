@@ -19,6 +19,6 @@ metrics = _EXAMPLE.metrics
 
 
 def loss(outputs: Any, labels: Any) -> Any:
-    """The example's loss, after the pause."""
+    """Returns the example's loss, after the pause."""
     time.sleep(_PAUSE_S)
     return _EXAMPLE.loss(outputs, labels)

@@ -38,7 +38,7 @@ def torch_environment(place: Path) -> AbstractContextManager[Environment]:
 
 
 def torch_program(words: tuple[str, ...], *, pause_s: float = 0.0) -> Program:
-    """A program of examples/ in the image of `torch_environment`.
+    """Returns a program of examples/ in the image of `torch_environment`.
 
     Args:
         words: Arguments of `python`; "EXAMPLES" stands for the folder of the examples.
@@ -53,7 +53,7 @@ def torch_program(words: tuple[str, ...], *, pause_s: float = 0.0) -> Program:
 
 
 def _libraries() -> list[Path]:
-    """The libraries of this machine that torch's need."""
+    """Returns the libraries of this machine that torch's need."""
     files = sorted(map(str, (_INSTALLED / "torch/lib").glob("*.so*")))
     listed = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False).stdout  # noqa: S607 - as in the image
     return sorted(

@@ -44,7 +44,7 @@ class TrainerTrace:
     sigterm_s: float | None
     end_s: float | None
     code: int | None
-    """Exit code; None while it runs, or where it was killed with its container."""
+    """Exit code; None while it runs, or if it was killed with its container."""
 
     @property
     def stop_s(self) -> float | None:
@@ -63,13 +63,13 @@ def read(folder: Path) -> list[TrainerTrace]:
 def stopped_between(
     traces: Iterable[TrainerTrace], span: tuple[float, float]
 ) -> list[TrainerTrace]:
-    """The traces of the trainers that received SIGTERM in a span of time."""
+    """Returns the traces of the trainers that received SIGTERM in a span of time."""
     from_s, to_s = span
     return [trace for trace in traces if from_s <= (trace.sigterm_s or 0.0) <= to_s]
 
 
 def evaluated_accuracy(folder: Path) -> float:
-    """The accuracy of the last model, from the last line that a trainer printed about it."""
+    """Returns the accuracy of the last model, from the last line that a trainer printed about it."""
     printed = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.log"))
     match = _EVALUATION.search(printed)
     assert match is not None, printed
@@ -89,12 +89,12 @@ def working(folder: Path) -> int:
 
 
 def all_steps(traces: Iterable[TrainerTrace]) -> list[TrainingStep]:
-    """The steps of all trainers, in order of time."""
+    """Returns the steps of all trainers, in order of time."""
     return sorted((step for trace in traces for step in trace.steps), key=lambda step: step.at_s)
 
 
 def group_steps(traces: Iterable[TrainerTrace]) -> list[TrainingStep]:
-    """The steps of a synchronous job, each once, from the member that finished it first."""
+    """Returns the steps of a synchronous job, each once, from the member that finished it first."""
     first: dict[int, TrainingStep] = {}
     for step in all_steps(traces):
         first.setdefault(step.number, step)
@@ -102,7 +102,7 @@ def group_steps(traces: Iterable[TrainerTrace]) -> list[TrainingStep]:
 
 
 def longest_pause_s(steps: Sequence[TrainingStep], from_s: float, to_s: float) -> float:
-    """The longest time between consecutive steps within a span."""
+    """Returns the longest time between consecutive steps within a span."""
     times = sorted(step.at_s for step in steps if from_s <= step.at_s <= to_s)
     return max((later - earlier for earlier, later in pairwise(times)), default=float("inf"))
 
@@ -117,7 +117,7 @@ def disagreements(traces: Iterable[TrainerTrace]) -> list[int]:
 
 
 def means(steps: Sequence[TrainingStep], parts: int) -> list[float]:
-    """The mean loss of each of `parts` equal parts of a run."""
+    """Returns the mean loss of each of `parts` equal parts of a run."""
     bounds = [len(steps) * part // parts for part in range(parts + 1)]
     spans = [steps[begin:end] for begin, end in pairwise(bounds)]
     return [sum(step.loss for step in span) / len(span) for span in spans]
@@ -128,7 +128,7 @@ def _last(folder: Path, trace: TrainerTrace) -> str:
 
 
 def _notes(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file to which a trainer may be writing; none of one that has just begun."""
+    """Returns the whole lines of a file to which a trainer may be writing; none of one that has just begun."""
     text = path.read_text(encoding="utf-8")
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line]
 

@@ -3,8 +3,8 @@
     pip install jax numpy edl-sdk
     edl run -n 3 --schedule "30%:kill, 60%:+1" examples/jax_digits/train_jax.py
 
-Each trainer leases batches of its own, and all sum their gradients in each step. The processes of
-JAX change in the same Python processes: backends end with a round, the state goes over it.
+Each trainer leases batches of its own, and all sum their gradients in each step. Each is a process of
+JAX with its own devices; when members change, the others continue in the next round.
 """
 
 from __future__ import annotations
@@ -72,10 +72,27 @@ def contribution(state: dict[str, Any], batch: Any, *, changed: bool) -> dict[st
     return {**parts, "gradient": gradient, "loss": loss, "count": len(labels)}
 
 
-def one_round(rounds: edl.jax.JaxRounds, batches: Iterator[Any], batch: Any) -> Any:
-    """Makes steps until members change, or none has data; returns the batch that is not trained."""
+class Batches:
+    """This trainer's batches: the current one stays until its step is made."""
+
+    def __init__(self, data: edl.Dataset, epochs: int) -> None:
+        self._batches: Iterator[Any] = iter(
+            edl.batches(data, BATCH, epochs=epochs, shuffle_seed=1, idle_s=IDLE_S)
+        )
+        self.current = next(self._batches, OVER)
+
+    def advance(self) -> None:
+        """Requests the next batch, which acknowledges the current one."""
+        if self.current is not OVER:
+            self.current = next(self._batches, OVER)
+
+
+def one_round(rounds: edl.jax.JaxRounds, batches: Batches) -> None:
+    """Makes steps until members change, or none has data."""
+    if rounds.has_counted:  # the others have made the step that was interrupted here
+        batches.advance()
     while True:
-        total = rounds.sum(contribution(rounds.state, batch, changed=rounds.changed))
+        total = rounds.sum(contribution(rounds.state, batches.current, changed=rounds.changed))
         count = int(total["count"])
         if count:
             rounds.state = update(rounds.state, total["gradient"], count)
@@ -83,13 +100,12 @@ def one_round(rounds: edl.jax.JaxRounds, batches: Iterator[Any], batch: Any) -> 
             if rounds.step % 20 == 0 or rounds.step == 1:
                 loss = float(total["loss"]) / count
                 print(f"step {rounds.step}: loss {loss:.4f} of {count} records")
-        if batch is not OVER:
-            batch = next(batches, OVER)  # requesting the next batch acknowledges this one
+        batches.advance()
         if not int(total["left"]):
             rounds.finish()
-            return batch
+            return
         if int(total["changed"]):
-            return batch
+            return
 
 
 def main() -> None:
@@ -100,15 +116,14 @@ def main() -> None:
     images, labels = runpy.run_path(str(IMAGES))["digits"]()
     images, labels = images.astype(np.float32), labels.astype(np.int32)
     data = edl.from_arrays("digits", images[:-TEST], labels[:-TEST])
-    batches = iter(edl.batches(data, BATCH, epochs=epochs, shuffle_seed=1, idle_s=IDLE_S))
-    batch = next(batches, OVER)
+    batches = Batches(data, epochs)
     with edl.jax.JaxRounds(fresh()) as rounds:
         for round_ in rounds:
             print(
                 f"round {round_.number}: {round_.rank} of {round_.world_size}, step {rounds.step}"
             )
             try:
-                batch = one_round(rounds, batches, batch)
+                one_round(rounds, batches)
             except edl.RoundOver as error:
                 print(f"round {round_.number} is over: {error}")
                 rounds.broken()

@@ -1,6 +1,6 @@
-"""An API server in memory for tests and benchmarks; it passes the same contract tests as a real one.
+"""An in-memory API server for tests and benchmarks; it passes the same contract tests as a real one.
 
-`FakeApi` is the server; `Faults` injects failures.
+`FakeApi` is the server, and `Faults` injects failures.
 """
 
 from lab.fake_api.faults import Faults

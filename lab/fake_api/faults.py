@@ -22,7 +22,7 @@ class _Fault:
 
 
 class Faults:
-    """The planned faults of a fake API server; each fault is removed after it has happened."""
+    """The planned faults of a fake API server; each fault is removed after it has occurred."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,11 +46,11 @@ class Faults:
             self._faults.clear()
 
     def before(self, request: Request) -> None:
-        """Raises the fault that is planned for an arriving request."""
+        """Raises the fault planned for an incoming request."""
         self._raise(request, after=False)
 
     def after(self, request: Request) -> None:
-        """Raises the fault that is planned for an outgoing response."""
+        """Raises the fault planned for an outgoing response."""
         self._raise(request, after=True)
 
     def _plan(self, fault: _Fault) -> None:

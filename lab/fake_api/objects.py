@@ -23,7 +23,12 @@ from kube.request import (
 Object = Mapping[str, Any]
 
 _WITH_STATUS = (
-    *(DEPLOYMENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS),
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODDISRUPTIONBUDGETS,
+    PODS,
+    REPLICASETS,
     TRAININGJOBS,
 )
 _SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "generation", "deletionTimestamp")
@@ -117,7 +122,7 @@ def check_preconditions(resource: Resource, obj: Object, options: Object) -> Non
 
 
 def grace_s(obj: Object, options: Object) -> int:
-    """The grace period of a pod's deletion; 0 if none of its containers can be running."""
+    """Returns the grace period of a pod's deletion; 0 if none of its containers can be running."""
     spec = obj.get("spec") or {}
     if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in _ENDED:
         return 0
@@ -151,7 +156,7 @@ def mark_disrupted(obj: Object, now: datetime) -> Object:
 
 
 def ignores_budgets(obj: Object) -> bool:
-    """Whether a pod may be evicted regardless of budgets: not started, ended, or terminating."""
+    """Returns whether a pod may be evicted regardless of budgets: not started, ended, or terminating."""
     phase = (obj.get("status") or {}).get("phase")
     return phase in ("Pending", *_ENDED) or "deletionTimestamp" in obj["metadata"]
 

@@ -24,7 +24,7 @@ def patched(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
     """Applies all operations of a JSON Patch in order.
 
     Raises:
-        Invalid: one of them does not apply; then nothing changes.
+        Invalid: An operation does not apply; the document is then unchanged.
     """
     result = deepcopy(document)
     for operation in operations:
@@ -69,7 +69,7 @@ def _get(document: Any, path: list[str]) -> Any:
 
 
 def _value_to_test(document: Any, path: list[str]) -> Any:
-    """The value that a `test` compares; a key that is missing in an object counts as null."""
+    """Returns the value that a `test` compares; a key that is missing in an object counts as null."""
     parent = _get(document, path[:-1])
     if path and isinstance(parent, dict):
         return parent.get(path[-1])
@@ -105,7 +105,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
 
 
 def _replace(document: Any, path: list[str], value: Any) -> Any:
-    """Replaces a value; sets a key that is missing, as the API server does (the RFC refuses)."""
+    """Replaces a value; a missing key is added, as the API server does although the RFC forbids it."""
     if not path:
         return value
     parent = _get(document, path[:-1])

@@ -29,7 +29,7 @@ def route(request: Request, resources: Iterable[Resource]) -> Route:
     """Parses the path of `request`.
 
     Raises:
-        NotFound: there is no such resource, or its scope is wrong.
+        NotFound: There is no such resource, or its scope is wrong.
     """
     parts = [unquote(part) for part in request.path.strip("/").split("/")]
     group, segments = ("", parts[1:]) if parts[0] == "api" else ("/".join(parts[1:2]), parts[2:])
@@ -47,10 +47,10 @@ def route(request: Request, resources: Iterable[Resource]) -> Route:
 
 
 def kinds(request: Request, resources: Iterable[Resource]) -> dict[str, Any] | None:
-    """The APIResourceList that `request` asks for; None where it asks for something else.
+    """Returns the APIResourceList that `request` asks for, or None if it asks for something else.
 
     Raises:
-        NotFound: the version of the group has no kinds.
+        NotFound: The version of the group has no kinds.
     """
     root, _, path = request.path.partition("/apis/")
     group, _, version = path.partition("/")
@@ -76,7 +76,7 @@ def _not_found(request: Request) -> errors.NotFound:
 
 
 def _namespace_fits(resource: Resource, namespace: str | None, segments: list[str]) -> bool:
-    """Whether the path has a namespace exactly if the kind is namespaced; lists may span all."""
+    """Returns whether the path has a namespace exactly if the kind is namespaced; lists may span all."""
     whole_collection = len(segments) == 1
     return resource.namespaced == (namespace is not None) or (
         resource.namespaced and whole_collection

@@ -18,23 +18,23 @@ _FIELDS = (
 
 
 def selects(obj: Object, fields: str, labels: str) -> bool:
-    """Whether `obj` matches both selectors, which `check` has accepted."""
+    """Returns whether `obj` matches both selectors, which `check` has accepted."""
     return _fields_match(obj, fields) and labels_match(labels_of(obj), labels)
 
 
 def labels_of(obj: Object) -> Mapping[str, str]:
-    """An object's labels; an empty mapping if it has none."""
+    """Returns an object's labels; an empty mapping if it has none."""
     labels: Mapping[str, str] = obj.get("metadata", {}).get("labels") or {}
     return labels
 
 
 def labels_match(labels: Mapping[str, str], selector: str) -> bool:
-    """Whether labels match equality (`a=b`, `a==b`, `a!=b`) and existence (`a`, `!a`) terms."""
+    """Returns whether labels match equality (`a=b`, `a==b`, `a!=b`) and existence (`a`, `!a`) terms."""
     return all(_label_matches(labels, part) for part in _parts(selector))
 
 
 def matches(labels: Mapping[str, str], selector: Object | None) -> bool:
-    """Whether labels match a metav1 `LabelSelector`; None matches nothing, an empty one all."""
+    """Returns whether labels match a metav1 `LabelSelector`; None matches nothing, an empty one all."""
     if selector is None:
         return False
     match_labels = selector.get("matchLabels") or {}
@@ -65,7 +65,7 @@ def check(fields: str) -> None:
     """Rejects unsupported field selectors.
 
     Raises:
-        KubeError: 400.
+        KubeError: A selector is not supported; status 400.
     """
     for part in _parts(fields):
         path, operator, _ = _split(part)

@@ -1,8 +1,8 @@
 """The fake API server: `kube.api.Api` over objects in memory.
 
-Not implemented: admission (no webhooks, no priority), garbage collection, controllers, kubelets,
-field validation, strategic merge. A terminating pod stays until it is deleted with a grace period
-of 0, as its kubelet would do.
+Not implemented: admission (webhooks, priorities), garbage collection, controllers, kubelets, field
+validation and strategic merge patches. A terminating pod stays until it is deleted with a grace period of
+0, which its kubelet would do.
 """
 
 from collections import OrderedDict
@@ -38,7 +38,7 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class FakeApi:
-    """An API server in memory; thread-safe."""
+    """An in-memory API server. Thread-safe."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class FakeApi:
         wall: Callable[[], datetime] = clock.now,
         clock_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        """An empty cluster.
+        """Initializes an empty cluster.
 
         Args:
-            resources: The kinds it serves.
-            history: How many changes it keeps for watches; older ones answer 410.
+            resources: The kinds to serve.
+            history: Number of changes kept for watches; requests for older ones get 410.
             wall: The clock for timestamps in objects.
             clock_s: A monotonic clock, for the duration of watches.
         """
@@ -72,7 +72,7 @@ class FakeApi:
             "DELETE": self._delete,
         }
 
-    # kube.client.Api
+    # The interface `kube.api.Api`.
 
     def send(self, request: Request) -> bytes:
         """See `kube.api.Api`."""
@@ -106,21 +106,21 @@ class FakeApi:
         return self._storage.version
 
     def stored(self, resource: Resource) -> list[Object]:
-        """Every object of a kind as it is stored, not to be changed: quicker than a list request."""
+        """Returns every object of a kind without copying, which is faster than a list; do not change them."""
         with self._storage.condition:
             return self._storage.all(resource, None)
 
     def load(self, other: "FakeApi") -> None:
-        """Takes over the objects of another server, without its history: watches begin with a list."""
+        """Copies the objects of another server without its history, so watches start with a list."""
         with self._storage.condition:
             self._storage.load(other._storage)  # noqa: SLF001 - of its own class
             self._sequence = other._sequence  # noqa: SLF001
 
-    # Faults of watches, in addition to `faults`
+    # Faults of watches, in addition to `faults`.
 
     @property
     def watches(self) -> int:
-        """The number of open watches."""
+        """Number of open watches."""
         return len(self._streams)
 
     def disconnect(self) -> None:
@@ -128,7 +128,7 @@ class FakeApi:
         self._for_each_stream(FakeStream.disconnect)
 
     def end_watches(self) -> None:
-        """Ends every open watch regularly."""
+        """Ends every open watch normally."""
         self._for_each_stream(FakeStream.end)
 
     def bookmark(self) -> None:
@@ -136,17 +136,17 @@ class FakeApi:
         self._for_each_stream(FakeStream.bookmark)
 
     def expire_watches(self) -> None:
-        """Sends an ERROR event of 410 on every open watch."""
+        """Sends an ERROR event with 410 on every open watch."""
         self._for_each_stream(FakeStream.expire)
 
     def compact(self) -> None:
-        """Drops the history and page tokens: later watches from an older version get 410."""
+        """Drops the history and page tokens; later watches from an older version get 410."""
         self._for_each_stream(FakeStream.collect)
         with self._storage.condition:
             self._storage.compact()
             self._pages.clear()
 
-    # Verbs; all run with the storage's lock held.
+    # Verbs. All run with the storage's lock held.
 
     def _get(self, request: Request, at: Route) -> Object:
         if at.name:
@@ -204,7 +204,7 @@ class FakeApi:
     def _delete(self, request: Request, at: Route) -> Object:
         return self._remove(at.key, orjson.loads(request.body or b"{}"))
 
-    # Parts of verbs
+    # Parts of verbs.
 
     def _existing(self, key: Key) -> Object:
         obj = self._storage.get(key)
@@ -247,7 +247,7 @@ class FakeApi:
     def _update(self, at: Route, old: Object, new: Object) -> Object:
         result = objects.prepare_for_update(at.resource, old, new, at.subresource)
         if result == old:
-            return old  # as upstream: no new version and no event without a change
+            return old  # as upstream, no new version and no event without a change
         stored = self._storage.put(at.key, result)
         metadata = stored["metadata"]
         if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
@@ -296,7 +296,7 @@ class FakeApi:
                 key, {**budget, "status": {**status, "disruptionsAllowed": allowed - 1}}
             )
 
-    # Watches
+    # Watches.
 
     def _open_stream(self, request: Request) -> FakeStream:
         query = dict(request.query)

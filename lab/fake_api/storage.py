@@ -41,7 +41,7 @@ class FakeStorage:
         self.condition = threading.Condition()
         self.version = 1
         self.oldest = 0
-        """Watches from an older version are refused."""
+        """Oldest version from which a watch may start."""
         self.history: deque[StorageEvent] = deque(maxlen=history)
         self._objects: dict[Key, Object] = {}
 
@@ -78,7 +78,7 @@ class FakeStorage:
         """Returns the writes after `version`, oldest first.
 
         Raises:
-            Gone: they are no longer in the history.
+            Gone: The history no longer contains them.
         """
         if version < self.oldest:
             message = f"too old resource version: {version} ({self.oldest})"

@@ -23,18 +23,18 @@ class WatchScope:
     labels: str = ""
 
     def matches(self, obj: Object | None) -> bool:
-        """Whether an object matches the selectors; None never does."""
+        """Returns whether an object matches the selectors; None never does."""
         return obj is not None and selects(obj, self.fields, self.labels)
 
     def covers(self, event: StorageEvent) -> bool:
-        """Whether a write is of this kind and namespace."""
+        """Returns whether a write is of this kind and namespace."""
         return event.key.resource == self.resource and (
             self.namespace is None or event.key.namespace == self.namespace
         )
 
 
 class FakeStream:
-    """One watch; iteration blocks until there is an event, the end, or a fault."""
+    """One watch; iteration blocks until there is an event, the end or a fault."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class FakeStream:
             self._storage.condition.notify_all()
 
     def expire(self) -> None:
-        """Sends an ERROR event of 410 and ends the watch."""
+        """Sends an ERROR event with 410 and ends the watch."""
         with self._storage.condition:
             self.collect()
             self._lines.append(_expired("too old resource version"))
@@ -116,7 +116,7 @@ class FakeStream:
             self._storage.condition.notify_all()
 
     def collect(self) -> bool:
-        """Queues the events since the last call; True if there is something to read."""
+        """Queues the events since the last call; returns whether there is something to read."""
         try:
             events = self._storage.since(self._version)
         except errors.Gone as error:

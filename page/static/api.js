@@ -1,8 +1,8 @@
-// Requests with the token, and what can go wrong with them, in words.
+// Requests with the token, and messages for their errors.
 
 import { token } from "./session.js";
 
-/** What the server, or the way to it, answered instead of data. status 0: the server was not reached. */
+/** An error response, or status 0 if the server could not be reached. */
 export class ApiError extends Error {
   constructor(status, message, retryAfter = 0) {
     super(message);
@@ -11,7 +11,7 @@ export class ApiError extends Error {
   }
 }
 
-/** A response with status 200. Throws ApiError. */
+/** Returns a response with status 200. Throws ApiError. */
 export async function open(path, { signal, headers } = {}) {
   let response;
   try {
@@ -24,14 +24,14 @@ export async function open(path, { signal, headers } = {}) {
   throw new ApiError(response.status, await reason(response), Number(response.headers.get("Retry-After")) || 0);
 }
 
-/** The JSON at a path. Throws ApiError. */
+/** Returns the JSON at a path. Throws ApiError. */
 export async function get(path, options) {
   const response = await open(path, options);
   try {
     return await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The server's answer broke off.");
+    throw new ApiError(0, "The server's response was incomplete.");
   }
 }
 
@@ -40,18 +40,18 @@ async function reason(response) {
     const message = (await response.json()).error.message;
     if (message) return String(message);
   } catch {
-    // not of this server: a proxy has answered
+    // not from this server, but from a proxy
   }
-  return `The server answered ${response.status} ${response.statusText}`.trim();
+  return `The server responded with ${response.status} ${response.statusText}`.trim();
 }
 
-/** A path with parameters; empty ones are left out. */
+/** Returns a path with parameters, without empty ones. */
 export function path(base, parameters = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value));
   return query.size ? `${base}?${query}` : base;
 }
 
-/** namespace/name as part of a path. */
+/** Returns namespace/name as part of a path. */
 export function keyPath(key) {
   return key.split("/").map(encodeURIComponent).join("/");
 }

@@ -1,4 +1,4 @@
-// One burst of services: who asked, who gave, seconds by stage.
+// A burst of services: which services waited, whose trainers were evicted, seconds by stage.
 
 import { h } from "./dom.js";
 import { age, count, counted, duration, moment } from "./format.js";
@@ -15,19 +15,19 @@ export function burstItem(element, burst, longest, now) {
   element.className = "burst";
   element.replaceChildren(
     h("div", { class: "line" }, h("a", { href: `#/reclaims/${encodeURIComponent(burst.id)}`, class: "name" }, `${asked} took ${gave}`),
-      h("span", { class: "soft when", title: moment(burst.since) }, burst.over ? `${age(burst.since, now)} ago` : "goes on")),
+      h("span", { class: "soft when", title: moment(burst.since) }, burst.over ? `${age(burst.since, now)} ago` : "ongoing")),
     h("div", { class: "cell-bar wide-bar" }, stageBar(burst, longest), h("span", { class: "figures" }, stageWords(burst))),
   );
   if (hadFocus) element.querySelector("a").focus();
 }
 
-/** The longest wait, in words. */
+/** Returns the longest wait as text. */
 export function stageWords(burst) {
   const whole = burst.stages?.total;
   return whole?.max === undefined ? "waiting" : `slowest ${duration(whole.max)}`;
 }
 
-/** All that is known of a burst. */
+/** Returns the details of a burst. */
 export function burstDetail(burst, now) {
   return h(
     "div",

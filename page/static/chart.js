@@ -1,4 +1,4 @@
-// Values over time as SVG: stacked areas, steps or bars, or lines. Read by pointer, by arrow keys, and as a table.
+// Values over time as SVG: stacked areas, steps, bars or lines. They can be read with the pointer, arrow keys, or as a table.
 
 import { h, setAttribute, setText, svg } from "./dom.js";
 import { clock, tickTime } from "./format.js";
@@ -8,8 +8,8 @@ const MARGIN = { top: 10, right: 12, bottom: 24, left: 56 };
 const TABLE_ROWS = 60;
 
 /**
- * series: [{key, title, css}], drawn from the bottom up. kind: area, steps (a value holds until the next), bars (a value is of the time before it), line.
- * format: value -> text. binary: ticks of bytes. `limit` of the data is a line above all, titled `limitTitle`.
+ * series: [{key, title, css}], drawn from the bottom up. kind: area, steps (a value holds until the next), bars (a value covers the time before it), line.
+ * format: value -> text. binary: ticks of bytes. `limit` of the data is drawn as a line on top, titled `limitTitle`.
  */
 export class TimeChart {
   constructor({ label, series, format, kind = "area", binary = false, limitTitle = "", height = 220, xFormat = null, xTitle = "Time" }) {
@@ -131,7 +131,7 @@ export class TimeChart {
     }
   }
 
-  /** Points along values: straight, or with a corner where a value changes. */
+  /** Returns the points of a line: straight, or with a corner where a value changes. */
   edge(times, values) {
     const points = [];
     values.forEach((value, place) => {
@@ -227,7 +227,7 @@ export class TimeChart {
     event.preventDefault();
   }
 
-  /** Shows the values at an index beside a line; null hides both. */
+  /** Shows the values at an index next to a vertical line; null hides both. */
   read(index, { quiet = false } = {}) {
     this.at = index;
     const isHidden = index === null || !this.x || !this.shown.length;

@@ -1,4 +1,4 @@
-// Elements without innerHTML: whatever comes from the cluster becomes text nodes and attributes.
+// Creates elements without innerHTML, so that texts from the cluster only become text nodes and attributes.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,17 +12,17 @@ function fill(element, properties, children) {
   return element;
 }
 
-/** An HTML element: h("button", {type: "button", onclick: f}, "text", child, ...). */
+/** Creates an HTML element: h("button", {type: "button", onclick: f}, "text", child, ...). */
 export function h(tag, properties, ...children) {
   return fill(document.createElement(tag), properties, children);
 }
 
-/** An SVG element, as `h`. */
+/** Creates an SVG element; see `h`. */
 export function svg(tag, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
-/** Sets an element's text; the page is not laid out again where it is the same. */
+/** Sets an element's text, unless it is the same, which avoids a new layout. */
 export function setText(element, text) {
   const wanted = String(text);
   if (element.textContent !== wanted) element.textContent = wanted;
@@ -40,7 +40,7 @@ export function setAttribute(element, name, value) {
 }
 
 /**
- * Keeps a parent's children equal to a list: elements of known keys stay, so that focus and selection do.
+ * Updates a parent's children from a list; elements with known keys are kept, and with them focus and selection.
  * @param create item -> element
  * @param update (element, item) => void
  */
@@ -61,7 +61,7 @@ export function keyed(parent, items, keyOf, create, update) {
   parent.keyedChildren = next;
 }
 
-/** Text for screen readers alone. */
+/** Text for screen readers only. */
 export function hidden(text) {
   return h("span", { class: "visually-hidden" }, text);
 }

@@ -1,4 +1,4 @@
-// The stream of one view: read, and opened again when it ends or breaks.
+// The event stream of a view, which is reopened when it ends or breaks.
 
 import { ApiError, open, path } from "./api.js";
 import { EventParser } from "./sse.js";
@@ -11,7 +11,7 @@ const FATAL = [400, 401, 403, 404];
 
 /**
  * onEvent: (section, data) => void. onState: ({state, message, error, until}) => void with state
- * "connecting", "live", "broken" (comes back by itself) or "refused" (does not).
+ * "connecting", "live", "broken" (is retried) or "refused" (is not).
  */
 export class Feed {
   constructor(parameters, { onEvent, onState }) {
@@ -53,7 +53,7 @@ export class Feed {
     }
   }
 
-  /** Reads until the server ends the stream; throws where it breaks. */
+  /** Reads until the server ends the stream; throws if it breaks. */
   async read() {
     this.controller = new AbortController();
     const headers = this.lastId ? { "Last-Event-ID": this.lastId } : {};
@@ -71,7 +71,7 @@ export class Feed {
       }
     } catch (error) {
       if (error instanceof ApiError || this.isClosed) throw error;
-      throw new ApiError(0, this.wasSilent ? "The server has gone silent." : "The connection to the server broke.");
+      throw new ApiError(0, this.wasSilent ? "The server has stopped responding." : "The connection to the server broke.");
     } finally {
       clearTimeout(this.silence);
     }
@@ -91,13 +91,13 @@ export class Feed {
     }, SILENCE_MS);
   }
 
-  /** Waits before the next attempt, longer each time, unless the network comes back or somebody asks. */
+  /** Waits before the next attempt, longer each time, until the network is back or the user retries. */
   async pause(error) {
     const doubled = FIRST_PAUSE_MS * 2 ** Math.min(this.failures, 10);
     const wanted = Math.min(LONGEST_PAUSE_MS, doubled) * (0.75 + Math.random() / 2);
     const pause = Math.max(wanted, (error?.retryAfter ?? 0) * 1000);
     this.failures += 1;
-    const message = error?.message ?? "The server ends each stream at once.";
+    const message = error?.message ?? "The server closes each stream immediately.";
     this.onState({ state: "broken", message, error, until: Date.now() + pause });
     await new Promise((resolve) => {
       this.wake = resolve;

@@ -8,7 +8,7 @@ export function count(value) {
   return GROUPED.format(value);
 }
 
-/** A number with as many digits as people read: 0.004, 1.25, 12.5, 1,234. */
+/** A number with about three significant digits: 0.004, 1.25, 12.5, 1,234. */
 export function number(value) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -58,12 +58,12 @@ export function duration(seconds) {
   return `${Math.round(value / 86400)} d`;
 }
 
-/** How long ago, as a duration of whole seconds. */
+/** Returns how long ago a time was, in whole seconds. */
 export function age(at, now) {
   return duration(Math.max(0, Math.round(now - at)));
 }
 
-/** Time of day of the reader's zone; with the day where that is not today. */
+/** Time of day in the reader's time zone, with the day unless it is today. */
 export function clock(at, { seconds = true } = {}) {
   const date = new Date(at * 1000);
   const time = date.toLocaleTimeString("en-GB", {
@@ -73,7 +73,7 @@ export function clock(at, { seconds = true } = {}) {
   return `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${time}`;
 }
 
-/** A time below an axis whose ticks are `step` seconds apart: midnight has its day. */
+/** Label of an axis whose ticks are `step` seconds apart; at midnight it is the day. */
 export function tickTime(at, step) {
   const date = new Date(at * 1000);
   const isMidnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0;
@@ -91,7 +91,7 @@ export function counted(value, noun) {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** Figures of a decision as short text: JSON for what is nested. */
+/** Figures of a decision as short text; nested ones as JSON. */
 export function figure(value) {
   if (value === null || typeof value !== "object") return typeof value === "number" ? number(value) : String(value);
   if (Array.isArray(value)) return value.map(figure).join(", ");

@@ -1,4 +1,4 @@
-// All nodes on one canvas: each a cell that fills from below with services and training, or is as dark as a job fits there.
+// All nodes on one canvas: each cell fills up with services and training, or is darker the more trainers of a job fit.
 
 import { h, setAttribute, setText } from "./dom.js";
 
@@ -58,7 +58,7 @@ export class HeatMap {
     if (this.index >= items.length) this.show(-1);
   }
 
-  /** The size of cells with which all nodes fit into the frame; below the least, the frame grows. */
+  /** Returns the cell size with which all nodes fit into the frame; the frame grows if that is too small. */
   layOut() {
     let cell = MAX_CELL;
     let columns = 1;

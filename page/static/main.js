@@ -1,4 +1,4 @@
-// The page's frame: signing in, navigation, the stream of the view in sight.
+// The page's frame: sign-in, navigation, and the stream of the visible view.
 
 import { get } from "./api.js";
 import { h, setAttribute, setText } from "./dom.js";
@@ -92,14 +92,14 @@ class Page {
     this.main.querySelector("input").focus();
   }
 
-  /** The first answer failed for another reason than the token: says so, and tries again. */
+  /** Shows that the first request failed for a reason other than the token, and tries again. */
   showFailure(error) {
     this.showFrame(false);
     this.leave.hidden = false;
     document.title = "EDL";
     const pause = Math.max(3, error.retryAfter);
     this.main.replaceChildren(
-      h("section", { class: "panel sign-in", role: "alert" }, h("h1", {}, error.status === 403 ? "No right to see this cluster" : "Not available"), h("p", {}, error.message),
+      h("section", { class: "panel sign-in", role: "alert" }, h("h1", {}, error.status === 403 ? "No permission to see this cluster" : "Not available"), h("p", {}, error.message),
         h("p", { class: "soft" }, `The page tries again every ${Math.round(pause)} seconds.`)),
     );
     clearTimeout(this.restart);
@@ -146,7 +146,7 @@ class Page {
     this.follow();
   }
 
-  /** Opens the stream of the view in sight; called again where its parameters change. */
+  /** Opens the stream of the visible view; called again when its parameters change. */
   follow() {
     this.feed?.close();
     this.feed = null;
@@ -199,7 +199,7 @@ class Page {
     if (state !== "broken") return;
     const seconds = Math.max(0, Math.ceil((until - Date.now()) / 1000));
     const since = this.heardAt ? ` What you see is of ${clock(this.heardAt)}.` : "";
-    // the banner alone is announced: a screen reader is told once, without the seconds
+    // only the banner is announced, so a screen reader reads it once and without the seconds
     setText(this.banner, `${message} The page tries again by itself.${since}`);
     setText(this.status, seconds ? `Not live, next try in ${seconds} s` : "Trying again …");
   }

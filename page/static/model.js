@@ -1,4 +1,4 @@
-// What the page knows of the cluster: events of streams applied one after the other.
+// The page's model of the cluster, to which events of streams are applied in order.
 
 const ELSEWHERE = "another namespace";
 const MAX_RECORDS = 5000;
@@ -20,7 +20,7 @@ export class Model {
     this.job = null;
   }
 
-  /** The server's time, in seconds: ages do not depend on the clock of this machine. */
+  /** The server's time, in seconds, so that ages do not depend on this machine's clock. */
   get now() {
     return Date.now() / 1000 + this.offset;
   }
@@ -60,7 +60,7 @@ export class Model {
     this.hasRecords = true;
   }
 
-  /** Puts older records before those that are known. */
+  /** Adds older records before the known ones. */
   addOlder(records) {
     this.records = merged([...records, ...this.records]);
   }
@@ -88,7 +88,7 @@ export class Model {
     this.job = data;
   }
 
-  /** Bursts, the newest first; one that several namespaces tell of, once, as the cluster's log has it. */
+  /** Bursts, newest first; one recorded in several namespaces appears once, from the cluster's log. */
   bursts() {
     const best = new Map();
     for (const row of this.reclaims.values()) {
@@ -99,12 +99,12 @@ export class Model {
   }
 }
 
-/** What a record has alone; the log of its namespace and that of the cluster may both have it. */
+/** The identity of a record, which may be both in its namespace's log and in the cluster's. */
 export function recordKey(record) {
   return `${record.at.toFixed(3)} ${record.about} ${record.code} ${record.job}`;
 }
 
-/** Records in order of time, each once: the one with all names where there are two. */
+/** Records in order of time, each once; of two versions, the one with all names. */
 function merged(records) {
   const best = new Map();
   for (const record of records) {

@@ -1,4 +1,4 @@
-// The reclaim objective: budget, burn rates, and services that kept and missed it over time.
+// The reclaim objective: budget, burn rates, and services that met and missed it over time.
 
 import { TimeChart } from "./chart.js";
 import { h, setAttribute, setText } from "./dom.js";
@@ -15,7 +15,7 @@ export class Objective {
     this.meter = h("span", { class: "track", role: "meter", "aria-valuemin": 0, "aria-valuemax": 1, "aria-label": "Budget left" }, this.part);
     this.left = h("b");
     this.burn = h("ul", { class: "burn" });
-    this.chart = new TimeChart({ label: "Services that kept and missed the objective", series: SERIES, format: count, kind: "bars", height: 120 });
+    this.chart = new TimeChart({ label: "Services that met and missed the objective", series: SERIES, format: count, kind: "bars", height: 120 });
     this.body = h("div", {}, h("div", { class: "budget" }, h("span", {}, "Budget left"), this.meter, this.left), this.burn, this.chart.element);
     this.element = h("div", { class: "objective" }, this.sentence, this.body);
     this.body.hidden = true;
@@ -25,12 +25,12 @@ export class Objective {
     this.chart.destroy();
   }
 
-  /** objective: as the stream sends it; null where the policy has none; undefined before it is known. */
+  /** objective: from the stream; null if the policy has none, undefined before it is known. */
   set(objective, isVisible) {
     this.body.hidden = !objective;
     if (!objective) {
-      const none = "The policy names no objective: objectives.reclaim in docs/cli.md.";
-      setText(this.sentence, isVisible ? (objective === undefined ? "" : none) : "Not visible with your rights.");
+      const none = "The policy defines no objective; see objectives.reclaim in docs/cli.md.";
+      setText(this.sentence, isVisible ? (objective === undefined ? "" : none) : "You do not have permission to see this.");
       return;
     }
     const { kept, missed, budgetLeft } = objective;
@@ -48,7 +48,7 @@ export class Objective {
   }
 }
 
-/** Sums of the window in spans of equal length. */
+/** Sums over spans of equal length in the window. */
 function bars(objective) {
   const to = objective.at;
   const from = to - objective.windowHours * 3600;

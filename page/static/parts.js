@@ -1,4 +1,4 @@
-// Pieces that several views show.
+// Parts shared by several views.
 
 import { keyPath } from "./api.js";
 import { h, setAttribute, setStyle, setText } from "./dom.js";
@@ -12,7 +12,7 @@ const WARN_CODES = new Set(["Refused", "TrainerFailed", "ObjectiveMissed", "JobF
 const TAKE_CODES = new Set(["ServicesFirst", "Preempted", "Reclaimed", "Reclaiming", "ReserveRestored", "Evicted"]);
 const GOOD_CODES = new Set(["JobComplete", "AtMax", "Guaranteed", "Surplus"]);
 
-/** A part of a page with a heading. */
+/** A section of a page with a heading. */
 export function section(title, { aside = null, css = "", id = title } = {}, ...children) {
   const name = `h-${id.toLowerCase().replaceAll(/[^a-z]+/g, "-")}`;
   return h("section", { class: `panel ${css}`.trim(), "aria-labelledby": name }, h("header", {}, h("h2", { id: name }, title), aside), ...children);
@@ -55,13 +55,13 @@ export function jobHref(key) {
   return `#/jobs/${keyPath(key)}`;
 }
 
-/** A link to a job; `ml/` is paler than the name. */
+/** A link to a job, with the namespace paler than the name. */
 export function jobLink(key, properties = {}) {
   const slash = key.indexOf("/");
   return h("a", { href: jobHref(key), class: "name", ...properties }, h("span", { class: "soft" }, key.slice(0, slash + 1)), key.slice(slash + 1));
 }
 
-/** Trainers of a job in a cell: present, and what its bounds are. */
+/** Trainers of a job in a cell: the present number and the bounds. */
 export function fillTrainers(cell, row) {
   if (!cell.bar) {
     const [kept, extra, least] = ["fill guaranteed", "fill surplus", "least"].map((name) => h("span", { class: name }));
@@ -91,7 +91,7 @@ export function fillShare(cell, share) {
   setText(figures, percent(share, share < 0.1 ? 1 : 0));
 }
 
-/** A time as people say it, with the moment as its title. */
+/** A relative time, with the exact time as its title. */
 export function time(at) {
   return h("time", { datetime: new Date(at * 1000).toISOString(), title: moment(at) }, clock(at));
 }
@@ -108,7 +108,7 @@ export function stageBar(burst, longest) {
   return bar;
 }
 
-/** The longest median of bursts, so that their bars have one scale. */
+/** The longest median of all bursts, so that their bars have the same scale. */
 export function longestBurst(bursts) {
   return Math.max(0, ...bursts.map((burst) => STAGES.reduce((sum, stage) => sum + (burst.stages?.[stage]?.median ?? 0), 0)));
 }
@@ -123,7 +123,7 @@ export function total(groups) {
   return Object.values(groups ?? {}).reduce((sum, group) => sum + (group.count ?? 0), 0);
 }
 
-/** A list of decisions, the newest first, each with its figures on request. */
+/** A list of decisions, newest first, each with its figures on request. */
 export function decisionItem(record, now) {
   const figures = Object.entries(record.figures ?? {});
   const kind = record.about.split(" ")[0];
@@ -139,14 +139,14 @@ export function decisionItem(record, now) {
   );
 }
 
-/** What a record says besides its sentence. */
+/** The details of a record. */
 export function figureList(record) {
   const rows = [["time", moment(record.at)], ["meaning", record.meaning], ["what helps", record.helps], ["job", record.job]];
   const all = [...rows.filter(([, value]) => value), ...Object.entries(record.figures ?? {}).map(([name, value]) => [name, figure(value)])];
   return h("dl", { class: "figure-list" }, all.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
-/** One of several: radio buttons that look like a switch. choices: [[value, title]] */
+/** Radio buttons that look like a switch. choices: [[value, title]] */
 export function choice(label, choices, chosen, onChange) {
   const name = `choice-${Math.random().toString(36).slice(2)}`;
   return h(
@@ -164,7 +164,7 @@ export function select(label, options, chosen, onChange) {
   return element;
 }
 
-/** options: [[value, title]]; the document is changed only where they differ. */
+/** options: [[value, title]]; the document is changed only if they differ. */
 export function setOptions(element, options, chosen) {
   const text = JSON.stringify(options);
   if (element.shownOptions !== text) {
@@ -174,7 +174,7 @@ export function setOptions(element, options, chosen) {
   if (element.value !== chosen) element.value = chosen;
 }
 
-/** Says that a view needs a right. */
+/** A note that a view needs a permission. */
 export function rightNote(what) {
-  return h("p", { class: "empty" }, `${what} not visible with your rights: listing nodes and pods of all namespaces is needed.`);
+  return h("p", { class: "empty" }, `${what} visible only with permission to list nodes, and pods in all namespaces.`);
 }

@@ -1,4 +1,4 @@
-// Axes: round steps of numbers, bytes and times.
+// Axes: round steps for numbers, bytes and times.
 
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 
@@ -24,7 +24,7 @@ export function timeTicks(from, to, most = 7) {
   return { step, at: result };
 }
 
-/** Indexes of a series thinned to about one a pixel; the last is always there. */
+/** Indexes of a series thinned to about one per pixel; the last is always included. */
 export function thinned(length, most) {
   const stride = Math.max(1, Math.ceil(length / Math.max(1, most)));
   const result = [];

@@ -1,4 +1,4 @@
-// The token of this browser tab: in sessionStorage, which no other tab sees and which ends with the tab.
+// The token of this browser tab, in sessionStorage: other tabs cannot see it, and it is deleted with the tab.
 
 const KEY = "edl-token";
 

@@ -1,6 +1,6 @@
 // Server-sent events from a stream of text (WHATWG HTML, 9.2.6): EventSource cannot send a token, so the page reads them itself.
 
-/** Takes text as it arrives; calls `emit({event, data, id})` for each event. */
+/** Parses text as it arrives; calls `emit({event, data, id})` for each event. */
 export class EventParser {
   constructor(emit) {
     this.emit = emit;

@@ -1,8 +1,8 @@
-// Numbers that hold until the next one, such as trainers of jobs, read at equal steps of time.
+// Series of numbers that hold until the next one, such as trainers of jobs, sampled at equal steps.
 
 const KEPT_S = 3900;
 
-/** Equal steps from `span` seconds before `now`, on whole multiples of a step: points do not wander. */
+/** Equal steps from `span` seconds before `now`, at multiples of the step so that points do not move. */
 export function grid(now, span, points) {
   const step = span / points;
   const last = Math.floor(now / step) * step;
@@ -20,7 +20,7 @@ export class StepSeries {
     return Math.min(...[...this.series.values()].map((steps) => steps[0][0]));
   }
 
-  /** Takes in what was before: {key: [[at, value], ...]}; what is newer already stays. */
+  /** Adds earlier values, {key: [[at, value], ...]}; newer ones are kept. */
   begin(known) {
     for (const [key, steps] of Object.entries(known)) {
       const own = this.series.get(key) ?? [];
@@ -29,7 +29,7 @@ export class StepSeries {
     }
   }
 
-  /** Takes in rows {key, trainers} as they are now. */
+  /** Adds the present rows {key, trainers}. */
   add(rows, now) {
     const seen = new Set();
     for (const { key, trainers } of rows) {
@@ -56,7 +56,7 @@ export class StepSeries {
     });
   }
 
-  /** The keys with the greatest values since a time, in an order that does not change with each update. */
+  /** The keys with the greatest values since a time, in an order that is stable between updates. */
   largest(since, most) {
     const peaks = [...this.series].map(([key, steps]) => {
       const recent = steps.filter(([at], index) => at >= since || index === steps.length - 1 || steps[index + 1][0] >= since);
@@ -66,7 +66,7 @@ export class StepSeries {
     return first.map(({ key }) => key).sort();
   }
 
-  /** Sums of all other keys at times, each times its factor; null where there are none. */
+  /** Sums of all other keys at the given times, each weighted by its factor; null if there are none. */
   rest(keys, times, factor) {
     const changes = times.map(() => 0);
     let isEmpty = true;
@@ -87,7 +87,7 @@ export class StepSeries {
   }
 }
 
-/** The index of the first of the times that is not before `at`. */
+/** The index of the first time that is not before `at`. */
 function placeOf(times, at) {
   let [low, high] = [0, times.length];
   while (low < high) {

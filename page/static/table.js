@@ -1,4 +1,4 @@
-// A table of any length: only the rows in sight are in the document. Sorted by its heads, walked by arrow keys.
+// A table of any length: only visible rows are in the document. It is sorted by its headers and navigated by arrow keys.
 
 import { h, setAttribute, setText } from "./dom.js";
 
@@ -8,7 +8,7 @@ const PAGE_ROWS = 10;
 
 /**
  * columns: [{key, title, kind, numeric, sort: row -> value, descends, render: (cell, row) => void}]; without `sort`, a column is not sorted.
- * keyOf: row -> key that stays; onOpen: row => void, for Enter and a click.
+ * keyOf: row -> stable key; onOpen: row => void, for Enter and clicks.
  */
 export class Table {
   constructor({ label, columns, keyOf, onOpen, sortBy, descending = false, empty = "Nothing here." }) {
@@ -86,7 +86,7 @@ export class Table {
     this.draw();
   }
 
-  /** Draws the rows in sight; those that stay in sight keep their elements. */
+  /** Draws the visible rows; rows that stay visible keep their elements. */
   draw() {
     const first = Math.max(0, Math.floor(this.element.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
     const inSight = Math.ceil((this.element.clientHeight || 600) / ROW_HEIGHT) + 2 * SPARE_ROWS;
@@ -149,7 +149,7 @@ export class Table {
     if (place < 0) return;
     this.active = this.keyOf(this.rows[place]);
     const top = place * ROW_HEIGHT;
-    const height = this.element.clientHeight - ROW_HEIGHT; // the head stays in sight
+    const height = this.element.clientHeight - ROW_HEIGHT; // the header stays visible
     if (top < this.element.scrollTop) this.element.scrollTop = top;
     else if (top + ROW_HEIGHT > this.element.scrollTop + height) this.element.scrollTop = top + ROW_HEIGHT - height;
     this.draw();
@@ -162,7 +162,7 @@ export class Table {
   }
 }
 
-/** Rows in the order of a value: numbers as numbers, words as people order them; what is unknown comes last. */
+/** Sorts rows by a value: numbers numerically, texts by locale, unknown values last. */
 export function sorted(rows, valueOf, descending) {
   const compare = new Intl.Collator("en", { numeric: true }).compare;
   const sign = descending ? -1 : 1;

@@ -1,4 +1,4 @@
-// A job's training as its master tells it: asked every few seconds while the page is in sight.
+// A job's training as reported by its master, which is asked every few seconds while the page is visible.
 
 import { get, keyPath } from "./api.js";
 import { TimeChart } from "./chart.js";
@@ -19,14 +19,14 @@ export class Training {
     this.metric = "loss";
     this.seen = [];
     this.note = h("p", { class: "empty" }, "Asking the job's master …");
-    this.tiles = Object.fromEntries(["State", "Steps", "Records a second", "Records trained again"].map((title) => [title, new Tile(title)]));
+    this.tiles = Object.fromEntries(["State", "Steps", "Records per second", "Records trained again"].map((title) => [title, new Tile(title)]));
     this.datasets = h("ul", { class: "datasets" });
     this.metrics = select("Metric", [["loss", "loss"]], "loss", (value) => this.set(value));
     this.chart = new TimeChart({ label: "Evaluations", series: [], format: number, kind: "line", height: 180, xFormat: (value) => (Number.isInteger(value) ? count(value) : ""), xTitle: "Model version" });
     this.evaluations = h("div", {}, h("div", { class: "line" }, h("h3", {}, "Evaluations"), this.metrics), this.chart.element);
     this.redone = h("p", { class: "soft" });
     this.rollbacks = h("ul", { class: "plain-list" });
-    this.body = h("div", { class: "stack", hidden: true }, tiles(...Object.values(this.tiles)), this.datasets, this.evaluations, h("div", {}, h("h3", {}, "What was redone"), this.redone, this.rollbacks));
+    this.body = h("div", { class: "stack", hidden: true }, tiles(...Object.values(this.tiles)), this.datasets, this.evaluations, h("div", {}, h("h3", {}, "Repeated work"), this.redone, this.rollbacks));
     this.element = section("Training", { css: "training" }, this.note, this.body);
     this.onSight = () => !document.hidden && this.isAsking && this.ask();
     document.addEventListener("visibilitychange", this.onSight);
@@ -44,11 +44,11 @@ export class Training {
     this.controller?.abort();
   }
 
-  /** Begins to ask where the job has a master. */
+  /** Starts to ask, if the job has a master. */
   follow(job) {
     if (!job.masterAddress) {
       this.stop();
-      this.say(job.master ? "The job's master does not run now." : "The job has no master that keeps its data: what it trains is known to its program alone.");
+      this.say(job.master ? "The job's master is not running." : "The job has no EDL master, so only its own program knows the state of its training.");
       return;
     }
     if (this.isAsking) return;
@@ -72,7 +72,7 @@ export class Training {
     if (this.isAsking && this.controller === controller && !document.hidden) this.timer = setTimeout(() => this.ask(), pause);
   }
 
-  /** What the master says of a trainer; undefined where it does not know it. */
+  /** The master's report about a trainer; undefined if it does not know the trainer. */
   of(member) {
     const trainers = this.newest?.trainers ?? {};
     return trainers[member.name] ?? trainers[`trainer-${member.id}`];
@@ -93,7 +93,7 @@ export class Training {
     this.newest = training;
     this.say("");
     const tone = { failed: "bad", done: "good" }[training.state] ?? "";
-    const words = { work: "trains", done: "done", failed: "failed" };
+    const words = { work: "training", done: "done", failed: "failed" };
     this.tiles.State.set(words[training.state] ?? training.state, training.reason || training.storageErrors?.join("; ") || `master generation ${training.generation}`, training.storageErrors?.length ? "bad" : tone);
     this.tiles.Steps.set(count(training.steps ?? 0), training.maxSteps ? `of ${count(training.maxSteps)}` : training.checkpoint ? `newest checkpoint at step ${count(training.checkpoint.step ?? 0)}` : "no checkpoint yet");
     this.drawRate(training);
@@ -103,21 +103,21 @@ export class Training {
     this.onNews();
   }
 
-  /** Records a second, of the last minute that was looked at. */
+  /** Records per second, over the last minute of observation. */
   drawRate(training) {
     const done = Object.values(training.datasets ?? {}).reduce((sum, dataset) => sum + (dataset.done_records ?? 0), 0);
     this.seen.push([training.at, done]);
     while (this.seen.length > 2 && this.seen[1][0] <= training.at - RATE_S) this.seen.shift();
     const [[since, before]] = this.seen;
     const rate = training.at > since ? Math.max(0, done - before) / (training.at - since) : null;
-    this.tiles["Records a second"].set(rate === null ? "–" : number(rate >= 10 ? Math.round(rate) : rate), `${count(done)} done`);
+    this.tiles["Records per second"].set(rate === null ? "–" : number(rate >= 10 ? Math.round(rate) : rate), `${count(done)} done`);
   }
 
   drawRedone(training) {
     const rollbacks = training.setbacks ?? { count: 0, newest: [] };
     const rewound = Object.values(training.datasets ?? {}).reduce((sum, dataset) => sum + (dataset.redone_records ?? 0), 0);
     this.tiles["Records trained again"].set(count((training.lostRecords ?? 0) + rewound), `${count(training.trainedAgainRecords ?? 0)} acknowledged twice`);
-    setText(this.redone, `${counted(training.lostRecords ?? 0, "record")} were trained and lost with their trainer. ${counted(rollbacks.count ?? 0, "rollback")} to a checkpoint: ${counted(rollbacks.steps ?? 0, "step")} and ${counted(rollbacks.records ?? 0, "record")} of the model's state were lost, and the data was set back by ${counted(rewound, "record")}.`);
+    setText(this.redone, `${counted(training.lostRecords ?? 0, "record")} trained and then lost with their trainers. ${counted(rollbacks.count ?? 0, "rollback")} to a checkpoint: ${counted(rollbacks.steps ?? 0, "step")} and ${counted(rollbacks.records ?? 0, "record")} of the model's state lost, and the data set back by ${counted(rewound, "record")}.`);
     this.rollbacks.replaceChildren(...[...(rollbacks.newest ?? [])].reverse().map((event) =>
       h("li", {}, h("b", {}, event.by), `: ${event.reason} `, h("span", { class: "soft" }, `(${counted(event.steps ?? 0, "step")}, ${counted(event.records ?? 0, "record")})`))));
   }
@@ -133,7 +133,7 @@ export class Training {
       const bar = h("progress", { max: 1, "aria-label": `${name} done` });
       if (share !== null) bar.value = share;
       element.replaceChildren(h("div", { class: "line" }, h("b", {}, name), h("span", { class: "soft" }, parts.join(", ")), h("b", {}, share === null ? "" : percent(share, share < 0.1 ? 1 : 0))), bar,
-        dataset.outage ? h("p", { class: "problem" }, `Cannot be read, trainers wait: ${dataset.outage}`) : "");
+        dataset.outage ? h("p", { class: "problem" }, `Unreadable, so trainers are waiting: ${dataset.outage}`) : "");
     });
   }
 

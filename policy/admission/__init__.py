@@ -1,1 +1,1 @@
-"""Admission: what Jobs and pods may say, and how they are changed on creation."""
+"""Admission: checks of Jobs, and changes to pods and Jobs as they are created."""

@@ -1,9 +1,9 @@
-"""The environment variables by which programs of other frameworks find their peers. Pure.
+"""Environment variables by which programs of other frameworks find their peers. Pure.
 
-`paddle`: those of PaddlePaddle's jobs on Kubernetes (PaddlePaddle/edl `pkg/jobparser.go`, and
+`paddle`: the variables of PaddlePaddle's jobs on Kubernetes (PaddlePaddle/edl `pkg/jobparser.go`, and
 `python/paddle/distributed`, role makers). `torch`: the arguments of torchrun as PET_... (torch
-`distributed/argparse_util.py`, `elastic/rendezvous/c10d_rendezvous_backend.py`). What would count the
-trainers of an elastic job (RANK, WORLD_SIZE, lists of trainers) is left to the framework.
+`distributed/argparse_util.py`, `elastic/rendezvous/c10d_rendezvous_backend.py`). Variables that
+depend on the current trainers of an elastic job (RANK, WORLD_SIZE, lists of trainers) are left to the framework.
 Called by `reconciler.manifests`.
 """
 
@@ -16,18 +16,18 @@ from policy.names import Role
 PADDLE, TORCH = "paddle", "torch"
 NAMES = (PADDLE, TORCH)
 STORE_PORT = 29_400
-"""Of torch's store at the trainer that hosts EDL's master: torchrun's own default."""
+"""Port of torch's store at the trainer that hosts EDL's master: torchrun's default."""
 PADDLE_PORT = 7164
-"""Of a trainer or server that names none: Paddle's default."""
+"""Port of a trainer or server without a port: Paddle's default."""
 _RESTARTS = 1_000_000
-"""torchrun stops after so many failures of its processes; `backoffLimit` counts those of trainers."""
+"""torchrun gives up after this number of process failures. `backoffLimit` limits the failures of trainers."""
 Variable = dict[str, object]
 """core/v1 EnvVar."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolePod:
-    """A pod of a job, or the container of its master, and whom it reaches."""
+    """A pod of a job, or the container of its master, with the addresses of its peers."""
 
     role: Role
     number: int = 0
@@ -40,15 +40,15 @@ class RolePod:
 
 
 def has_variables(job: Job) -> bool:
-    """Whether pods of a job get variables: it names a framework, or has programs of the user's."""
+    """Whether pods of a job get variables: it names a framework, or runs the user's master or servers."""
     own_servers = job.servers is not None and bool(job.servers.ports)
     return bool(job.environment or job.master_template_json) or own_servers
 
 
 def variables(job: Job, role_pod: RolePod) -> list[Variable]:
-    """The variables of a pod: EDL's, and those of the frameworks that its job names.
+    """Returns the variables of a pod: EDL's, and those of its job's frameworks.
 
-    The address of the pod comes first, because later ones refer to it.
+    The address of the pod comes first, because later variables refer to it.
     """
     if not has_variables(job):
         return []
@@ -113,7 +113,7 @@ def _paddle(job: Job, role_pod: RolePod) -> dict[str, str]:
 
 
 def _torch(job: Job, role_pod: RolePod) -> dict[str, str]:
-    """The variables of `torch`, for trainers only: torchrun starts there."""
+    """Returns the variables of `torch`, for trainers only, because torchrun starts there."""
     if role_pod.role is not Role.TRAINER or not role_pod.master:
         return {}
     host, _, port = role_pod.master.rpartition(":")

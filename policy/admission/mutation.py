@@ -4,42 +4,39 @@ Called by `webhook.review`. Pure: takes the object, the policy and the live prio
 returns JSON Patch operations with warnings. A patched object needs no further operations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from policy.admission import (
-    environment,
-    failure_policy,
-    job_options,
-    job_spec,
-    servers,
-    sidecar,
-    template_limits,
-    unknown_names,
-    unstructured,
-)
-from policy.admission.patch import Operation, Patch
+from policy.admission import job_settings, job_spec, patch, sidecar
+from policy.admission.job_settings import JobSettings
+from policy.admission.patch import Change, Drop, Operation, Put
+from policy.admission.views import JobView, PodView
 from policy.document.model import Policy
 from policy.names import (
     ANNOTATION_MASTER,
     ANNOTATION_NODE_REQUEST,
     ANNOTATION_SCHEDULER,
     CLASS_LOW_SHARE,
-    DEFAULT_SCHEDULER,
     DRAIN_BLOCKS,
+    GROUP,
     LABEL_JOB,
     LABEL_PREEMPTIBLE,
     LABEL_ROLE,
     LABEL_TIER,
+    LABELS,
     MANAGER,
+    POD_ANNOTATIONS,
     TRAINER_RESOURCE,
     Role,
     Tier,
 )
-from policy.priority_classes import CLASS_OF, PriorityClassValues, class_of
+from policy.nearest import advice
+from policy.priority_classes import CLASS_OF, PriorityClassValues
 from policy.scheduling import UNMARKED, Scheduling
 
 _MAX_LABEL_CHARS = 63
+_MAX_NAME_WARNINGS = 5
+"""`kubectl` prints each; the API server passes on 4096 characters of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Mutation:
     """The changes to an object, and warnings for its author.
 
     Attributes:
-        operations: JSON Patch, empty where nothing changes.
+        operations: JSON Patch, empty if nothing changes.
         role: The pod's role in training; None for pods that are not training.
         tier: Its tier; None for pods that are not training.
         warnings: One line each, which `kubectl` prints.
@@ -70,7 +67,7 @@ NO_IMAGE = (
 
 
 def pod_patch(
-    pod: Mapping[str, object],
+    document: Mapping[str, object],
     namespace: str,
     policy: Policy,
     classes: Mapping[str, PriorityClassValues],
@@ -84,47 +81,52 @@ def pod_patch(
     other operators, which are always surplus). Pods of protected namespaces are never training.
 
     Args:
-        pod: core/v1 Pod as admission receives it: defaulted, with its priority filled in.
+        document: core/v1 Pod as admission receives it: defaulted, with its priority filled in.
         namespace: Namespace of the request; the object's own may be empty.
         policy: The active policy.
         classes: Live PriorityClasses by name.
-        master_image: Image of masters and parameter servers; "" where none is configured.
+        master_image: Image of masters and parameter servers; "" if none is configured.
         scheduling: How training pods ask for a scheduler now.
     """
-    labels = unstructured.labels(pod)
     if policy.protects(namespace):
         return UNTOUCHED
+    pod = PodView.parse(document)
     warnings: list[str] = []
-    if LABEL_JOB in labels:
-        role = _role(labels, warnings)
-        tier = _tier(role, labels)
+    if LABEL_JOB in pod.labels:
+        role = _role(pod.labels, warnings)
+        tier = _tier(role, pod.labels)
     else:
-        selected = policy.training_role(namespace, labels)
+        selected = policy.training_role(namespace, pod.labels)
         if selected is None:
             return UNTOUCHED
         role, tier = selected, Tier.SURPLUS
-    spec = unstructured.mapping(pod, "spec")
-    if _raises(spec, classes.get(CLASS_OF[tier])):
+    if _raises(pod, classes.get(CLASS_OF[tier])):
         tier = Tier.SURPLUS
         warnings.append(_RAISES_NOTHING)
-    patch = Patch(pod)
-    patch.put(("metadata", "labels", LABEL_ROLE), role.value)
-    patch.put(("metadata", "labels", LABEL_TIER), tier.value)
-    patch.put(("metadata", "labels", LABEL_PREEMPTIBLE), _preemptible(tier))
-    class_name = _class_name(spec, tier)
-    if not _raises(spec, classes.get(class_name)):
-        _put_priority(patch, spec, class_name, classes, warnings)
-    _put_grace(patch, spec, policy.tiers.grace_seconds)
-    awaits_node = ANNOTATION_NODE_REQUEST in unstructured.annotations(pod)
-    _put_scheduler(patch, spec, scheduling.unmarked if awaits_node else scheduling)
-    if tier is Tier.SURPLUS:
-        _drop_drain_blocks(patch, pod)
-    warnings += environment.add(patch, pod, policy.tiers.grace_seconds)
-    warnings += _put_master(patch, pod, namespace, master_image) + unknown_names.warnings(pod)
-    return Mutation(patch.operations(), role, tier, tuple(warnings))
+    changes: list[Change] = [
+        Put(("metadata", "labels", LABEL_ROLE), role.value),
+        Put(("metadata", "labels", LABEL_TIER), tier.value),
+        # EDL evicts trainers only. kube-scheduler preempts support pods, after all others.
+        Put(("metadata", "labels", LABEL_PREEMPTIBLE), "false" if tier is Tier.SUPPORT else "true"),
+        *_priority(pod, tier, classes, warnings),
+    ]
+    if pod.grace_s > policy.tiers.grace_seconds:  # a reclaim waits for it
+        path = ("spec", "terminationGracePeriodSeconds")
+        changes.append(Put(path, policy.tiers.grace_seconds))
+    awaits_node = ANNOTATION_NODE_REQUEST in pod.annotations
+    changes += _scheduler(pod, scheduling.unmarked if awaits_node else scheduling)
+    if tier is Tier.SURPLUS:  # a surplus pod must not keep autoscalers from draining its node
+        blocks = [name for name in DRAIN_BLOCKS if name in pod.annotations]
+        changes += [Drop(("metadata", "annotations", name)) for name in blocks]
+    variables, kept = sidecar.add_variables(pod, policy.tiers.grace_seconds)
+    changes += variables
+    warnings += kept
+    changes += _master_and_server(pod, namespace, master_image, warnings)
+    warnings += _unknown_names(pod)
+    return Mutation(patch.operations(document, changes), role, tier, tuple(warnings))
 
 
-def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Mutation:
+def job_patch(document: Mapping[str, object], namespace: str, policy: Policy) -> Mutation:
     """Hands an elastic batch/v1 Job to the reconciler; only at creation, as managedBy is immutable.
 
     `parallelism` becomes min, which `kubectl get jobs` then shows. Jobs that are not elastic, and
@@ -133,53 +135,43 @@ def job_patch(job: Mapping[str, object], namespace: str, policy: Policy) -> Muta
     Raises:
         JobError: the annotations or the spec contradict elasticity; the message names the field.
     """
-    annotations = unstructured.annotations(job)
-    if not job_spec.is_elastic(annotations):
+    job = JobView.parse(document)
+    if not job_settings.is_elastic(job.annotations):
         return UNTOUCHED
     if policy.protects(namespace):
         warning = f"the policy protects namespace {namespace}, so EDL does not manage this Job"
         return Mutation(warnings=(warning,))
-    spec = unstructured.mapping(job, "spec")
-    low, _ = check_job(annotations, spec)
-    patch = Patch(job)
-    if spec.get("managedBy") is None:
-        patch.put(("spec", "managedBy"), MANAGER)
-    if "completions" in spec and job_spec.defaulted_completions(spec):
-        patch.drop(("spec", "completions"))
-    patch.put(("spec", "parallelism"), low)
-    name = unstructured.mapping(job, "metadata").get("name")
-    if isinstance(name, str) and 0 < len(name) <= _MAX_LABEL_CHARS:
-        patch.put(("spec", "template", "metadata", "labels", LABEL_JOB), name)
-    patch.put(("spec", "template", "metadata", "labels", LABEL_ROLE), Role.TRAINER.value)
-    template = unstructured.mapping(spec, "template")
-    return Mutation(
-        patch.operations(), Role.TRAINER, warnings=tuple(unknown_names.warnings(template))
-    )
+    settings = check_job(job)
+    changes: list[Change] = []
+    if job.managed_by is None:
+        changes.append(Put(("spec", "managedBy"), MANAGER))
+    if job.has_default_completions:
+        changes.append(Drop(("spec", "completions")))
+    changes.append(Put(("spec", "parallelism"), settings.min_trainers))
+    labels = ("spec", "template", "metadata", "labels")
+    if 0 < len(job.name) <= _MAX_LABEL_CHARS:
+        changes.append(Put((*labels, LABEL_JOB), job.name))
+    changes.append(Put((*labels, LABEL_ROLE), Role.TRAINER.value))
+    warnings = tuple(_unknown_names(job.template))
+    return Mutation(patch.operations(document, changes), Role.TRAINER, warnings=warnings)
 
 
-def check_job(annotations: Mapping[str, str], spec: Mapping[str, object]) -> tuple[int, int]:
-    """(min, max) trainers of a valid elastic Job.
+def check_job(job: JobView) -> JobSettings:
+    """Checks an elastic Job as it is created; returns its settings.
 
     Raises:
         JobError: the first error; the message names the field and what would be valid.
     """
-    trainer_bounds = job_spec.bounds(annotations)
-    job_spec.weight(annotations)
-    job_spec.queue(annotations)
-    job_spec.master(annotations)
-    job_spec.master_settings(annotations)
-    job_spec.token_generation(annotations)
-    servers.requested(annotations)
-    job_options.check(annotations)
-    job_spec.check_spec(spec)
-    template_limits.check(unstructured.mapping(spec, "template"))
-    job_spec.check_template(spec, annotations)
-    failure_policy.check(spec)
-    return trainer_bounds
+    settings = job_settings.parse(job.annotations)
+    job_spec.check_spec(job)
+    job_spec.check_size(job.template_document, job.template)
+    job_spec.check_placement(job.template, has_edl_master=settings.edl_master)
+    job_spec.check_failure_rules(job)
+    return settings
 
 
 def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
-    """The role in the label; trainer where the label is missing or invalid."""
+    """Returns the role in the label; trainer if the label is missing or invalid."""
     named = labels.get(LABEL_ROLE, Role.TRAINER.value)
     try:
         return Role(named)
@@ -191,7 +183,7 @@ def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
 
 
 def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
-    """Surplus for a trainer unless labelled guaranteed; support for the other roles.
+    """Returns surplus for a trainer unless it is labelled guaranteed, and support for other roles.
 
     A user who sets the guaranteed label gains little: that class is below every service too.
     """
@@ -200,105 +192,99 @@ def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
     return Tier.GUARANTEED if labels.get(LABEL_TIER) == Tier.GUARANTEED.value else Tier.SURPLUS
 
 
-def _raises(spec: Mapping[str, object], priority_class: PriorityClassValues | None) -> bool:
-    """Whether the class has a higher priority than the pod, or preempts where the pod may not.
+def _raises(pod: PodView, priority_class: PriorityClassValues | None) -> bool:
+    """Whether the class has a higher priority than the pod, or preempts although the pod may not.
 
     Anybody may write the labels of their pods, but a class of low priority may be all that they
     are allowed. Trainers and servers that EDL creates name their class themselves.
     """
     if priority_class is None:
         return False
-    priority = spec.get("priority")
-    is_higher = isinstance(priority, int) and priority < priority_class.value
-    never = spec.get("preemptionPolicy") == "Never"
+    is_higher = pod.priority is not None and pod.priority < priority_class.value
+    never = pod.preemption_policy == "Never"
     return is_higher or (never and priority_class.preemption_policy != "Never")
 
 
-def _class_name(spec: Mapping[str, object], tier: Tier) -> str:
-    """The priority class of a pod of this tier: surplus that names the second one keeps it."""
-    low_share = tier is Tier.SURPLUS and spec.get("priorityClassName") == CLASS_LOW_SHARE
-    return class_of(tier, low_share=low_share)
-
-
-def _preemptible(tier: Tier) -> str:
-    """Whether EDL itself may evict the pod. Only kube-scheduler preempts support pods, and last."""
-    return "false" if tier is Tier.SUPPORT else "true"
-
-
-def _put_priority(
-    patch: Patch,
-    spec: Mapping[str, object],
-    name: str,
-    classes: Mapping[str, PriorityClassValues],
-    warnings: list[str],
-) -> None:
+def _priority(
+    pod: PodView, tier: Tier, classes: Mapping[str, PriorityClassValues], warnings: list[str]
+) -> list[Change]:
     """Sets class, value and preemptionPolicy together.
 
     The Priority plugin has filled in the last two already and runs again after us; it rejects the
-    pod if any of the three differs from the class.
+    pod if any of the three differs from the class. A pod below its tier's class keeps its priority.
     """
+    named = pod.priority_class
+    low_share = tier is Tier.SURPLUS and named == CLASS_LOW_SHARE
+    name = CLASS_LOW_SHARE if low_share else CLASS_OF[tier]
     priority_class = classes.get(name)
     if priority_class is None:
         warnings.append(f"PriorityClass {name} does not exist (yet): the pod keeps its priority")
-        return
-    requested = spec.get("priorityClassName")
-    if requested not in (None, "", name) and not _is_default(str(requested), classes):
+        return []
+    if _raises(pod, priority_class):
+        return []
+    is_default = named in classes and classes[named].is_default
+    if named not in ("", name) and not is_default:
         warnings.append(
-            f"changed priorityClassName from {str(requested)[:40]} to {name}, so that services can preempt training"
+            f"changed priorityClassName from {named[:40]} to {name}, so that services can preempt training"
         )
-    patch.put(("spec", "priorityClassName"), name)
-    patch.put(("spec", "priority"), priority_class.value)
-    patch.put(("spec", "preemptionPolicy"), priority_class.preemption_policy)
+    return [
+        Put(("spec", "priorityClassName"), name),
+        Put(("spec", "priority"), priority_class.value),
+        Put(("spec", "preemptionPolicy"), priority_class.preemption_policy),
+    ]
 
 
-def _is_default(name: str, classes: Mapping[str, PriorityClassValues]) -> bool:
-    priority_class = classes.get(name)
-    return priority_class is not None and priority_class.is_default
+def _scheduler(pod: PodView, scheduling: Scheduling) -> list[Change]:
+    """Names the scheduler, and requests the resource for which it calls the extender."""
+    changes: list[Change] = []
+    scheduler = scheduling.scheduler_of(pod.scheduler)
+    if scheduler != pod.scheduler:
+        changes += [
+            Put(("spec", "schedulerName"), scheduler),
+            Put(("metadata", "annotations", ANNOTATION_SCHEDULER), scheduler),
+        ]
+    requested = any(TRAINER_RESOURCE in container.limits for container in pod.containers)
+    if requested or not (pod.containers and pod.containers[0].name):
+        return changes
+    if scheduling.marks(pod.scheduler):
+        resources = ("spec", "containers", 0, "resources")
+        changes += [
+            Put((*resources, kind, TRAINER_RESOURCE), "1") for kind in ("limits", "requests")
+        ]
+    return changes
 
 
-def _put_grace(patch: Patch, spec: Mapping[str, object], cap_s: int) -> None:
-    """Caps the termination grace period, because reclaim waits for it."""
-    requested = spec.get("terminationGracePeriodSeconds")
-    grace_s = requested if isinstance(requested, int) else environment.DEFAULT_GRACE_S
-    if grace_s > cap_s:
-        patch.put(("spec", "terminationGracePeriodSeconds"), cap_s)
+def _master_and_server(
+    pod: PodView, namespace: str, image: str, warnings: list[str]
+) -> list[Change]:
+    """Adds what needs EDL's image: the master's sidecar, and the image of a parameter server.
+
+    The API server accepts no pod without an image, so no server starts while the webhook is down.
+    """
+    needs_master = pod.hosts_master and not pod.has_master
+    server = pod.server_without_image
+    if not image and (needs_master or server >= 0):
+        warnings.append(NO_IMAGE)
+        return []
+    changes = sidecar.add_master(pod, namespace, image) if needs_master else []
+    if server >= 0:
+        changes.append(Put(("spec", "containers", server, "image"), image))
+    return changes
 
 
-def _put_scheduler(patch: Patch, spec: Mapping[str, object], scheduling: Scheduling) -> None:
-    """Names the scheduler of training pods; requests the resource for which it calls the extender."""
-    named = str(spec.get("schedulerName") or DEFAULT_SCHEDULER)
-    scheduler = scheduling.scheduler_of(named)
-    if scheduler != named:
-        patch.put(("spec", "schedulerName"), scheduler)
-        patch.put(("metadata", "annotations", ANNOTATION_SCHEDULER), scheduler)
-    if not scheduling.marks(named):
-        return
-    containers = unstructured.objects(spec, "containers")
-    resources = [unstructured.mapping(container, "resources") for container in containers]
-    requested = any(TRAINER_RESOURCE in unstructured.mapping(r, "limits") for r in resources)
-    if requested or not containers or not containers[0]:  # what is not an object reads as empty
-        return
-    for kind in ("limits", "requests"):
-        patch.put(("spec", "containers", 0, "resources", kind, TRAINER_RESOURCE), "1")
+def _unknown_names(pod: PodView) -> list[str]:
+    """Warns about names under EDL's prefix that do not exist, in a pod or a Job's pod template.
+
+    Unknown annotations of a Job itself are refused (`job_spec.check_names`).
+    """
+    labels = _unknown("label", pod.labels, LABELS)
+    return [*labels, *_unknown("annotation", pod.annotations, POD_ANNOTATIONS)][:_MAX_NAME_WARNINGS]
 
 
-def _drop_drain_blocks(patch: Patch, pod: Mapping[str, object]) -> None:
-    """Removes what would keep autoscalers from draining the node: surplus holds no node."""
-    annotations = unstructured.annotations(pod)
-    for name in DRAIN_BLOCKS:
-        if name in annotations:
-            patch.drop(("metadata", "annotations", name))
-
-
-def _put_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> list[str]:
-    """Adds what only admission has: the master's sidecar, the image of parameter servers."""
-    labels = unstructured.labels(pod)
-    master = sidecar.is_master_host(labels) and not sidecar.has_sidecar(pod)
-    server = servers.is_server(labels) and servers.lacks_image(pod)
-    if (master or server) and not image:
-        return [NO_IMAGE]
-    if master:
-        sidecar.add_master(patch, pod, namespace, image)
-    if server:
-        servers.add_image(patch, pod, image)
-    return []
+def _unknown(kind: str, names: Iterable[str], known: tuple[str, ...]) -> list[str]:
+    prefix = f"{GROUP}/"
+    unknown = sorted(name for name in names if name.startswith(prefix) and name not in known)
+    return [
+        f"{kind} {name[:_MAX_LABEL_CHARS]} does not exist{advice(name, known, prefix)}"
+        for name in unknown[:_MAX_NAME_WARNINGS]
+    ]

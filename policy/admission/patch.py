@@ -1,65 +1,89 @@
-"""JSON Patch (RFC 6902) as the API server expects it: missing parents first, names escaped.
+"""JSON Patch (RFC 6902) as the API server expects it: missing parents first, names escaped. Pure.
 
-Pure. Called by `policy.admission.mutation`.
+Mutations return changes, which are values; `operations` turns them into a patch, once for each object.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 Operation = Mapping[str, object]
 """One operation, ready for JSON."""
+Path = tuple[str | int, ...]
+"""The fields and positions that lead to a value in a document."""
 
 
-class Patch:
-    """A list of operations on one document; missing parents are created first, once."""
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Sets `path` to `value`; missing parents are created."""
 
-    def __init__(self, document: Mapping[str, object]) -> None:
-        self._document = document
-        self._created: set[tuple[str | int, ...]] = set()
-        self._operations: list[Operation] = []
+    path: Path
+    value: object
 
-    def put(self, path: tuple[str | int, ...], value: object) -> None:
-        """Sets `path` to `value`; adds no operation where it has that value already."""
-        for depth in range(1, len(path)):
-            parent = path[:depth]
-            container_type = list if isinstance(path[depth], int) else Mapping
-            if parent not in self._created and not isinstance(self._at(parent), container_type):
-                self._created.add(parent)
-                self._add(parent, {})
-        if self._at(path) != value or type(self._at(path)) is not type(value):
-            self._add(path, value)
 
-    def push(self, path: tuple[str | int, ...], value: object, *, first: bool = False) -> None:
-        """Adds `value` to the list at `path`, at its end or first; a missing list is created."""
-        if path not in self._created and not isinstance(self._at(path), list):
-            self._created.add(path)
-            self._add(path, [])
-        self._add((*path, 0 if first else "-"), value)
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Adds `value` to the list at `path`, at its end or first; a missing list is created."""
 
-    def drop(self, path: tuple[str | int, ...]) -> None:
-        """Removes `path`, which must exist."""
-        self._operations.append({"op": "remove", "path": _pointer(path)})
+    path: Path
+    value: object
+    first: bool = False
 
-    def operations(self) -> tuple[Operation, ...]:
-        """All operations, in order."""
-        return tuple(self._operations)
 
-    def _add(self, path: tuple[str | int, ...], value: object) -> None:
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Removes `path`, which must exist."""
+
+    path: Path
+
+
+Change = Put | Push | Drop
+
+
+def operations(document: Mapping[str, object], changes: Iterable[Change]) -> tuple[Operation, ...]:
+    """Returns the operations that make the changes, in order.
+
+    A value that is there already gets no operation, so a patched document needs none.
+    """
+    result: list[Operation] = []
+    created: set[Path] = set()
+
+    def add(path: Path, value: object) -> None:
         # "add" on a member of an object sets it, whether it exists or not.
-        self._operations.append({"op": "add", "path": _pointer(path), "value": value})
+        result.append({"op": "add", "path": _pointer(path), "value": value})
 
-    def _at(self, path: tuple[str | int, ...]) -> object:
-        """The value at `path` in the original document; None where there is none."""
-        node: object = self._document
-        for part in path:
-            if isinstance(node, Mapping) and isinstance(part, str):
-                node = node.get(part)
-            elif isinstance(node, list) and isinstance(part, int) and part < len(node):
-                node = node[part]
-            else:
-                return None
-        return node
+    def create(path: Path, empty: dict[str, object] | list[object]) -> None:
+        if path not in created and not isinstance(_at(document, path), type(empty)):
+            created.add(path)
+            add(path, empty)
+
+    for change in changes:
+        if isinstance(change, Drop):
+            result.append({"op": "remove", "path": _pointer(change.path)})
+        elif isinstance(change, Push):
+            create(change.path, [])
+            add((*change.path, 0 if change.first else "-"), change.value)
+        else:
+            for depth in range(1, len(change.path)):
+                create(change.path[:depth], [] if isinstance(change.path[depth], int) else {})
+            current = _at(document, change.path)
+            if current != change.value or type(current) is not type(change.value):
+                add(change.path, change.value)
+    return tuple(result)
 
 
-def _pointer(path: Sequence[str | int]) -> str:
-    """RFC 6901: `~` and `/` inside a part are escaped."""
+def _at(document: object, path: Path) -> object:
+    """Returns the value at `path`, or None if there is none."""
+    node = document
+    for part in path:
+        if isinstance(node, Mapping) and isinstance(part, str):
+            node = node.get(part)
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:
+            return None
+    return node
+
+
+def _pointer(path: Path) -> str:
+    """Joins the parts as RFC 6901 has it: `~` and `/` inside a part are escaped."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)

@@ -1,8 +1,8 @@
-"""What the API server's words about an exceeded ResourceQuota say. Pure.
+"""Parses the API server's refusal of a pod that exceeds a ResourceQuota. Pure.
 
 `exceeded quota: NAME, requested: cpu=5,pods=1, used: cpu=20,pods=4, limited: cpu=20,pods=4`: apiserver
-`plugin/pkg/admission/resourcequota/controller.go`. One quota that is exceeded, and of it the
-resources that are.
+`plugin/pkg/admission/resourcequota/controller.go`. The text names one exceeded quota, with its exceeded
+resources only.
 """
 
 import re
@@ -17,9 +17,9 @@ _REQUESTS, _LIMITS, _COUNT = "requests.", "limits.", "count/"
 
 
 def unused(refusal: str) -> Mapping[str, int]:
-    """Resource -> what the quota has left of it, 0 where it is overdrawn; empty for any other refusal.
+    """Returns resource -> unused amount of the quota, 0 if it is exceeded; empty for any other refusal.
 
-    Resources are named as in `policy.cluster.quota_amounts`: requests by their own name.
+    Resources are named as in `policy.cluster.quota_amounts`, so `requests.cpu` is `cpu`.
     """
     match = _TEXT.search(refusal[:_MAX_TEXT])
     if match is None:
@@ -29,7 +29,7 @@ def unused(refusal: str) -> Mapping[str, int]:
 
 
 def _amounts(text: str) -> dict[str, int]:
-    """The amounts in `cpu=20,pods=4`; what is not a quantity is left out."""
+    """Parses `cpu=20,pods=4`; malformed amounts are left out."""
     amounts: dict[str, int] = {}
     for entry in text.rstrip(",").split(","):
         name, _, value = entry.partition("=")

@@ -1,16 +1,18 @@
-"""Pod templates for a job's parameter servers and master, as annotations of its Job. Pure.
+"""Pod templates for a job's parameter servers and master, in annotations of its Job. Pure.
 
-A template with containers is a program of the user's in place of EDL's; one of parameter servers
-without containers says where EDL's own run. Called by `policy.admission.servers`, `kube.elastic_spec`, admission.
+A template with containers has the user's program, which replaces EDL's. A template of parameter servers
+without containers places EDL's own servers. Called by `policy.admission.job_settings`.
 """
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import orjson
 
 from policy import quantity
-from policy.admission import job_spec, template_limits, template_shapes, unstructured
+from policy.admission import job_spec, unstructured
 from policy.admission.unstructured import Json
+from policy.admission.views import PodView
 from policy.errors import JobError, QuantityError
 from policy.names import (
     ANNOTATION_MASTER_TEMPLATE,
@@ -24,7 +26,7 @@ MAX_BYTES = 32 * 1024
 """All annotations of an object together may have 256 KiB."""
 _MAX_PORT = 65_535
 PLACEMENT = ("affinity", "imagePullSecrets", "nodeSelector", "tolerations")
-"""Fields of a template without containers: EDL's own servers have no others of a user's."""
+"""Fields of a template without containers, which EDL's own servers take over."""
 _POD_FIELDS = (
     *PLACEMENT,
     *("containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "hostIPC"),
@@ -41,9 +43,46 @@ _CONTAINER_FIELDS = (
     *("volumeDevices", "volumeMounts", "workingDir"),
 )
 
+_TEXT: Final = "a text"
+_NUMBER: Final = "a whole number"
+_PORT: Final = "a number from 1 to 65535"
+_TEXTS: Final = {"*": _TEXT}
+_OBJECT: Final[dict[str, Any]] = {}
+_RESOURCES = {"requests": _OBJECT, "limits": _OBJECT}
+_EXPRESSIONS = [{"key!": _TEXT, "operator!": _TEXT, "values": [_TEXT]}]
+_TERM = {"matchExpressions": _EXPRESSIONS, "matchFields": _EXPRESSIONS}
+_CONTAINER = {
+    "env": [{"name!": _TEXT}],
+    "ports": [{"containerPort!": _PORT}],
+    "resources": _RESOURCES,
+    "volumeMounts": [_OBJECT],
+}
+_POD = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_TERM]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [_OBJECT],
+        },
+        "podAffinity": _OBJECT,
+        "podAntiAffinity": _OBJECT,
+    },
+    "containers": [_CONTAINER],
+    "initContainers": [_CONTAINER],
+    "imagePullSecrets": [_OBJECT],
+    "nodeSelector": _TEXTS,
+    "serviceAccountName": _TEXT,
+    "terminationGracePeriodSeconds": _NUMBER,
+    "tolerations": [dict.fromkeys(("key", "operator", "value", "effect"), _TEXT)],
+    "volumes": [{"name!": _TEXT}],
+}
+_TEMPLATE = {"metadata": {"labels": _TEXTS, "annotations": _TEXTS}, "spec": _POD}
+"""The types of a pod template's fields (core/v1) that EDL reads, because the API server sees such a template only
+when the first pod is created. A shape is words for a value, a list with the shape of its elements, or an object
+with the shapes of its fields: `!` marks a required field, and `*` stands for all fields."""
+
 
 def of_servers(annotations: Mapping[str, str]) -> Json | None:
-    """The template of the parameter servers; None where the Job has none.
+    """Returns the template of the parameter servers; None if the Job has none.
 
     Raises:
         JobError: it is invalid; the message names the field and what would be valid.
@@ -54,43 +93,43 @@ def of_servers(annotations: Mapping[str, str]) -> Json | None:
     _check_known(ANNOTATION_SERVER_TEMPLATE, template, ("metadata", "spec"))
     spec = unstructured.mapping(template, "spec")
     at = f"{ANNOTATION_SERVER_TEMPLATE}: spec"
-    job_spec.check_claims(spec, at)
+    job_spec.check_claims(PodView.parse(template), at)
     if "containers" not in spec:
         _check_known(at, spec, PLACEMENT, "a template without containers places EDL's own servers")
-        template_shapes.check(ANNOTATION_SERVER_TEMPLATE, template)
+        _check_shape(f"{ANNOTATION_SERVER_TEMPLATE}: ", template, _TEMPLATE)
         return template
     _check_known(at, spec, _POD_FIELDS)
     if spec.get("restartPolicy") not in (None, "Always"):
         raise JobError(f"{at}.restartPolicy: parameter servers are always restarted: leave it out")
-    template_shapes.check(ANNOTATION_SERVER_TEMPLATE, template)
+    _check_shape(f"{ANNOTATION_SERVER_TEMPLATE}: ", template, _TEMPLATE)
     _check_containers(at, spec)
     return template
 
 
 def of_master(annotations: Mapping[str, str]) -> Json | None:
-    """The template of the master; None where the Job has none.
+    """Returns the template of the master; None if the Job has none.
 
     Raises:
-        JobError: as `of_servers`.
+        JobError: it is invalid; the message names the field and what would be valid.
     """
     template = _parse(annotations, ANNOTATION_MASTER_TEMPLATE)
     if template is None:
         return None
     spec = unstructured.mapping(template, "spec")
     at = f"{ANNOTATION_MASTER_TEMPLATE}: spec"
-    job_spec.check_claims(spec, at)
+    job_spec.check_claims(PodView.parse(template), at)
     reason = "the master is a container in the pod of a trainer, whose template has the rest"
     _check_known(ANNOTATION_MASTER_TEMPLATE, template, ("spec",), reason)
     _check_known(at, spec, _MASTER_FIELDS, reason)
     if len(unstructured.objects(spec, "containers")) != 1:
         raise JobError(f"{at}.containers: write one container: {reason}")
-    template_shapes.check(ANNOTATION_MASTER_TEMPLATE, template)
+    _check_shape(f"{ANNOTATION_MASTER_TEMPLATE}: ", template, _TEMPLATE)
     _check_containers(at, spec)
     return template
 
 
 def ports(template: Json) -> tuple[int, ...]:
-    """The ports of the first container of a template, in its order; () where it has no containers."""
+    """Returns the ports of a template's first container, in order; () if it has no containers."""
     containers = unstructured.objects(unstructured.mapping(template, "spec"), "containers")
     return _ports(containers[0]) if containers else ()
 
@@ -111,7 +150,7 @@ def _parse(annotations: Mapping[str, str], name: str) -> Json | None:
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise JobError(f'{name}: write a pod template, {{"spec": {{"containers": [...]}}}}')
     try:
-        template_limits.check(template)
+        job_spec.check_size(template, PodView.parse(template))
     except JobError as error:
         raise JobError(f"{name}: {error}") from error
     return template
@@ -152,10 +191,46 @@ def _check_container(at: str, container: Json, *, is_init: bool) -> None:
         except QuantityError as error:
             raise JobError(f"{at}.resources.{kind}: {error}") from error
         for resource, amount in parsed.items():
-            if amount < 0:  # the plan would take it for room, and the API server sees pods alone
+            if amount < 0:  # it would count as free capacity, and the API server checks pods only
                 raise JobError(f"{at}.resources.{kind}: {resource} is negative: write 0 or more")
 
 
 def _ports(container: Json) -> tuple[int, ...]:
     numbers = [port.get("containerPort") for port in unstructured.objects(container, "ports")]
     return tuple(n for n in numbers if isinstance(n, int) and 0 < n <= _MAX_PORT)
+
+
+def _check_shape(at: str, value: object, shape: Any) -> None:
+    if isinstance(shape, str):
+        if not _has_type(value, shape):
+            raise JobError(f"{at}: write {shape}")
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise JobError(f"{at}: write a list")
+        for index, element in enumerate(value):
+            _check_shape(f"{at}[{index}]", element, shape[0])
+    else:
+        if not isinstance(value, Mapping):
+            raise JobError(f"{at}: write an object")
+        _check_fields(at, value, shape)
+
+
+def _check_fields(at: str, value: Mapping[str, object], shape: Mapping[str, Any]) -> None:
+    inner = at if at.endswith(": ") else f"{at}."
+    if "*" in shape:
+        for name, text in value.items():
+            _check_shape(f"{inner}{name[:40]}", text, shape["*"])
+        return
+    for key, field_shape in shape.items():
+        name = key.removesuffix("!")
+        if value.get(name) is not None:
+            _check_shape(f"{inner}{name}", value[name], field_shape)
+        elif name != key:
+            raise JobError(f"{inner}{name} is missing: write {field_shape}")
+
+
+def _has_type(value: object, kind: str) -> bool:
+    if kind == _TEXT:
+        return isinstance(value, str)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number and (kind != _PORT or 0 < value <= _MAX_PORT)  # type: ignore[operator]

@@ -1,28 +1,35 @@
-"""The master's sidecar: what admission adds to the pods of a job that requested a master.
+"""What admission adds to the pods of a job with a master: a sidecar, and environment variables. Pure.
 
-The pod that hosts the master gets it as a native sidecar (an init container that is restarted
-for as long as the pod lives: KEP-753); every trainer gets the address and the job's token. The
-names of the accompanying objects are defined here too, for both webhook and reconciler.
-Pure. Called by `policy.admission.mutation`, and by `reconciler` for the names.
+The pod that hosts the master gets it as a native sidecar (an init container that restarts for as long as the
+pod lives: KEP-753). Every trainer gets the master's address and the job's token. The webhook and the
+reconciler both take the names of the master's objects from here.
 """
 
 from collections.abc import Mapping
 
 from policy import names, quantity
-from policy.admission import environment, unstructured
-from policy.admission.patch import Patch
+from policy.admission.patch import Change, Path, Push, Put
+from policy.admission.views import DEFAULT_GRACE_S, PodView
 from policy.cluster.snapshot import Job, Resources
 from policy.names import (
+    ANNOTATION_DATA,
+    ANNOTATION_EPOCHS,
+    ANNOTATION_KEPT_ENVIRONMENT,
+    ANNOTATION_MASTER_ADDRESS,
     ANNOTATION_MASTER_CPU,
     ANNOTATION_MASTER_HEARTBEAT,
     ANNOTATION_MASTER_MEMORY,
     ANNOTATION_MASTER_STEPS,
     ANNOTATION_MASTER_STUCK,
+    ANNOTATION_MAX,
+    ANNOTATION_SERVER_ADDRESSES,
     ANNOTATION_SNAPSHOT,
-    LABEL_JOB,
-    LABEL_MASTER,
+    ANNOTATION_TOKEN_SECRET,
+    EXCHANGE_PORT,
+    LABEL_TRAINER_ID,
     MASTER_CONTAINER,
     MASTER_PORT,
+    MASTER_TOKEN_KEY,
 )
 
 CPU_REQUEST = "100m"
@@ -34,9 +41,10 @@ REQUESTS: Resources = {
 """Requests of the sidecar, which its host needs in addition to those of a trainer."""
 
 _CPU_LIMIT = "1"
-"""One process whose interpreter uses one CPU at a time needs no more."""
+"""The master is one process whose interpreter uses one CPU at a time."""
 _MEMORY_LIMIT = "512Mi"
 """A million tasks take less than 200 MB; the remainder is for their snapshot."""
+_SUFFIX = "-edl-master"
 _JOURNAL = "/var/lib/edl-master"
 _JOURNAL_VOLUME = "edl-master"
 _JOURNAL_LIMIT = "1Gi"
@@ -44,6 +52,10 @@ _ACCESS = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCESS_VOLUME = "edl-master-access"
 _TOKEN_LIFE_S = 3607
 """The API server's default for pods; the kubelet renews the token."""
+_TOKEN_VOLUME = "edl-token"  # noqa: S105 - a volume's name
+_TOKEN_FOLDER = "/var/run/secrets/edl"  # noqa: S105 - a path
+_EXIT_S = 1
+"""Seconds of a pod's grace period that remain for the process to exit."""
 USER = 65532
 STRICT: Mapping[str, object] = {
     "allowPrivilegeEscalation": False,
@@ -59,85 +71,173 @@ _FLAGS = {
     ANNOTATION_MASTER_HEARTBEAT: "--heartbeat-seconds",
     ANNOTATION_MASTER_STUCK: "--stuck-seconds",
 }
+"""Annotations that admission has validated -> flags of the master."""
+_OPTIONAL_VARIABLES = {
+    "EDL_MAX_TRAINERS": ANNOTATION_MAX,
+    "EDL_PARAMETER_SERVERS": ANNOTATION_SERVER_ADDRESSES,
+    "EDL_DATA": ANNOTATION_DATA,
+    "EDL_EPOCHS": ANNOTATION_EPOCHS,
+}
+"""Variables that a pod gets if it has the annotation."""
+_GRACE = "EDL_GRACE_S"
+Variable = dict[str, object]
+"""core/v1 EnvVar."""
 
 
 def requests_of(job: Job) -> Resources:
-    """Requests of the sidecar of a job, EDL's or the user's program."""
+    """Returns the requests of a job's sidecar, which is EDL's master or the user's program."""
     return job.master_requests or REQUESTS
 
 
 def object_name(job: str) -> str:
-    """The name of Service, Secret, ConfigMap, Role and RoleBinding of a job's master."""
-    return names.object_name(job, environment.MASTER_SUFFIX)
+    """Returns the name of Service, Secret, ConfigMap, Role and RoleBinding of a job's master."""
+    return names.object_name(job, _SUFFIX)
 
 
 def former_object_name(job: str) -> str:
-    """The name that these objects had before: Jobs that have objects of this name keep it."""
+    """Returns the name of these objects in older releases; Jobs that have such objects keep them."""
     return names.object_name(job, "-master")
 
 
-def is_master_host(labels: Mapping[str, str]) -> bool:
-    """Whether a pod is labelled to host its job's master."""
-    return labels.get(LABEL_MASTER) == "true" and bool(labels.get(LABEL_JOB))
+def server_variables(job: str) -> list[Variable]:
+    """Returns the variables of EDL's own containers in a job: its name, and the file with its token."""
+    return [
+        {"name": "EDL_JOB", "value": job},
+        {"name": "EDL_TOKEN_FILE", "value": f"{_TOKEN_FOLDER}/{MASTER_TOKEN_KEY}"},
+    ]
 
 
-def has_sidecar(pod: Mapping[str, object]) -> bool:
-    """Whether a pod has the sidecar."""
-    return unstructured.has_name(
-        unstructured.objects(unstructured.mapping(pod, "spec"), "initContainers"), MASTER_CONTAINER
-    )
+def token_volume(secret: str) -> dict[str, object]:
+    """Returns the volume with the job's token, which only its owner and EDL's containers can read."""
+    return {
+        "name": _TOKEN_VOLUME,
+        "secret": {
+            "secretName": secret,
+            "items": [{"key": MASTER_TOKEN_KEY, "path": MASTER_TOKEN_KEY}],
+        },
+    }
 
 
-def add_master(patch: Patch, pod: Mapping[str, object], namespace: str, image: str) -> None:
-    """Adds the sidecar and its volumes to a pod that has no sidecar yet.
+def token_mount() -> dict[str, object]:
+    """Returns the mount of the token's volume in EDL's containers."""
+    return {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_FOLDER, "readOnly": True}
 
-    It comes before the user's init containers, so that none of them can delay the master.
+
+def add_master(pod: PodView, namespace: str, image: str) -> list[Change]:
+    """Adds the sidecar and its volumes to a pod without a sidecar.
+
+    The sidecar comes before the user's init containers, so that none of them can delay the master.
 
     Args:
-        patch: Receives the operations.
-        pod: The pod as admission receives it, labelled to host the master.
+        pod: The pod, labelled to host the master.
         namespace: Namespace of the request.
         image: Image of the sidecar.
     """
-    job = unstructured.labels(pod)[LABEL_JOB]
-    annotations = unstructured.annotations(pod)
-    snapshot = annotations.get(ANNOTATION_SNAPSHOT) or object_name(job)
-    flags = [f"--snapshot-configmap={namespace}/{snapshot}", *_flags(annotations)]
-    spec = unstructured.mapping(pod, "spec")
-    container = _container(job, image, flags, _resources(annotations, spec))
-    patch.push(("spec", "initContainers"), container, first=True)
-    volumes = unstructured.objects(unstructured.mapping(pod, "spec"), "volumes")
-    token_volume = environment.token_volume(environment.token_secret(job, annotations))
-    for volume in (_journal_volume(), _access_volume(), token_volume):
-        if not unstructured.has_name(volumes, str(volume["name"])):
-            patch.push(("spec", "volumes"), volume)
-
-
-def _flags(annotations: Mapping[str, str]) -> list[str]:
-    """The Job's settings of its master; `job_spec.master_settings` has validated them."""
-    return [f"{flag}={annotations[name]}" for name, flag in _FLAGS.items() if name in annotations]
-
-
-def limits_cpu(spec: Mapping[str, object]) -> bool:
-    """Whether every container of a PodSpec has a CPU limit.
-
-    So it is where a ResourceQuota counts limits.cpu, which refuses pods with any container without
-    one. Elsewhere EDL's own containers have none: it would slow them down for nothing.
-    """
-    containers = unstructured.objects(spec, "containers")
-    init = unstructured.objects(spec, "initContainers")
-    return bool(containers) and all(
-        "cpu" in unstructured.mapping(unstructured.mapping(container, "resources"), "limits")
-        for container in (*containers, *init)
+    snapshot = pod.annotations.get(ANNOTATION_SNAPSHOT) or object_name(pod.job)
+    flags = [f"--snapshot-configmap={namespace}/{snapshot}"]
+    flags += [
+        f"{flag}={pod.annotations[name]}"
+        for name, flag in _FLAGS.items()
+        if name in pod.annotations
+    ]
+    container = _container(pod.job, image, flags, _resources(pod))
+    volumes = (
+        {"name": _JOURNAL_VOLUME, "emptyDir": {"sizeLimit": _JOURNAL_LIMIT}},
+        _access_volume(),
+        token_volume(_token_secret(pod)),
     )
+    return [
+        Push(("spec", "initContainers"), container, first=True),
+        *(
+            Push(("spec", "volumes"), volume)
+            for volume in volumes
+            if volume["name"] not in pod.volumes
+        ),
+    ]
 
 
-def _resources(annotations: Mapping[str, str], spec: Mapping[str, object]) -> dict[str, object]:
-    """Requests and limits; `job_options.master_requests` has validated those of the Job."""
-    cpu = annotations.get(ANNOTATION_MASTER_CPU, CPU_REQUEST)
-    memory = annotations.get(ANNOTATION_MASTER_MEMORY, MEMORY_REQUEST)
+def add_variables(pod: PodView, grace_cap_s: int) -> tuple[list[Change], list[str]]:
+    """Adds variables to every container of a pod that has its master's address.
+
+    They are the addresses of master and parameter servers, the trainer's id, and how other trainers
+    reach it. Variables that the user has set stay; an annotation on the pod lists those that differ.
+
+    Args:
+        pod: The pod.
+        grace_cap_s: The cap on its terminationGracePeriodSeconds.
+
+    Returns:
+        The changes, and one warning if a variable of the user's differs.
+    """
+    if not pod.annotations.get(ANNOTATION_MASTER_ADDRESS) or not pod.job:
+        return [], []
+    variables = [*_grace(pod.grace_s, grace_cap_s), *_variables(pod)]
+    changes: list[Change] = []
+    user_set: list[str] = []
+    for position, container in enumerate(pod.containers):
+        existing = {str(entry.get("name")): entry for entry in container.env}
+        path: Path = ("spec", "containers", position, "env")
+        for variable in variables:
+            name = str(variable["name"])
+            if name not in existing:
+                changes.append(Push(path, variable))
+            elif name != _GRACE and existing[name] != variable:
+                user_set.append(f"{container.name}/{name}")
+    if not user_set:
+        return changes, []
+    kept = ",".join(user_set)
+    changes.append(Put(("metadata", "annotations", ANNOTATION_KEPT_ENVIRONMENT), kept))
+    return changes, [
+        f"EDL keeps your values of these variables, so the program may not find the job's master: {kept}"
+    ]
+
+
+def _variables(pod: PodView) -> list[Variable]:
+    """Returns the variables of a trainer, except the one for its grace period.
+
+    References are written as the API server stores them, so that a later comparison finds them equal.
+    """
+    token = {"name": _token_secret(pod), "key": MASTER_TOKEN_KEY}
+    pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
+    variables: list[Variable] = [
+        {"name": "EDL_MASTER", "value": pod.annotations[ANNOTATION_MASTER_ADDRESS]},
+        {"name": "EDL_JOB", "value": pod.job},
+        {"name": "EDL_TOKEN", "valueFrom": {"secretKeyRef": token}},
+        {"name": "EDL_ADDRESS", "valueFrom": pod_ip},
+        {"name": "EDL_EXCHANGE_PORT", "value": str(EXCHANGE_PORT)},
+    ]
+    for name, annotation in _OPTIONAL_VARIABLES.items():
+        if text := pod.annotations.get(annotation):
+            variables.append({"name": name, "value": text})
+    if number := pod.labels.get(LABEL_TRAINER_ID):
+        variables.append({"name": "EDL_TRAINER", "value": f"trainer-{number}"})
+    return variables
+
+
+def _grace(requested_s: int, cap_s: int) -> list[Variable]:
+    """Returns the time from SIGTERM to exit that the user has chosen for the trainer, if any.
+
+    30 s is the API server's default, and the cap is the value that admission sets. Both count as not
+    chosen: the SDK then uses its shorter default, so that a reclaim waits less.
+    """
+    if requested_s in (DEFAULT_GRACE_S, cap_s) or requested_s < 1:
+        return []
+    grace_s = min(requested_s, cap_s)
+    seconds = max(grace_s - _EXIT_S, grace_s / 2)
+    return [{"name": _GRACE, "value": f"{seconds:g}"}]
+
+
+def _token_secret(pod: PodView) -> str:
+    """Returns the Secret with the job's token; only pods that EDL created name it."""
+    return pod.annotations.get(ANNOTATION_TOKEN_SECRET) or object_name(pod.job)
+
+
+def _resources(pod: PodView) -> dict[str, object]:
+    """Returns requests and limits of the sidecar; admission has validated the Job's own requests."""
+    cpu = pod.annotations.get(ANNOTATION_MASTER_CPU, CPU_REQUEST)
+    memory = pod.annotations.get(ANNOTATION_MASTER_MEMORY, MEMORY_REQUEST)
     limits = {"memory": _larger("memory", memory, _MEMORY_LIMIT)}
-    if limits_cpu(spec):
+    if pod.limits_cpu:
         limits["cpu"] = _larger("cpu", cpu, _CPU_LIMIT)
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
 
@@ -149,7 +249,7 @@ def _larger(resource: str, *texts: str) -> str:
 def _container(
     job: str, image: str, flags: list[str], resources: dict[str, object]
 ) -> dict[str, object]:
-    """core/v1 Container of the master, with the same restrictions as EDL's own servers."""
+    """Returns the core/v1 Container of the master, as restricted as EDL's own servers."""
     health = {"path": "/healthz", "port": MASTER_PORT}
     return {
         "name": MASTER_CONTAINER,
@@ -161,7 +261,7 @@ def _container(
             *("--journal", _JOURNAL),
             *flags,
         ],
-        "env": environment.of_server(job),
+        "env": server_variables(job),
         "ports": [{"name": "edl-master", "containerPort": MASTER_PORT, "protocol": "TCP"}],
         "resources": resources,
         "startupProbe": {"httpGet": health, "periodSeconds": 1, "failureThreshold": 120},
@@ -170,19 +270,15 @@ def _container(
         "volumeMounts": [
             {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL},
             {"name": _ACCESS_VOLUME, "mountPath": _ACCESS, "readOnly": True},
-            environment.token_mount(),
+            token_mount(),
         ],
     }
 
 
-def _journal_volume() -> dict[str, object]:
-    return {"name": _JOURNAL_VOLUME, "emptyDir": {"sizeLimit": _JOURNAL_LIMIT}}
-
-
 def _access_volume() -> dict[str, object]:
-    """The volume that the ServiceAccount admission plugin mounts, for the sidecar alone.
+    """Returns the volume that the ServiceAccount admission plugin mounts, for the sidecar alone.
 
-    It lets the sidecar reach the API server where the user's containers may not.
+    It gives the sidecar access to the API server even if the user's containers have none.
     """
     namespace = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
     sources: list[dict[str, object]] = [

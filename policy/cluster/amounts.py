@@ -18,17 +18,17 @@ def subtract(total: MutableMapping[str, int], amounts: Resources) -> None:
 
 
 def plus(amounts: Resources, others: Resources) -> Resources:
-    """The sum of both."""
+    """Returns the sum of both."""
     return {n: amounts.get(n, 0) + others.get(n, 0) for n in amounts.keys() | others.keys()}
 
 
 def scaled(amounts: Resources, count: int) -> Resources:
-    """The amounts of `count` such."""
+    """Returns the amounts multiplied by `count`."""
     return {name: amount * count for name, amount in amounts.items()}
 
 
 def largest(*amounts: Resources) -> Resources:
-    """The largest amount of each resource; the first mapping itself where it has them all."""
+    """Returns the largest amount of each resource; the first mapping itself if it has them all."""
     most = dict(amounts[0])
     for other in amounts[1:]:
         for name, amount in other.items():
@@ -37,12 +37,12 @@ def largest(*amounts: Resources) -> Resources:
 
 
 def at_most(amounts: Resources, limits: Resources) -> Resources:
-    """The amounts, none of them larger than its limit; where there is no limit, 0."""
+    """Returns the amounts, each capped at its limit; a missing limit is 0."""
     return {name: min(amount, limits.get(name, 0)) for name, amount in amounts.items()}
 
 
 def within(amounts: Resources, free: Mapping[str, int]) -> bool:
-    """Whether every requested amount is free; a request of 0 requests nothing."""
+    """Returns whether every requested amount is free; a request of 0 requests nothing."""
     for name, amount in amounts.items():  # noqa: SIM110 - `all` of a generator takes twice as long
         if amount > 0 and amount > free.get(name, 0):
             return False
@@ -50,7 +50,7 @@ def within(amounts: Resources, free: Mapping[str, int]) -> bool:
 
 
 def times(amounts: Resources, free: Mapping[str, int]) -> int:
-    """Number of times that `amounts` fits into `free`; 0 where it requests nothing."""
+    """Returns how many times `amounts` fits into `free`; 0 if it requests nothing."""
     least = -1
     for name, amount in amounts.items():  # a loop takes a third of the time of `min` of a list
         if amount > 0:
@@ -63,9 +63,9 @@ def times(amounts: Resources, free: Mapping[str, int]) -> int:
 
 
 def dominant(amounts: Resources, total: Resources) -> float:
-    """The dominant share: the largest share of `total` over all resources (DRF, Ghodsi 2011).
+    """Returns the dominant share: the largest share of `total` over all resources (DRF, Ghodsi 2011).
 
-    "pods" counts as all others: many tiny pods use up the nodes' slots, and nothing else of them.
+    "pods" counts like the others: many tiny pods may use up nothing but the nodes' pod slots.
     """
     return max(
         (

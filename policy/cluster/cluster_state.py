@@ -5,11 +5,12 @@ not a recount. Extender and reconciler each keep one; a plan reads it and never 
 Not thread-safe: its owner locks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
-from policy.cluster import amounts, pod_groups
+from policy.cluster import amounts
 from policy.cluster.first_seen import FirstSeen
 from policy.cluster.fits import Fits, Prices
 from policy.cluster.live_trainers import LiveTrainers, have_same_trainers, is_surplus, live_trainers
@@ -19,7 +20,6 @@ from policy.cluster.queues import QueueRules
 from policy.cluster.quota_amounts import of_pods
 from policy.cluster.slots import Slots
 from policy.cluster.snapshot import Constraints, Job, Node, Pod, Resources, Snapshot
-from policy.cluster.trainer_shapes import packing
 from policy.cluster.usable_capacity import UsableCapacity
 from policy.cluster.usage import Usage
 from policy.document.model import NodePool, Policy
@@ -30,16 +30,16 @@ class ClusterState:
     """Nodes, pods and jobs by key, with amounts per node and trainers per job."""
 
     queues = QueueRules()
-    """By which jobs that are put from now on are in queues."""
+    """Assigns jobs that are put from now on to queues."""
     overcommit: Callable[[Job], Job] = staticmethod(as_written)
-    """What the policy's overcommit makes of such jobs; done twice it is as done once."""
+    """Applies the policy's overcommit to jobs that are put from now on; idempotent."""
     ignored: frozenset[str] = frozenset()
-    """Resources that are left out of the requests of pods and jobs that are put from now on."""
+    """Resources that are left out of the requests of pods and jobs put from now on."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.restricted: dict[str, Node] = {}
-        """Those of them that are cordoned, tainted or not ready: few, of which each plan looks at all."""
+        """The nodes that are cordoned, tainted or not ready: few, and each plan looks at all of them."""
         self.jobs: dict[str, Job] = {}
         self.pods: dict[str, Pod] = {}
         """uid -> every pod that holds or requests capacity, and terminal pods of jobs."""
@@ -79,7 +79,7 @@ class ClusterState:
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy | None = None) -> "ClusterState":
-        """The state of a whole snapshot, as a policy counts it where there is one."""
+        """Returns the state of a whole snapshot, with the rules of a policy if one is given."""
         cluster = cls()
         if policy is not None:
             cluster.ignored = frozenset(policy.ignored_resources)
@@ -93,7 +93,7 @@ class ClusterState:
         return cluster
 
     def counted(self, requests: Resources) -> Resources:
-        """The requests without the ignored resources."""
+        """Returns the requests without the ignored resources."""
         return {name: amount for name, amount in requests.items() if name not in self.ignored}
 
     def put_node(self, node: Node) -> None:
@@ -121,7 +121,7 @@ class ClusterState:
 
     @property
     def missing_nodes(self) -> frozenset[str]:
-        """Names of nodes that have pods and are not there."""
+        """Names of nodes that have pods but do not exist."""
         return frozenset(self.bound.keys() - self.nodes.keys())
 
     def put_job(self, job: Job) -> None:
@@ -144,7 +144,7 @@ class ClusterState:
         self._shapes_changed = True
 
     def put_pod(self, pod: Pod) -> None:
-        """Adds or replaces a pod; only its scheduler can tell whether it lacks what is ignored."""
+        """Adds or replaces a pod; only its scheduler knows whether it lacks ignored resources."""
         self.drop_pod(pod.uid)
         if not self.ignored.isdisjoint(pod.requests):
             pod = replace(pod, requests=self.counted(pod.requests), only_resources=False)
@@ -189,39 +189,39 @@ class ClusterState:
         self._live_trainers.pop(pod.owner_uid, None)
         self._note_shape(pod)
         self.waiting.pop(uid, None)
-        pod_groups.remove(self.members, job_key(pod), uid)
-        pod_groups.remove(self.master_hosts, job_key(pod), uid)
-        pod_groups.remove(self.servers, job_key(pod), uid)
-        pod_groups.remove(self.owned, _owner_key(pod), uid)
+        _remove(self.members, job_key(pod), uid)
+        _remove(self.master_hosts, job_key(pod), uid)
+        _remove(self.servers, job_key(pod), uid)
+        _remove(self.owned, _owner_key(pod), uid)
         if uid in self.bound.get(pod.node, {}):
             self._unbind(pod)
 
     def _unbind(self, pod: Pod) -> None:
-        pod_groups.remove(self.bound, pod.node, pod.uid)
+        _remove(self.bound, pod.node, pod.uid)
         self.resizing.pop(pod.uid, None)
-        pod_groups.subtract(self.used, pod)
+        _subtract(self.used, pod)
         self.usage.remove(pod)
         if self.leaving.pop(pod.uid, None):
-            pod_groups.subtract(self.releasing, pod)
+            _subtract(self.releasing, pod)
         elif is_surplus(pod):
-            pod_groups.subtract(self.surplus, pod)
+            _subtract(self.surplus, pod)
         if pod.node in self.nodes:
             amounts.add(self.available[pod.node], pod.requests)
             self._prices.changes.add(pod.node, exists=True, replaced=False)
 
     def free(self, name: str) -> dict[str, int]:
-        """A copy of what is free on a node now; amounts may be negative."""
+        """Returns a copy of the free capacity of a node now; amounts may be negative."""
         return self.available[name].copy()
 
     def fits_beside(self, requests: Resources, name: str, promised: Resources) -> bool:
-        """Whether such a pod fits on a node now, beside amounts that are promised to others."""
+        """Returns whether such a pod fits on a node now, without amounts that are promised to others."""
         free = self.free(name)
         amounts.subtract(free, promised)
         return amounts.within(requests, free)
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """Node -> version of what is free there; it grows with every change."""
+        """Node -> version of its free capacity; it grows with every change."""
         return self._prices.changes.versions
 
     @property
@@ -229,7 +229,7 @@ class ClusterState:
         """The packing for the trainer shapes in use."""
         if self._shapes_changed:
             jobs = ((job, self.live_trainers(job)) for job in self.jobs.values())
-            new, old = packing(jobs, self.allocatable), self._packing
+            new, old = _packing(jobs, self.allocatable), self._packing
             if (new.shapes, new.worths) != (old.shapes, old.worths):
                 self._packing = new
             self._shapes_changed = False
@@ -243,7 +243,7 @@ class ClusterState:
     def open_nodes(
         self, constraints: Constraints, pools: tuple[NodePool, ...] = ()
     ) -> Collection[str]:
-        """The nodes that admit such a pod, in no order; `pools` limits trainers only."""
+        """Returns the nodes that admit such a pod, in no order; `pools` limits only trainers."""
         if not constraints.only_node:
             names = self._prices.open_nodes(constraints.shared, pools).names
             return names.difference(constraints.avoided) if constraints.avoided else names
@@ -253,7 +253,7 @@ class ClusterState:
     def fits(
         self, requests: Resources, constraints: Constraints, pools: tuple[NodePool, ...] = ()
     ) -> Fits:
-        """The nodes that such a pod fits on now, with their costs; valid until the next change.
+        """Returns the nodes that such a pod fits on now, with their costs; valid until the next change.
 
         The first call for a shape prices every node, later calls those that changed since.
         """
@@ -261,7 +261,7 @@ class ClusterState:
         return self._prices.fits(requests, constraints, pools)
 
     def largest(self, constraints: Constraints, pools: tuple[NodePool, ...] = ()) -> Resources:
-        """Resource -> largest allocatable amount of one node, among those that admit such a pod."""
+        """Returns resource -> largest allocatable amount of one node, among the nodes that admit such a pod."""
         return self._prices.open_nodes(constraints, pools).largest(self.nodes, self._prices.changes)
 
     def fits_empty_node(
@@ -282,9 +282,9 @@ class ClusterState:
         *,
         surplus: bool = False,
     ) -> Slots:
-        """How many such pods each node could run without leaving pods, and with or without surplus.
+        """Returns how many such pods each node could run without leaving pods, and with or without surplus.
 
-        At most: pods that leave late or never count as gone. Valid until the next change.
+        An upper bound: pods that leave late or never count as gone. Valid until the next change.
         """
         room = self._free_later if surplus else self._most_free
         return self._prices.slots(requests, constraints, pools, room)
@@ -298,7 +298,7 @@ class ClusterState:
         return amounts.plus(free, surplus) if surplus else free
 
     def live_trainers(self, job: Job) -> LiveTrainers:
-        """The live trainers of this Job object (not of an earlier one), in order of loss.
+        """Returns the live trainers of this Job object (not of an earlier one), in order of loss.
 
         Trainers of a job that the built-in controller runs have no tier label; the oldest `min`
         of them count as guaranteed and the others as surplus.
@@ -312,7 +312,7 @@ class ClusterState:
         return trainers
 
     def trainer_amounts(self, job: Job) -> Resources:
-        """What the live trainers of a job count against quotas; kept until one of them changes."""
+        """Returns the amounts of a job's live trainers that count against quotas; cached until one changes."""
         trainers = self.live_trainers(job)
         known, total = self._trainer_amounts.get(job.uid, (None, {}))
         if known is not trainers:
@@ -321,18 +321,18 @@ class ClusterState:
         return total
 
     def trainers(self, job: Job) -> tuple[Pod, ...]:
-        """The live trainers of a job (bound or waiting, not deleting); see `live_trainers`."""
+        """Returns the live trainers of a job (bound or waiting, not deleting); see `live_trainers`."""
         return self.live_trainers(job).pods
 
     def count_placed(self, uids: Iterable[str]) -> int:
-        """Number of those pods that exist and have a node."""
+        """Returns the number of trainers that exist and have a node."""
         return sum(1 for uid in uids if (pod := self.pods.get(uid)) is not None and pod.node)
 
     def master_host(self, job: Job) -> Pod | None:
-        """The pod that hosts the job's master and is not being deleted, or None.
+        """Returns the pod that hosts the job's master and is not being deleted, or None.
 
-        A pod of role master comes before a trainer. Of several the youngest counts, because its
-        master has stopped the others.
+        A pod of role master comes before a trainer. The youngest of several counts, because its master
+        has stopped the others.
         """
         hosts = [
             pod
@@ -342,17 +342,17 @@ class ClusterState:
         return max(hosts, key=lambda p: (p.role is Role.MASTER, p.trainer_id, p.uid), default=None)
 
     def servers_of(self, job: Job) -> list[Pod]:
-        """The parameter servers of this Job object, including ended ones and those being deleted."""
+        """Returns the parameter servers of this Job object, including ended ones and ones being deleted."""
         pods = self.servers.get(job.key)
         return [pod for pod in pods.values() if pod.owner_uid == job.uid] if pods else []
 
     def counted_servers(self, job: Job) -> list[Pod]:
-        """The servers of `server_count` whose pods hold or request capacity and stay."""
+        """Returns the servers that count as the job's and whose pods hold or request capacity."""
         live = [p for p in self.servers_of(job) if not (p.terminal or p.deleting)]
         return live[: self.server_count(job)]
 
     def server_count(self, job: Job) -> int:
-        """Number of parameter servers that count as the job's: all requested ones, or 0.
+        """Returns the number of parameter servers that count as the job's: all requested ones, or 0.
 
         All count from the job's first pod on, even while one is missing: its capacity stays
         reserved for its replacement.
@@ -362,15 +362,15 @@ class ClusterState:
         return job.servers.count if self.trainers(job) or self.servers_of(job) else 0
 
     def usable(self, pools: tuple[NodePool, ...] = (), now_s: float = inf) -> UsableCapacity:
-        """The nodes of the pools that trainers may use, with sums; valid until the next change.
+        """Returns the nodes of the pools that trainers may use, with sums; valid until the next change.
 
-        By default no node that is not ready counts, however short that is.
+        By default only ready nodes count.
         """
         self._usable.refresh(self.jobs.values(), pools, self._prices.changes, now_s)
         return self._usable
 
     def share(self, job: Job, trainers: int, weights: Mapping[str, int]) -> float:
-        """The weighted dominant share of the cluster that `trainers` of a job use.
+        """Returns the weighted dominant share of the cluster that `trainers` of a job use.
 
         Args:
             job: The job.
@@ -381,7 +381,7 @@ class ClusterState:
         return trainers * amounts.dominant(job.requests, self.allocatable) / weight
 
     def servers_share(self, job: Job, weights: Mapping[str, int]) -> float:
-        """As `share`, of the job's parameter servers; 0 where it requests none."""
+        """Returns the share of the job's parameter servers; 0 if it requests none."""
         if job.servers is None:
             return 0.0
         share = amounts.dominant(job.servers.requests, self.allocatable)
@@ -389,10 +389,49 @@ class ClusterState:
 
 
 def job_key(pod: Pod) -> str:
-    """Key of the job a pod belongs to."""
+    """Returns the key of the job that a pod belongs to."""
     return f"{pod.namespace}/{pod.job}"
 
 
 def _owner_key(pod: Pod) -> str:
-    """Namespace and controller: a controller owns pods of its own namespace only."""
+    """Returns namespace and controller of a pod: a controller owns only pods of its namespace."""
     return f"{pod.namespace}/{pod.owner_uid}"
+
+
+def _remove(groups: dict[str, dict[str, Pod]], key: str, uid: str) -> None:
+    """Removes a pod from a group, and the group with its last pod."""
+    group = groups.get(key)
+    if group is not None and group.pop(uid, None) is not None and not group:
+        del groups[key]
+
+
+def _subtract(sums: dict[str, dict[str, int]], pod: Pod) -> None:
+    """Subtracts a pod's requests from its node's sum, and removes a sum of 0."""
+    total = sums.setdefault(pod.node, {})
+    amounts.subtract(total, pod.requests)
+    if not any(total.values()):
+        del sums[pod.node]
+
+
+def _packing(jobs: Iterable[tuple[Job, LiveTrainers]], total: Resources) -> Packing:
+    """Returns the packing for the trainers of these jobs, the most requested shape first.
+
+    Args:
+        jobs: The jobs, with their live trainers.
+        total: Allocatable of the cluster.
+    """
+    requested: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for job, trainers in jobs:
+        if not job.over and not job.error:
+            requested[tuple(sorted(_shape(job, trainers).items()))] += job.max_trainers
+    shapes = sorted(requested, key=lambda shape: (-requested[shape], shape))
+    return Packing([dict(shape) for shape in shapes], total)
+
+
+def _shape(job: Job, trainers: LiveTrainers) -> Resources:
+    """Returns the requests of one trainer; the newest pod may show more than the template.
+
+    Only the reconciler asks the API server for a dry run; the extender learns the real size from pods.
+    """
+    newest = trainers.newest
+    return job.requests if newest is None else amounts.largest(job.requests, newest.requests)

@@ -1,4 +1,4 @@
-"""Rules of a Job's `podFailurePolicy`, as records (`policy.admission.failure_policy` reads and applies them)."""
+"""Rules of a Job's `podFailurePolicy`, as records (`policy.cluster.failure_policy` applies them)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,4 +23,4 @@ class FailureRule:
     others: bool = False
     """Whether it matches the exit codes that are not in `codes` (NotIn), but never 0."""
     conditions: tuple[tuple[str, str], ...] = ()
-    """(type, status) of pod conditions, of which one must hold."""
+    """(type, status) of pod conditions; one of them must hold."""

@@ -1,4 +1,4 @@
-"""The most worth of whole pods of a few shapes that fits into one node's free capacity.
+"""The largest total worth of pods of a few shapes that fit into one node's free capacity.
 
 A plan solves this knapsack problem for every node. A few large pods fill a node in some thousand ways
 at most: these are listed once for nodes of about the same size, and the first that fits is the best. Many
@@ -20,11 +20,11 @@ Vector = tuple[int, ...]
 """One amount for each resource, not negative."""
 
 MAX_FILLINGS = 4096
-"""The longest list of fillings, some 0.5 MB; it takes some 10 ms to make."""
+"""Length of the longest list of fillings: 0.5 MB, made in 10 ms."""
 _MAX_LISTS = 256
 """Lists for nodes of each size and the shapes that fit there; most are short."""
 MAX_STEPS = 128
-"""Fillings that one search tries; some 0.3 ms."""
+"""Number of fillings that one search tries, in 0.3 ms."""
 _TOLERATED = 50
 """A search ends with a filling that misses at most this part of the largest worth."""
 
@@ -34,7 +34,7 @@ class _Level(NamedTuple):
 
     shape: Vector
     needs: tuple[tuple[int, int], ...]
-    """(resource, amount) of those that it needs."""
+    """(resource, amount) that the shape needs."""
     worth: int
     bounds: tuple[tuple[int, int, int], ...]
     """(resource, worth, need) of the shape that has the most worth for a resource, among this one and
@@ -52,7 +52,7 @@ class Filling:
         """Prepares the shapes.
 
         Args:
-            shapes: What a pod of each shape needs; at least one amount is positive.
+            shapes: Amounts of a pod of each shape; at least one amount is positive.
             worths: The worth of a pod of each shape, positive.
         """
         self._shapes, self._worths = tuple(shapes), tuple(worths)
@@ -61,7 +61,7 @@ class Filling:
         self._list = lru_cache(maxsize=_MAX_LISTS)(self._list_fillings)
 
     def best(self, free: Vector) -> int:
-        """The largest sum of worths that fits into `free`, or nearly so; never more than fits."""
+        """Returns the largest sum of worths that fits into `free`, or nearly that; never more than fits."""
         indices = tuple([i for i, shape in enumerate(self._shapes) if all(map(le, shape, free))])
         if not indices:
             return 0
@@ -133,10 +133,10 @@ class SortedFillings:
         ordered = sorted(fillings, reverse=True)
         self._used = [used for _, used in ordered]
         self._losses = [-worth for worth, _ in ordered]
-        """Their worths, negated: ascending."""
+        """Worths of the fillings, negated and so ascending."""
 
     def best(self, free: Vector) -> int:
-        """The largest worth of a filling that fits into `free`; there is one, the empty one."""
+        """Returns the largest worth of a filling that fits into `free`; the empty one always fits."""
         bound, first = self._level.bound(free), free[0]
         start = bisect_left(self._losses, -bound) if bound is not None else 0
         place = next(
@@ -148,7 +148,7 @@ class SortedFillings:
 
 
 class Search:
-    """One search: the best filling that it came upon, and how many steps it took."""
+    """One search: the best filling found, and the number of steps."""
 
     def __init__(self, levels: Sequence[_Level], free: Vector, tolerance: int) -> None:
         """Searches.
@@ -165,7 +165,7 @@ class Search:
         self.best = 0
         """The worth of the best filling."""
         self.steps = 0
-        """Fillings that were completed or given up."""
+        """Number of fillings that were completed or given up."""
         self._fill(0, free, 0)
 
     def _fill(self, number: int, free: Vector, worth: int) -> None:
@@ -191,7 +191,7 @@ class Search:
                 return
 
     def _fill_last_two(self, number: int, free: Vector, worth: int, most: int) -> None:
-        """Tries all numbers of the last but one shape, each with as many of the last as then fit.
+        """Tries all numbers of the last but one shape, each with as many pods of the last shape as fit.
 
         Most steps of a search are these. A bound for the last shape would cost more than its number.
         """

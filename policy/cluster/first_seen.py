@@ -1,7 +1,7 @@
 """When this process first saw pods appear, start, end and be deleted, by its own clock.
 
-Timestamps in objects are those of other clocks: the API server's, each kubelet's. They sort pods, but
-compared with the own clock they make durations wrong by the difference of the clocks, and durations
+Timestamps in objects come from other clocks: the API server's and each kubelet's. They sort pods, but
+compared with the local clock they make durations wrong by the difference of the clocks, and durations
 of seconds decide what is released. So such durations begin when this process first saw the change.
 """
 
@@ -26,7 +26,7 @@ class OwnTimes:
 
 
 class FirstSeen:
-    """The own times of pods and nodes, from the first time that they are put until they are dropped.
+    """Local times of pods and nodes, from the first time that they are put until they are dropped.
 
     Where nothing is put at all, as for a snapshot, timestamps count as they are. A pod that is not put
     yet has just been created by this process.
@@ -35,12 +35,12 @@ class FirstSeen:
     def __init__(self) -> None:
         self._pods: dict[str, OwnTimes] = {}
         self._nodes: dict[str, tuple[float, float]] = {}
-        """Node -> (timestamp of the newest change of its readiness, own time of that)."""
+        """Node -> (timestamp of the newest change of its readiness, local time of that change)."""
         self._used = False
 
     @classmethod
     def of(cls, times: Mapping[str, OwnTimes] | None) -> "FirstSeen":
-        """Restores the times of a recording: pod uid -> its times; None where nothing had been put."""
+        """Restores recorded times: pod uid -> its times; None if nothing had been put."""
         first_seen = cls()
         if times is not None:
             first_seen._pods.update(times)
@@ -49,7 +49,7 @@ class FirstSeen:
 
     @property
     def times(self) -> Mapping[str, OwnTimes] | None:
-        """As for `of`: a copy."""
+        """Returns a copy of the times, which `of` restores."""
         return {uid: replace(times) for uid, times in self._pods.items()} if self._used else None
 
     def put_pod(self, pod: Pod, at_s: float, *, listed: bool) -> Pod:
@@ -84,8 +84,8 @@ class FirstSeen:
 
         Args:
             node: The node as it is now.
-            at_s: As for `put_pod`.
-            listed: As for `put_pod`.
+            at_s: Local time of the change.
+            listed: Whether it comes from a list; see `put_pod`.
         """
         stamp_s, own_s = self._nodes.get(node.name, (0.0, 0.0))
         if not node.unready_s:
@@ -101,19 +101,19 @@ class FirstSeen:
         self._nodes.pop(name, None)
 
     def created_s(self, pod: Pod, now_s: float) -> float:
-        """When a pod was created."""
+        """Returns when a pod was created."""
         times = self._pods.get(pod.uid)
         return times.created_s if times is not None else self._unseen_s(pod.created_s, now_s)
 
     def started_s(self, pod: Pod, now_s: float) -> float:
-        """When its kubelet accepted a pod; 0 before that."""
+        """Returns when its kubelet accepted a pod; 0 before that."""
         times = self._pods.get(pod.uid)
         if times is not None or not pod.started_s:
             return times.started_s if times is not None else 0.0
         return self._unseen_s(pod.started_s, now_s)
 
     def ended_s(self, pod: Pod, now_s: float) -> float:
-        """When the containers of a pod ended; of a pod that is gone now."""
+        """Returns when the containers of a pod ended; now, if the pod is gone."""
         times = self._pods.get(pod.uid)
         if times is not None and times.ended_s:
             return times.ended_s

@@ -23,11 +23,11 @@ Entry = tuple[Cost, str, int]
 _MAX_PRICES = 500_000
 """Cached costs in total; beyond it the least recently used shapes are evicted."""
 _ENTRY = 20
-"""As many costs take the memory of a shape that fits nowhere."""
+"""Number of costs that take as much memory as a shape that fits nowhere."""
 
 
 class OpenNodes:
-    """The nodes that admit pods of some constraints, regardless of what is free there."""
+    """The nodes that admit pods of some constraints, regardless of their free capacity."""
 
     def __init__(self, constraints: Constraints, pools: tuple[NodePool, ...]) -> None:
         self._constraints = constraints
@@ -35,7 +35,7 @@ class OpenNodes:
         self._position = -1
         self.names: set[str] = set()
         self._largest: tuple[int, Resources] = (-1, {})
-        """(`replaced_at` of the changes, what was the largest then)."""
+        """(`replaced_at` of the changes, largest amounts at that time)."""
 
     def refresh(self, nodes: Mapping[str, Node], changes: NodeChangeLog) -> None:
         """Checks the nodes that changed since the last call."""
@@ -53,7 +53,7 @@ class OpenNodes:
         self._position = changes.end
 
     def largest(self, nodes: Mapping[str, Node], changes: NodeChangeLog) -> Resources:
-        """Resource -> largest allocatable amount of one of the nodes; they must be up to date."""
+        """Returns resource -> largest allocatable amount of one of the nodes; they must be up to date."""
         if self._largest[0] != changes.replaced_at:
             most: dict[str, int] = {}
             for name in self.names:
@@ -104,7 +104,7 @@ class Fits:
         heapify(self._heap)
 
     def heap(self) -> list[Entry]:
-        """A copy of the heap of entries, the cheapest first; some entries may be stale."""
+        """Returns a copy of the heap of entries, the cheapest first; some entries may be stale."""
         return self._heap.copy()
 
 
@@ -117,7 +117,7 @@ class Prices:
     """The `Fits` of all shapes in use; each `policy.cluster.cluster_state.ClusterState` has one."""
 
     def __init__(self, nodes: Mapping[str, Node], available: Mapping[str, Resources]) -> None:
-        """Reads `nodes` and `available` (node -> what is free), and never writes to them."""
+        """Reads `nodes` and `available` (node -> free capacity), and never writes to them."""
         self._nodes = nodes
         self._available = available
         self.changes = NodeChangeLog()
@@ -125,7 +125,7 @@ class Prices:
         self._pools: tuple[NodePool, ...] = ()
         self._open: dict[tuple[Constraints, bool], OpenNodes] = {}
         self._open_entries = 0
-        """Nodes of all of these, and values in their constraints, which tenants write."""
+        """Number of nodes in all of these, and of values in their constraints, which tenants write."""
         self._fits: dict[_Key, Fits] = {}
         self._slots: dict[tuple[_Key, Room], Slots] = {}
 
@@ -136,7 +136,7 @@ class Prices:
             self._fits.clear()
 
     def open_nodes(self, constraints: Constraints, pools: tuple[NodePool, ...]) -> OpenNodes:
-        """The nodes that admit such a pod.
+        """Returns the nodes that admit such a pod.
 
         Not cached for a pod that one node is named for: a DaemonSet has as many such constraints as
         there are nodes.
@@ -161,7 +161,7 @@ class Prices:
     def fits(
         self, requests: Resources, constraints: Constraints, pools: tuple[NodePool, ...]
     ) -> Fits:
-        """The nodes that such a pod fits on, with their costs."""
+        """Returns the nodes that such a pod fits on, with their costs."""
         open_nodes = self.open_nodes(constraints, pools)
         key = (tuple(sorted(requests.items())), constraints, bool(pools))
         fits = self._fits.pop(key, None) or Fits(requests, open_nodes)

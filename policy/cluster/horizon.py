@@ -1,10 +1,10 @@
-"""Which leaving pods count: those that are due to be gone when new ones could start."""
+"""Leaving pods count if they are due to be gone when new ones could start."""
 
 from math import inf
 from typing import NamedTuple
 
 LATE_S = 5.0
-"""How much later than due a leaving pod may be gone: kubelets need seconds to clean up."""
+"""How much later than due a leaving pod may end: kubelets need seconds to clean up."""
 
 
 class Horizon(NamedTuple):
@@ -17,7 +17,7 @@ class Horizon(NamedTuple):
 
     @classmethod
     def of(cls, now_s: float, grace_s: float) -> "Horizon":
-        """The span at `now_s`, where trainers have `grace_s` to leave."""
+        """Returns the span at `now_s`, where trainers have `grace_s` to leave."""
         return cls(now_s - LATE_S, now_s + grace_s + LATE_S)
 
 

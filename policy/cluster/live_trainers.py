@@ -48,7 +48,7 @@ class LiveTrainers:
 
 
 def tier_rank(pod: Pod) -> int:
-    """0 for surplus, 1 for guaranteed, 2 for support, 3 for a pod that is not training."""
+    """Returns 0 for surplus, 1 for guaranteed, 2 for support, 3 for a pod that is not training."""
     if pod.role is None:
         return _FOREIGN
     if pod.tier is None:
@@ -57,18 +57,18 @@ def tier_rank(pod: Pod) -> int:
 
 
 def is_surplus(pod: Pod) -> bool:
-    """Whether a pod is a surplus trainer, which is preempted first."""
+    """Returns whether a pod is a surplus trainer, which is preempted first."""
     return pod.role is Role.TRAINER and pod.tier is Tier.SURPLUS
 
 
 def failed_at_start(pod: Pod) -> bool:
-    """Whether it failed by itself within seconds of its start, which may be its node's fault."""
+    """Returns whether a pod failed by itself within seconds of its start, which may be its node's fault."""
     ended = pod.phase is Phase.FAILED and pod.ran_s < START_S
     return ended and bool(pod.node) and not (pod.deleting or pod.disrupted)
 
 
 def loss(pod: Pod) -> tuple[int, bool, bool, bool, float, float, int]:
-    """Sort key of the trainers of one job, by what is lost when one ends; the least first.
+    """Returns the sort key of the trainers of one job, by the loss when one ends; the least first.
 
     Surplus first, the master's host last in its tier, then trainers that do not run yet, then
     the least uncommitted work, then the youngest.
@@ -85,7 +85,7 @@ def loss(pod: Pod) -> tuple[int, bool, bool, bool, float, float, int]:
 
 
 def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
-    """The live trainers of a job.
+    """Returns the live trainers of a job.
 
     Args:
         job: The job.
@@ -117,7 +117,7 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
 
 
 def have_same_trainers(old: Job, new: Job) -> bool:
-    """Whether `live_trainers` of two versions of a Job are the same where its pods are."""
+    """Returns whether `live_trainers` gives the same result for two versions of a Job with the same pods."""
     if (old.uid, old.managed, old.edl_master) != (new.uid, new.managed, new.edl_master):
         return False
     same_minimum = new.managed or old.min_trainers == new.min_trainers
@@ -125,7 +125,7 @@ def have_same_trainers(old: Job, new: Job) -> bool:
 
 
 def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> LiveTrainers:
-    """The same trainers; guaranteed ones above the job's minimum count as surplus.
+    """Returns the trainers with guaranteed ones above the job's minimum counted as surplus.
 
     A job has them where its minimum was lowered, or where the nodes of trainers were closed for a
     while and replacements came. Labels and priorities of pods cannot be changed.
@@ -145,10 +145,10 @@ def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> Liv
 def not_to_replace(
     job: Job, trainers: LiveTrainers, is_stranded: Callable[[Pod], bool]
 ) -> list[Pod]:
-    """The guaranteed trainers that need no replacement, in the order in which they may be lost.
+    """Returns the guaranteed trainers that need no replacement, in the order in which they may be lost.
 
-    Those on nodes that are drained or lost need one, until the job has its minimum without them:
-    then they are the first that it can do without (docs/decisions/0073).
+    Trainers on drained or lost nodes need a replacement until the job has its minimum without them;
+    then they are the first to be released (docs/decisions/0073).
 
     Args:
         job: The job.
@@ -156,7 +156,7 @@ def not_to_replace(
         is_stranded: Whether a trainer is on a node that is drained or lost.
     """
     others = [pod for pod in trainers.guaranteed if not is_stranded(pod)]
-    if len(others) == len(trainers.guaranteed):  # as in nearly every plan
+    if len(others) == len(trainers.guaranteed):
         return others
     if sum(pod.phase is Phase.RUNNING for pod in others) < job.min_trainers:
         return others
@@ -164,9 +164,9 @@ def not_to_replace(
 
 
 def with_minimum(job: Job, trainers: LiveTrainers, covered_min: int) -> LiveTrainers:
-    """The same trainers; those of the built-in controller above a covered minimum count as surplus.
+    """Returns the trainers with pods of the built-in controller above a covered minimum counted as surplus.
 
-    Its pods have no tier: `live_trainers` made as many of them guaranteed as the Job says.
+    Its pods have no tier: `live_trainers` counts the Job's whole minimum as guaranteed.
     """
     count = len(trainers.guaranteed) - covered_min
     if count <= 0 or job.managed:
@@ -175,7 +175,7 @@ def with_minimum(job: Job, trainers: LiveTrainers, covered_min: int) -> LiveTrai
 
 
 def _with_surplus(trainers: LiveTrainers, uids: frozenset[str]) -> LiveTrainers:
-    """The same trainers; some guaranteed ones count as surplus."""
+    """Returns the trainers with some guaranteed ones counted as surplus."""
     pods = [replace(p, tier=Tier.SURPLUS) if p.uid in uids else p for p in trainers.pods]
     pods.sort(key=loss)
     surplus = trainers.surplus + len(uids)

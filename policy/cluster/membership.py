@@ -7,7 +7,6 @@ that EDL has not created, and whose class is not one of EDL's. Pure. Called by `
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from policy.admission import servers
 from policy.admission.unstructured import number
 from policy.names import (
     CLASS_SURPLUS,
@@ -17,6 +16,7 @@ from policy.names import (
     TRAINER_INFIX,
     Role,
     Tier,
+    server_name,
 )
 from policy.priority_classes import EDL_CLASSES, TIER_OF
 
@@ -91,7 +91,7 @@ def _numbers(name: str, job: str) -> tuple[int, int]:
         return number(digits), -1
     _, infix, digits = name.rpartition(SERVER_INFIX)
     index = number(digits) if infix else -1
-    return -1, index if index >= 0 and servers.name_of(job, index) == name else -1
+    return -1, index if index >= 0 and server_name(job, index) == name else -1
 
 
 def _role(tier: Tier | None, labels: Mapping[str, str]) -> Role | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from policy.admission import job_spec
+from policy.admission import job_settings
 from policy.cluster.snapshot import Job
 from policy.document.model import Policy
 from policy.document.queue_model import Queue
@@ -21,7 +21,7 @@ class QueueRules(NamedTuple):
     """The policy's rules for queues and weights; by default any queue and any weight."""
 
     queues: tuple[Queue, ...] = ()
-    max_weight: int = job_spec.MAX_WEIGHT
+    max_weight: int = job_settings.MAX_WEIGHT
 
     @classmethod
     def of(cls, policy: Policy) -> "QueueRules":
@@ -34,7 +34,7 @@ class QueueRules(NamedTuple):
         Raises:
             JobError: the annotation, and what would be right.
         """
-        queue, weight = job_spec.queue(annotations), job_spec.weight(annotations)
+        queue, weight = job_settings.queue(annotations), job_settings.weight(annotations)
         refusal = self._refusal(namespace, queue)
         if refusal:
             raise JobError(refusal)

@@ -212,7 +212,7 @@ class Pod:
         """Whether its program ended with 0 by itself.
 
         Many programs save their state on SIGTERM and exit with 0; their work is not done. Both times
-        are whole seconds: of an end in the second of the deletion nobody knows what came first.
+        are whole seconds: if a pod ends in the second of its deletion, the order is unknown.
         """
         by_itself = not self.deleting or 0.0 < self.ended_s < self.deleted_s
         return self.phase is Phase.SUCCEEDED and by_itself and not self.disrupted
@@ -243,7 +243,7 @@ class TrainerAccounting:
     disrupted: int = 0
     """Preempted, evicted, drained, gone with a node, or ignored by `podFailurePolicy`."""
     released: int = 0  # by the plan or by the user (scaled down, suspended)
-    excused: int = 0  # those of `failed` that do not count towards `backoffLimit`
+    excused: int = 0  # failures that do not count towards `backoffLimit`
     failures_in_row: int = 0
     last_failure_s: float = 0.0
     fatal: str = ""
@@ -343,10 +343,10 @@ class Job:
     """The annotation's text, "" if absent: the expected old value of an optimistic write."""
     resource_version: str = ""
     template_json: bytes = field(default=b"{}", repr=False, hash=False, compare=False)
-    """As text, of which a thousand take a tenth of the memory."""
+    """Kept as text, which takes a tenth of the memory."""
     error: str = ""  # why it is invalid; such a job is reported but not planned
-    quarantined: bool = False  # `error` is one of EDL, which the job's data has led to
-    refusal: str = ""  # the API server's words, where it would refuse a trainer
+    quarantined: bool = False  # `error` is an error of EDL that the job's data caused
+    refusal: str = ""  # the API server's message, if it would refuse a trainer
     unprobed: bool = False  # it waits until it is known what the API server makes of a trainer
 
     @property

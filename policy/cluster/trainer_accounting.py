@@ -26,11 +26,11 @@ _MAX_COUNT = 2**31 - 1
 _LATEST_S = 4_102_444_800.0
 """2100-01-01: a later failure cannot have happened, and its date might not be printable."""
 _MAX_FATAL_CHARS = 500
-"""Names of a pod and its container, and the rest of the sentence, are shorter."""
+"""Longer than any name of a pod and its container with the rest of the sentence."""
 
 
 def parse(text: str) -> TrainerAccounting:
-    """The accounting in `text`; empty or invalid text gives an empty accounting.
+    """Returns the accounting in `text`; empty or invalid text gives an empty accounting.
 
     Users can edit annotations, so invalid text must not stop a job, and no value may be larger
     than what a Job's status and a date can hold. Ids at or above `next` cannot have been assigned
@@ -57,10 +57,10 @@ def parse(text: str) -> TrainerAccounting:
 
 
 def version_error(text: str) -> str:
-    """Why a job with this accounting must not be touched; "" where it may be.
+    """Returns why a job with this accounting must not be changed; "" if it may be.
 
-    A newer EDL has written it, before an admin went back to this one. What this one does not read
-    it would drop, and give ids to two trainers.
+    A newer EDL wrote it, before an admin went back to this version. This version would drop the fields
+    that it does not know, and could give an id to two trainers.
     """
     if text.startswith(_HEAD) or '"version"' not in text:
         return ""
@@ -81,7 +81,7 @@ def _count(document: dict[str, Any], name: str) -> int:
 
 
 def serialize(accounting: TrainerAccounting) -> str:
-    """The annotation's text; `parse(serialize(a)) == a`."""
+    """Returns the annotation's text; `parse(serialize(a)) == a`."""
     document: dict[str, object] = {
         "version": VERSION,
         "next": accounting.next_id,
@@ -101,7 +101,7 @@ def serialize(accounting: TrainerAccounting) -> str:
 
 
 def reserve(accounting: TrainerAccounting, count: int) -> tuple[TrainerAccounting, tuple[int, ...]]:
-    """The accounting with `count` more open ids, and those ids."""
+    """Returns the accounting with `count` more open ids, and these ids."""
     ids = tuple(range(accounting.next_id, accounting.next_id + count))
     return replace(
         accounting, next_id=accounting.next_id + count, open=accounting.open | set(ids)
@@ -122,10 +122,10 @@ def ids_ahead(open_count: int, wanted: int) -> int:
 
 
 def give_back(accounting: TrainerAccounting, unused: Collection[int]) -> TrainerAccounting:
-    """The accounting without the newest ids as far as they are unused; the next trainer gets them.
+    """Returns the accounting without the newest unused ids; the next trainer gets them.
 
     Args:
-        accounting: As it stands.
+        accounting: The accounting so far.
         unused: Open ids for which no pod was ever requested. One below a used id stays open.
     """
     next_id = accounting.next_id

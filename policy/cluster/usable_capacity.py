@@ -1,4 +1,4 @@
-"""Capacity of the nodes that trainers may use, of which the policy's reserve is a share.
+"""Capacity of the nodes that trainers may use; the policy's reserve is a share of it.
 
 Control-plane nodes, virtual kubelets, nodes that are cordoned or lost and those outside the node
 pools are empty or full without training's doing: counted in, they would replace the reserve. A node
@@ -36,14 +36,14 @@ class UsableCapacity:
         self._counted: dict[str, tuple[Resources, Resources]] = {}
         """Node -> its allocatable and the requests there, as the sums contain them."""
         self._restarting: set[str] = set()
-        """Nodes that count although they are not ready; time alone ends that."""
+        """Nodes that count although they are not ready, for a limited time."""
         self.allocatable: dict[str, int] = {}
         """Sum over the usable nodes."""
         self.in_use: dict[str, int] = {}
         """Requests of all pods that are bound to usable nodes."""
 
     def __contains__(self, node: str) -> bool:
-        """Whether trainers may use a node."""
+        """Returns whether trainers may use a node."""
         return node in self._counted
 
     def refresh(
@@ -53,9 +53,9 @@ class UsableCapacity:
         changes: NodeChangeLog,
         now_s: float,
     ) -> None:
-        """Counts the nodes that changed since the last call, and those that are not ready now.
+        """Counts the nodes that changed since the last call, and nodes that are not ready now.
 
-        All nodes are counted again where the pools changed, or what trainers tolerate.
+        All nodes are counted again if the pools or the tolerations of trainers changed.
         """
         tolerations = (job.constraints.tolerations for job in jobs if not (job.over or job.error))
         key = (frozenset().union(*tolerations), pools)
@@ -89,11 +89,11 @@ class UsableCapacity:
 
 
 def _restarts(node: Node, now_s: float) -> bool:
-    """Whether a node is not ready, was ready before, and is not lost."""
+    """Returns whether a node is not ready, was ready before, and is not lost."""
     return not node.ready and node.unready_s > 0 and not node.is_lost(now_s)
 
 
 def _as_ready(node: Node) -> Node:
-    """The node as it is without the signs that it is not ready."""
+    """Returns the node without the signs that it is not ready."""
     taints = tuple(taint for taint in node.taints if taint.key not in _OF_READINESS)
     return replace(node, ready=True, taints=taints)

@@ -1,19 +1,19 @@
-"""What training and services use of the whole cluster: sums that each change of a pod updates."""
+"""Requests of training and of services in the whole cluster, updated with each change of a pod."""
 
 from policy.cluster import amounts
 from policy.cluster.snapshot import Pod
 
 
 class Usage:
-    """Sums over the pods that are bound to a node and have not ended, by what they belong to."""
+    """Sums over the pods that are bound to a node and have not ended, for training and services."""
 
     def __init__(self) -> None:
         self.training: dict[str, int] = {}
-        """Requests of trainers, parameter servers and masters; leaving ones included."""
+        """Requests of trainers, parameter servers and masters, including leaving ones."""
         self.training_limits: dict[str, int] = {}
-        """Limits of the same; where there is none, the request."""
+        """Limits of the same pods; the request counts where there is no limit."""
         self.services: dict[str, int] = {}
-        """Requests of all other pods, those of the system included."""
+        """Requests of all other pods, including system pods."""
 
     def add(self, pod: Pod) -> None:
         """Adds a bound pod."""

@@ -1,4 +1,4 @@
-"""What the nodes have and what training and services request of it, in figures and in one line."""
+"""Capacity of the nodes and requests of training and services, as figures and as one line."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ MILLI = 1000
 
 
 def uses(cluster: ClusterState) -> Mapping[str, Resources]:
-    """Use -> amounts: what the nodes have, and what bound pods request."""
+    """Returns use -> amounts: the capacity of the nodes, and the requests of bound pods."""
     return {
         "allocatable": cluster.allocatable,
         "training": cluster.usage.training,
@@ -22,7 +22,7 @@ def uses(cluster: ClusterState) -> Mapping[str, Resources]:
 
 
 def devices(cluster: ClusterState) -> list[str]:
-    """The resources of nodes besides CPU, memory and the like; the first few by name."""
+    """Returns the resources of nodes other than CPU, memory and the like; the first few by name."""
     names = (
         name
         for name, amount in cluster.allocatable.items()
@@ -32,7 +32,7 @@ def devices(cluster: ClusterState) -> list[str]:
 
 
 def usage_line(cluster: ClusterState) -> str:
-    """The cluster's resources and what training and services request of them, in one line."""
+    """Returns the cluster's resources and the requests of training and services in one line."""
     parts = [f"{len(cluster.nodes)} nodes"]
     for title, name, unit, suffix in (
         ("CPU", CPU, MILLI, "cores"),

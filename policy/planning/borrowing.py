@@ -1,8 +1,8 @@
-"""Borrowing between queues: surplus may use what other queues leave unused of their nominal quotas.
+"""Borrowing between queues: surplus may use the unused nominal quotas of other queues.
 
-All queues with a nominal quota lend to each other. Minimums and parameter servers stay within their own
-queue's quota and surplus alone borrows, so that a borrowed share can always be returned at once and no
-guaranteed trainer ends for it (docs/decisions/0053). Amounts are requests.
+All queues with a nominal quota lend to each other. Minimums and parameter servers stay within their
+queue's own quota and only surplus borrows, so that a borrowed share can always be returned at once
+without releasing a guaranteed trainer (docs/decisions/0053). Amounts are requests.
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ _NOTHING: Resources = {}
 
 
 class Borrowing:
-    """The use of queues, beside their nominal quotas, while a plan is made.
+    """The amounts that queues use while a plan is made, compared with their nominal quotas.
 
-    Queues without a nominal quota, and jobs of no queue, neither lend nor borrow: all is allowed.
+    Queues without a nominal quota, and jobs without a queue, neither lend nor borrow: everything is allowed.
     """
 
     def __init__(self, queues: Iterable[Queue]) -> None:
@@ -47,25 +47,25 @@ class Borrowing:
         return bool(self._nominal)
 
     def covers(self, queue: str) -> bool:
-        """Whether a queue lends and borrows."""
+        """Returns whether a queue lends and borrows."""
         return queue in self._nominal
 
     def count(self, queue: str, requests: Resources, sign: int) -> None:
-        """Counts trainers or servers of a queue as there (1) or gone (-1)."""
+        """Adds (sign 1) or subtracts (-1) the requests of trainers or servers of a queue."""
         for name in self._total if queue in self._nominal else ():
             amount = sign * requests.get(name, 0)
             self._used[queue][name] += amount
             self._used_by_all[name] += amount
 
     def claim(self, queue: str, requests: Resources) -> None:
-        """Counts what a minimum with its parameter servers takes of its queue's nominal quota."""
+        """Adds the requests of a minimum with its parameter servers to the claims on its queue's nominal quota."""
         if queue in self._nominal:
             amounts.add(self._claims[queue], _of(requests, self._total))
 
     def room_for_minimum(
         self, queue: str, requests: Resources, count: int, servers: Resources
     ) -> int:
-        """How many of `count` further guaranteed trainers its nominal quota allows, with servers."""
+        """Returns how many of `count` further guaranteed trainers its nominal quota allows, with servers."""
         if queue not in self._nominal:
             return count
         nominal, claims = self._nominal[queue], self._claims[queue]
@@ -78,13 +78,13 @@ class Borrowing:
         return count
 
     def lack_for_minimum(self, queue: str, requests: Resources) -> Figures:
-        """The resource of which a minimum exceeds the queue's nominal quota, and by how much."""
+        """Returns the first resource in which a minimum exceeds the queue's nominal quota, and by how much."""
         nominal, claims = self._nominal[queue], self._claims[queue]
         scope = f"queue {queue} without borrowing"
         return _lack(scope, nominal, amounts.plus(claims, _of(requests, self._total)))
 
     def allows(self, queue: str, requests: Resources) -> bool:
-        """Whether so much more stays within the queue's borrowing limit and all nominal quotas."""
+        """Returns whether `requests` more stay within the queue's borrowing limit and all nominal quotas."""
         if queue not in self._nominal:
             return True
         used, highest = self._used[queue], self._highest[queue]
@@ -96,7 +96,7 @@ class Borrowing:
         )
 
     def lack(self, queue: str, requests: Resources) -> Figures:
-        """The first ceiling that so much more would exceed, and by how much; empty for none."""
+        """Returns the first limit that `requests` more would exceed, and by how much; empty for none."""
         if queue not in self._nominal:
             return NONE
         needed = _of(requests, self._total)
@@ -105,23 +105,23 @@ class Borrowing:
         return own or _lack(_ALL, self._total, amounts.plus(self._used_by_all, needed))
 
     def owns(self, queue: str, requests: Resources) -> bool:
-        """Whether so much more stays within the queue's own nominal quota."""
+        """Returns whether `requests` more stay within the queue's own nominal quota."""
         if queue not in self._nominal:
             return True
         used, nominal = self._used[queue], self._nominal[queue]
         return all(used[name] + requests.get(name, 0) <= nominal[name] for name in nominal)
 
     def borrowed(self, queue: str, of: Iterable[str], freed: Resources = _NOTHING) -> list[str]:
-        """Those of some resources of which a queue uses more than its nominal quota, less `freed`."""
+        """Returns the resources in `of` that a queue uses beyond its nominal quota, after `freed` is released."""
         if queue not in self._nominal:
             return []
         used, nominal = self._used[queue], self._nominal[queue]
         return [n for n in of if n in nominal and used[n] - freed.get(n, 0) > nominal[n]]
 
     def exceeded(self, queue: str) -> list[str]:
-        """The resources of which a queue must give something up: it is above a ceiling.
+        """Returns the resources in which a queue is above a limit and must release trainers.
 
-        Where all queues together use too much, those give that borrow.
+        Where all queues together use too much, the queues that borrow release trainers.
         """
         if queue not in self._nominal:
             return []
@@ -131,9 +131,9 @@ class Borrowing:
         return own + [name for name in self.borrowed(queue, above) if name not in own]
 
     def relieves(self, queue: str, requests: Resources, giver: str, freed: Resources) -> bool:
-        """Whether a release in queue `giver` helps against what stops so much more in `queue`.
+        """Returns whether releasing `freed` in queue `giver` helps to start `requests` more in `queue`.
 
-        Another queue gives only what it borrows.
+        Another queue releases only borrowed amounts.
         """
         if queue not in self._nominal or giver not in self._nominal:
             return False
@@ -149,12 +149,12 @@ class Borrowing:
         return bool(lacking) or not self.allows(queue, requests)
 
     def keeps_nominal(self, queue: str, of: Iterable[str], freed: Resources) -> bool:
-        """Whether a queue still uses its whole nominal quota once something is released."""
+        """Returns whether a queue still uses its whole nominal quota after `freed` is released."""
         used, nominal = self._used[queue], self._nominal[queue]
         return all(used[n] - freed.get(n, 0) >= nominal[n] for n in of if n in nominal)
 
     def figures(self, queue: str, of: Iterable[str]) -> Figures:
-        """What a queue uses, and its nominal quota, of the resource of which it borrows most."""
+        """Returns what a queue uses and its nominal quota, for the resource that it borrows most."""
         used, nominal = self._used[queue], self._nominal[queue]
         name = max((n for n in of if n in nominal), key=lambda n: used[n] / max(1, nominal[n]))
         return {

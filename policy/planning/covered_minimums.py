@@ -1,16 +1,15 @@
 """How much of each job's minimum its queue's nominal quota covers.
 
-Minimums do not borrow (`policy.planning.borrowing`), and a minimum can grow while the job runs: its annotation is
-the tenant's word. What is not covered counts as surplus, whatever the Job says, so that no edit makes
-a guarantee of what is borrowed. All rules ask for `JobDraft.covered_min`, which begins here
-(docs/decisions/0053).
+Minimums do not borrow (`policy.planning.borrowing`), and tenants can raise a minimum while the job runs. The
+part that is not covered counts as surplus, whatever the Job says, so that no edit turns borrowed trainers
+into guaranteed ones. All rules read `JobEntry.covered_min`, which starts with this count (docs/decisions/0053).
 """
 
 from collections.abc import Callable
 
 from policy.cluster.cluster_state import ClusterState
 from policy.cluster.snapshot import Pod
-from policy.planning.ceilings import Quotas
+from policy.planning.quotas import Quotas
 
 
 def claim(
@@ -18,18 +17,18 @@ def claim(
 ) -> dict[str, int]:
     """Counts the minimums of running jobs against the nominal quotas of their queues.
 
-    Guaranteed trainers and parameter servers count first, above the quota too: they are promised, and
-    none ends for it. Then what stands in for guaranteed trainers as far as the quota goes, the oldest
-    job first: surplus, trainers that are to be replaced, and those of the built-in controller,
-    which have no tier of their own.
+    Guaranteed trainers and parameter servers count first, even above the quota: they are promised, and
+    none is released for it. Then, as far as the quota goes and the oldest job first, come trainers that
+    stand in for guaranteed ones: surplus, trainers to be replaced, and trainers of the built-in
+    controller, which have no tier.
 
     Args:
-        quotas: The quotas, of which nothing is claimed yet.
+        quotas: The quotas, without any claims yet.
         cluster: The cluster.
-        is_stranded: Whether a guaranteed trainer is to be replaced, because of its node.
+        is_stranded: Whether a guaranteed trainer must be replaced, because of its node.
 
     Returns:
-        Job key -> number of its trainers that count, of jobs in queues that lend.
+        Job key -> number of its trainers that count, for jobs in queues that lend.
     """
     jobs = [job for job in cluster.jobs.values() if quotas.borrowing.covers(job.queue)]
     claimed = {job.key: 0 for job in jobs}

@@ -1,8 +1,8 @@
 """Back-off of one job whose new trainers come to nothing: refused, or never placed. Pure.
 
-Its other trainers stay, and other jobs get the capacity meanwhile. After each pause one more
-trainer is tried where room is free, and after a longer one at the expense of another job; the back-off
-ends when one works.
+Its other trainers stay, and other jobs get the capacity meanwhile. After each pause the job tries one
+more trainer on free capacity, and after a longer one at the expense of another job. The back-off ends
+when a trainer gets a node.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,13 +14,13 @@ from policy.cluster.snapshot import Pod
 _REFUSED_S = (1.0, 60.0)
 """First and longest pause after a refusal: a request that costs little."""
 _UNPLACED_S = (10.0, 300.0)
-"""After trainers that kube-scheduler did not place: each is a pod made in vain."""
+"""After trainers that kube-scheduler did not place: each cost a pod."""
 _PARTIAL_S = (60.0, 960.0)
-"""After a start of which only a part was created."""
+"""After a start that was only partly created."""
 _MOVE_S = (10.0, 3600.0)
-"""Until another job ends a trainer for one more try: the room of that one would be in vain as well."""
+"""Until another job releases a trainer for the next attempt: that trainer might end for nothing."""
 _PER_POD_S = 30.0
-"""Shortest pause for each pod made in vain: two of them a minute."""
+"""Shortest pause for each wasted pod: two of them a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +28,30 @@ class CreationBackoff:
     """A pause in which a job gets no more trainers, with its reason. Times are seconds since the epoch."""
 
     failures: int
-    """Tries in a row that came to nothing."""
+    """Failed attempts in a row."""
     last_s: float
     """Time of the last one."""
     until_s: float
-    """Time of the next try."""
+    """Time of the next attempt."""
     trainers: int
-    """Trainers that it had nevertheless: up to this number nothing is held back."""
+    """Trainers that the job had nevertheless: up to this number it may create them freely."""
     error: str = ""
-    """The API server's words; "" where kube-scheduler did not place the trainers."""
+    """The API server's message; "" where kube-scheduler did not place the trainers."""
     partial: bool = False
-    """Whether only a part of the job's first pods was created; that part is taken back."""
+    """Whether only some of the job's first pods were created; these are taken back."""
 
     def is_over(self, live: Iterable[Pod], created_s: Callable[[Pod], float]) -> bool:
-        """Whether more trainers than before have a node, one created after the last failure."""
+        """Returns whether more trainers than before have a node, one created after the last failure."""
         placed = [pod for pod in live if pod.node]
         is_news = any(created_s(pod) > self.last_s for pod in placed)
         return not self.error and is_news and len(placed) > self.trainers
 
     def allows_move(self, now_s: float) -> bool:
-        """Whether the next try is worth a trainer of another job, where no room is free for it."""
+        """Returns whether the next attempt may cost a trainer of another job, if no capacity is free."""
         return now_s >= self.last_s + pause_s(*_MOVE_S, failures=self.failures)
 
     def after_vain(self, in_vain: int) -> "CreationBackoff":
-        """The same with a longer pause, for trainers that are of no use to an allowed size."""
+        """Returns the back-off with a longer pause, after trainers that did not complete an allowed size."""
         return replace(self, until_s=max(self.until_s, self.last_s + in_vain * _PER_POD_S))
 
 
@@ -60,10 +60,10 @@ def current(
     live_by_uid: Mapping[str, Iterable[Pod]],
     created_s: Callable[[Pod], float],
 ) -> dict[str, CreationBackoff]:
-    """Job uid -> its back-off, for the given jobs whose back-off is not over.
+    """Returns job uid -> back-off, for the given jobs whose back-off is not over.
 
     Args:
-        backoffs: Those until now, by job uid.
+        backoffs: The back-offs so far, by job uid.
         live_by_uid: Job uid -> its live trainers.
         created_s: When a pod was created, by the clock of the back-offs.
     """
@@ -77,16 +77,16 @@ def current(
 def refused(
     before: CreationBackoff | None, error: str, *, trainers: int, in_vain: int, now_s: float
 ) -> CreationBackoff:
-    """The back-off after the API server refused trainers.
+    """Returns the back-off after the API server refused trainers.
 
-    It starts anew for a job that had more before: a quota counts the pod until it has ended.
+    It starts again for a job that had more trainers before: a quota counts a pod until it has ended.
 
     Args:
-        before: The back-off until now.
-        error: The API server's words.
+        before: The back-off so far.
+        error: The API server's message.
         trainers: Number of trainers that the job has.
-        in_vain: Of a job that starts, the number of its trainers and parameter servers; without
-            the refused trainers they are of no use.
+        in_vain: Number of trainers and parameter servers of a job that starts; they are wasted without
+            the refused trainers.
         now_s: The time.
     """
     again = before is not None and before.error and before.trainers <= trainers
@@ -98,7 +98,7 @@ def refused(
 
 
 def unplaced(before: CreationBackoff | None, *, trainers: int, now_s: float) -> CreationBackoff:
-    """The back-off after kube-scheduler did not use the room of trainers; arguments as above."""
+    """Returns the back-off after kube-scheduler did not place trainers; arguments as for `refused`."""
     failures = before.failures + 1 if before is not None and not before.error else 1
     return CreationBackoff(
         failures, now_s, now_s + pause_s(*_UNPLACED_S, failures=failures), trainers

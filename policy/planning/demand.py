@@ -1,9 +1,9 @@
-"""How often a job has changed what it asks for, and what other jobs have given for it meanwhile. Pure.
+"""How often a job has changed its demand, and how many trainers other jobs have given for it. Pure.
 
-A move, and a minimum that starts, end trainers of other jobs at once. A job that asks for less and for more in
-turn would have them end again and again. So from its second change within an hour on, a job takes from
-others once what it has given up, and a few more; for the rest it waits for capacity that is free, or until
-the hour is over (docs/decisions/0071).
+A move, and a minimum that starts, end trainers of other jobs at once. A job that lowers and raises its
+demand in turn would end them again and again. So from its second change within an hour, a job takes from
+others only as many trainers as it has given up, and a few more. For the rest it waits for free capacity,
+or until the hour is over (docs/decisions/0071).
 """
 
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from policy.cluster.snapshot import Job
 
 WINDOW_S = 3600.0
 _PERIOD_S = 600.0
-"""What is counted is forgotten by parts of the window."""
+"""Length of a period: counts are forgotten one period at a time."""
 _FREE_CHANGES = 1
-"""Changes within the window that other jobs follow whatever they give for them."""
+"""Changes within the window that cost the job nothing."""
 _FEW = 4
-"""Trainers that a job takes within the window besides."""
+"""Trainers that a job may take within the window beyond those it has given up."""
 
 
 class Demand(NamedTuple):
-    """What a job asks for: all that its user may change and its number of trainers depends on."""
+    """What a job asks for: all settings of its user that its number of trainers depends on."""
 
     weight: int
     queue: str
@@ -33,66 +33,66 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Some minutes of a job; times are seconds since the epoch."""
+    """Counts of ten minutes of a job; times are seconds since the epoch."""
 
     since_s: float
     changes: int = 0
-    """Of what it asks for."""
+    """Changes of its demand."""
     failures: int = 0
-    """Plans before which trainers of it had failed: whoever wants to give trainers up lets them fail."""
+    """Plans that found new failures of its trainers: a user can give trainers up by letting them fail."""
     gains: int = 0
-    """Trainers that it got at the expense of other jobs."""
+    """Trainers that the job got at the expense of other jobs."""
     fewest: int = 0
-    """The smallest number of its trainers."""
+    """Smallest number of its trainers."""
     most: int = 0
-    """The largest one."""
+    """Largest number of its trainers."""
 
     @property
     def forgotten_s(self) -> float:
-        """When it does not count any more: when its end is as old as the window is long."""
+        """When the period stops counting: its end is then one window old."""
         return self.since_s + _PERIOD_S + WINDOW_S
 
 
 @dataclass(frozen=True, slots=True)
 class DemandHistory:
-    """What a job asks for, and the periods since it last was something else, if that was lately."""
+    """The demand of a job, and the periods since it changed, if that was recently."""
 
     demand: Demand
     last_failure_s: float
-    """As in the job's accounting."""
+    """`TrainerAccounting.last_failure_s` of the job."""
     periods: tuple[Period, ...] = ()
-    """In order of time, the current one last; empty where nothing of them counts any more."""
+    """In order of time, the current one last; empty once none of them counts any more."""
 
     @property
     def changes(self) -> int:
-        """How often it changed what it asks for."""
+        """Number of changes of its demand."""
         return sum(period.changes for period in self.periods)
 
     @property
     def failures(self) -> int:
-        """How often trainers of it have failed."""
+        """Number of plans that found new failures of its trainers."""
         return sum(period.failures for period in self.periods)
 
     @property
     def gains(self) -> int:
-        """Trainers that it got at the expense of other jobs."""
+        """Trainers that the job got at the expense of other jobs."""
         return sum(period.gains for period in self.periods)
 
     @property
     def until_s(self) -> float:
-        """When nothing that it has taken until now counts any more; seconds since the epoch."""
+        """When none of the trainers that it has taken so far counts any more; seconds since the epoch."""
         return max((period.forgotten_s for period in self.periods if period.gains), default=0.0)
 
     def allows(self, count: int, trainers: int, *, minimum: bool) -> bool:
-        """Whether other jobs give trainers for it.
+        """Returns whether other jobs give trainers for it.
 
-        What its size has ranged over within the window is what it may have given up; a job that only
-        grows takes no more than that.
+        The range of its size within the window is the largest number of trainers that it may have given
+        up; a job that only grows takes no more than that.
 
         Args:
-            count: Number of trainers that it would take, with those that this plan has taken for it.
+            count: Number of trainers that it would take, including those taken by this plan.
             trainers: Number of trainers that it would have then.
-            minimum: Whether they are of its minimum: that comes back however often trainers fail.
+            minimum: Whether they belong to its minimum, which comes back however often trainers fail.
         """
         changes = self.changes + (0 if minimum else self.failures)
         if changes <= _FREE_CHANGES:
@@ -102,7 +102,7 @@ class DemandHistory:
         return self.gains + count <= most - fewest + _FEW
 
     def after(self, gains: int) -> "DemandHistory":
-        """The same after a plan that took trainers of other jobs for it; without periods they do not count."""
+        """Returns the history after a plan that took trainers of other jobs for it; without periods they do not count."""
         if not (gains and self.periods):
             return self
         *earlier, current = self.periods
@@ -111,10 +111,10 @@ class DemandHistory:
 
 
 def observe(before: DemandHistory | None, job: Job, trainers: int, now_s: float) -> DemandHistory:
-    """The history of a job before a plan.
+    """Returns the history of a job before a plan.
 
     Args:
-        before: As the last plan left it; None where there was none.
+        before: The history after the last plan; None for a new job.
         job: The job as it is now.
         trainers: Number of its live trainers.
         now_s: Seconds since the epoch.
@@ -142,7 +142,7 @@ def observe(before: DemandHistory | None, job: Job, trainers: int, now_s: float)
 
 
 def of(job: Job) -> Demand:
-    """What a job asks for now."""
+    """Returns the demand of a job now."""
     return Demand(
         job.weight, job.queue, job.min_trainers, job.max_trainers, job.sizes, job.suspended
     )

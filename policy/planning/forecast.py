@@ -1,8 +1,8 @@
 """Forecasts the effect of a policy: carries out plan after plan, with an ideal kube-scheduler. Pure.
 
-A plan is one step: it adds a few trainers and waits for those. A forecast repeats plans until nothing
-changes any more, if services and jobs stay as they are. Time runs in steps that are longer than the
-delays that pace plans, so a forecast says what, not when.
+One plan adds a few trainers and waits for them. A forecast repeats plans until nothing changes any more,
+while services and jobs stay the same. Time runs in steps that are longer than the delays of plans, so a
+forecast shows the result, not the time it takes.
 """
 
 from dataclasses import replace
@@ -22,20 +22,20 @@ from policy.priority_classes import EDL_CLASSES
 
 STEP_S = 30.0
 MAX_STEPS = 200
-"""Two hours of a cluster come to rest or never do."""
+"""Two hours: a cluster that has not settled by then never does."""
 
 
 class Forecast:
-    """A copy of a cluster that runs ahead."""
+    """A copy of a cluster whose time runs ahead."""
 
     def __init__(self, plan_input: PlanInput, policy: Policy | None = None) -> None:
-        """Starts from a plan's input, with another policy where one is given."""
+        """Starts from a plan's input, with another policy if one is given."""
         self.policy = policy or plan_input.policy
         self.now_s = plan_input.at_s
         self.cluster = replace(plan_input, policy=self.policy).cluster()
-        self.cluster.first_seen = FirstSeen()  # what is created here has times of here
+        self.cluster.first_seen = FirstSeen()  # new pods have times of the forecast
         self.stopped: dict[str, int] = {}
-        """Job key -> number of its trainers that have been stopped while they had a node."""
+        """Job key -> number of its trainers that were stopped while they had a node."""
         self._recent = RecentHistory.of(plan_input.history)
         self._scheduling = plan_input.history.scheduling
         backoffs = plan_input.history.creation_backoffs
@@ -45,7 +45,7 @@ class Forecast:
     def settle(self, steps: int = MAX_STEPS) -> Plan:
         """Steps until nothing changes twice in a row, or so often; returns the last plan.
 
-        Twice: when it begins, trainers may be too young to be moved, and nodes may cool down.
+        It must rest twice: at first trainers may be too young to be moved, and nodes may cool down.
         """
         stability = self.policy.stability
         resting = False
@@ -79,7 +79,7 @@ class Forecast:
         return new_plan, self.cluster.pods != before
 
     def end(self, key: str) -> None:
-        """Ends a job: it and its pods are gone."""
+        """Ends a job, and removes its pods."""
         job = self.cluster.jobs[key]
         pods = [*self.cluster.trainers(job), *self.cluster.servers_of(job)]
         self.cluster.drop_job(key)
@@ -153,7 +153,7 @@ class Forecast:
         )
 
     def _schedule(self) -> None:
-        """Binds waiting pods in order of priority; one that fits nowhere preempts, or waits."""
+        """Binds waiting pods in order of priority; a pod that fits nowhere preempts, or waits."""
         waiting = sorted(
             self.cluster.waiting.values(), key=lambda pod: (-pod.priority, pod.created_s, pod.uid)
         )
@@ -166,7 +166,7 @@ class Forecast:
                 self.cluster.put_pod(replace(started, started_s=self.now_s))
 
     def _best_node(self, pod: Pod) -> str:
-        """The node that kube-scheduler chooses by the extender's costs, or ""."""
+        """Returns the node that kube-scheduler chooses by the extender's costs, or ""."""
         pools = self.policy.node_pools if pod.is_training else ()
         costs = dict(self.cluster.fits(pod.requests, pod.constraints, pools).costs)
         if pod.planned in costs:

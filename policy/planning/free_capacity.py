@@ -58,21 +58,21 @@ class FreeCapacity:
                 self._changed(pod.node)
 
     def free_now(self, node: str) -> Resources:
-        """What is free on a node now; negative where more is reserved than free."""
+        """Returns the free capacity of a node now; negative where more is reserved than free."""
         return self._now[node]
 
     def free_later(self, node: str) -> dict[str, int]:
-        """What is free on a node once its leaving pods have ended; a copy."""
+        """Returns a copy of the free capacity of a node once its leaving pods have ended."""
         free = dict(self._now[node])
         amounts.add(free, self._releasing[node])
         return free
 
     def releasing(self, node: str) -> Resources:
-        """Requests of the pods on a node that leave soon."""
+        """Returns the requests of the pods on a node that leave soon."""
         return self._releasing[node]
 
     def free_at(self, node: str, when: When) -> Resources:
-        """What is free on a node at that time."""
+        """Returns the free capacity of a node at that time."""
         if when is When.NOW:
             return self._now[node]
         free = self.free_later(node)
@@ -81,19 +81,19 @@ class FreeCapacity:
         return free
 
     def nodes_with(self, when: When) -> Iterator[str]:
-        """Nodes where more is free at that time than before it."""
+        """Returns the nodes where more is free at that time than before it."""
         amounts_by_node = self._releasing.keys() if when is When.LATER else self._surplus.keys()
         return (name for name in amounts_by_node if name in self._cluster.nodes)
 
     def open_nodes_with(
         self, when: When, constraints: Constraints, *, pooled: bool
     ) -> Iterable[str]:
-        """Nodes that admit such a pod and where more may be free at that time than before it."""
+        """Returns the nodes that admit such a pod and where more may be free at that time than before it."""
         open_nodes = self.open_nodes(constraints, pooled=pooled)
         return (name for name in self.nodes_with(when) if name in open_nodes)
 
     def open_nodes(self, constraints: Constraints, *, pooled: bool) -> Collection[str]:
-        """Names of the nodes that admit such a pod, in no order; `pooled` applies node pools."""
+        """Returns the nodes that admit such a pod, in no order; `pooled` applies node pools."""
         return self._cluster.open_nodes(constraints, self._pools if pooled else ())
 
     def add_reclaimable(self, pod: Pod) -> None:
@@ -112,6 +112,28 @@ class FreeCapacity:
         amounts.add(self._now.writable(node), requests)
         self._changed(node)
 
+    def place_each(
+        self, requests: Resources, count: int, next_node: Callable[[], str]
+    ) -> list[str]:
+        """Places equal pods one after the other, to see where they fit; reserves nothing.
+
+        Args:
+            requests: Requests of one pod.
+            count: Number of pods.
+            next_node: Chooses the node of the next pod; "" where it fits on none.
+
+        Returns:
+            The nodes, fewer than `count` where not all pods fit.
+        """
+        nodes: list[str] = []
+        while len(nodes) < count and (node := next_node()):
+            nodes.append(node)
+            if len(nodes) < count:
+                self.reserve(node, requests)
+        for node in nodes[: count - 1]:
+            self.unreserve(node, requests)
+        return nodes
+
     def add_leaving(self, pod: Pod) -> None:
         """Counts a pod as leaving: its capacity is free later, and no longer reclaimable."""
         if pod.node in self._cluster.nodes:
@@ -129,7 +151,7 @@ class FreeCapacity:
         pooled: bool = True,
         when: When = When.NOW,
     ) -> str:
-        """The node where a pod of this shape costs least at that time, or "" where it fits nowhere.
+        """Returns the node where a pod of this shape costs least at that time, or "" if it fits nowhere.
 
         Amortised O(log nodes) a call: candidates are in a heap for each shape, and an entry whose
         node has changed is priced again when it reaches the top. Jobs that avoid different nodes share
@@ -155,11 +177,10 @@ class FreeCapacity:
         pooled: bool,
         when: When = When.RECLAIMED,
     ) -> int:
-        """How many such pods can be placed, one after the other, on what is free at that time.
+        """Returns how many such pods fit, one after the other, on the free capacity at that time.
 
-        LATER, or RECLAIMED for what `choose_node` finds.
-
-        Amortised O(1) for a shape while the plan changes nothing; else O(nodes that it changed).
+        `when` is LATER, or RECLAIMED for the nodes that `choose_node` finds. Amortised O(1) for a shape
+        while the plan changes nothing, otherwise O(nodes that it changed).
         """
         key = (when, tuple(sorted(requests.items())), constraints, closed, pooled)
         count, counted = self._slots.get(key, (0, -1))
@@ -185,7 +206,7 @@ class FreeCapacity:
         *,
         pooled: bool,
     ) -> tuple[str, bool]:
-        """The node for a pod that outranks surplus: (node or "", whether it must preempt there).
+        """Returns the node for a pod that outranks surplus: (node or "", whether it must preempt there).
 
         In order of preference: capacity that is free, that leaving pods will free, and that
         surplus trainers hold. Among equals the node where the pod fragments capacity least.
@@ -223,7 +244,7 @@ class FreeCapacity:
         return _Heap(entries, price, self._version_of, len(self._changes))
 
     def _version_of(self, node: str) -> int:
-        """The version of a node; negative where this plan changed it, so that versions differ."""
+        """Returns the version of a node; negative if this plan changed it, so that versions differ."""
         own_version = self._versions.get(node)
         return self._cluster.versions.get(node, 0) if own_version is None else own_version
 
@@ -256,7 +277,7 @@ class _Heap:
             self._position = len(changes)
 
     def first(self, avoided: Collection[str] = ()) -> str:
-        """The node with the lowest cost that is not avoided; "" where there is none."""
+        """Returns the node with the lowest cost that is not avoided; "" if there is none."""
         passed: dict[str, Entry] = {}
         node = self._first()
         while node in avoided:
@@ -291,13 +312,13 @@ class _CopyOnWrite:
         return self._base.get(node, _NOTHING) if amounts_copy is None else amounts_copy
 
     def writable(self, node: str) -> dict[str, int]:
-        """The plan's own copy, for the caller to change."""
+        """Returns the plan's own copy, for the caller to change."""
         if node not in self._own:
             self._own[node] = dict(self._base.get(node, _NOTHING))
         return self._own[node]
 
     def keys(self) -> Iterable[str]:
-        """Names of the nodes that have amounts."""
+        """Returns the nodes that have amounts."""
         return self._base.keys() | self._own.keys()
 
 

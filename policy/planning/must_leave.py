@@ -1,4 +1,4 @@
-"""Which pods must leave so that a waiting job fits; considers capacity alone, not other waiting jobs. Pure."""
+"""The pods that must leave so that a waiting job fits, by capacity alone, without other waiting jobs. Pure."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class MustLeave:
-    """The room that a job lacks, and jobs whose end would free it."""
+    """The capacity that a job lacks, and jobs that would free it by ending."""
 
     trainers: int
-    """For how many trainers room is missing; 0 where something else holds it back."""
+    """Number of trainers without capacity; 0 if the job waits for something else."""
     any_of: tuple[str, ...] = ()
-    """Keys of running jobs of which the end of one is enough, the longest-running first; at most 5."""
+    """Keys of running jobs, each of which would free enough by ending; the longest-running first, at most 5."""
     all_of: tuple[str, ...] = ()
-    """Where one is not enough: jobs that would have to end together."""
+    """Keys of the jobs that would have to end together, if one is not enough."""
 
     @property
     def services(self) -> bool:
-        """Whether only services, or pods that are nobody's training, could free the room."""
+        """Whether only services, or pods of no job, could free the capacity."""
         return self.trainers > 0 and not (self.any_of or self.all_of)
 
 
 def must_leave(cluster: ClusterState, policy: Policy, job: Job, missing: int) -> MustLeave:
-    """What must leave so that `missing` more trainers of a job have room.
+    """Returns the pods that must leave so that `missing` more trainers of a job fit.
 
-    Surplus of others and leaving pods count as gone: the plan takes their room without asking.
+    Surplus of others and leaving pods count as gone: the plan takes their capacity anyway.
     """
     slots = cluster.slots(job.requests, job.constraints, policy.node_pools)
     lacking = missing - slots.total
@@ -54,7 +54,7 @@ def must_leave(cluster: ClusterState, policy: Policy, job: Job, missing: int) ->
 
 
 def _together(gains: Iterable[tuple[float, str, int]], lacking: int) -> tuple[str, ...]:
-    """The longest-running jobs that free enough together; none where all of them do not."""
+    """Returns the longest-running jobs that free enough together; none if all jobs are not enough."""
     keys: list[str] = []
     for _, key, gain in gains:
         if gain and lacking > 0:
@@ -64,7 +64,7 @@ def _together(gains: Iterable[tuple[float, str, int]], lacking: int) -> tuple[st
 
 
 def _gain(cluster: ClusterState, slots: Slots, pods: Iterable[Pod], usable: Container[str]) -> int:
-    """How many more pods of a shape fit where these end, on the nodes that it may use."""
+    """Returns how many more pods of a shape fit on its nodes once these pods have ended."""
     freed: dict[str, dict[str, int]] = {}
     for pod in pods:
         if pod.node in usable and not is_surplus(pod):

@@ -1,8 +1,8 @@
-"""Nodes where trainers fail at their start: which a job avoids, and which failures are the job's own.
+"""Nodes where trainers fail at their start: the nodes that a job avoids, and failures that count against it.
 
-All of it follows from the ended pods that still exist, so a restart forgets nothing and nothing
-is kept. One job never tells whether its program or a node is to blame; how many nodes fail, and how
-many jobs, tells more (docs/decisions/0019).
+Everything follows from ended pods that still exist, so no state is kept and a restart forgets nothing.
+One failure does not show whether the job's program or the node is to blame; the numbers of failing nodes
+and jobs do (docs/decisions/0019).
 """
 
 import math
@@ -21,32 +21,32 @@ from policy.document.model import NodePool
 from policy.names import Tier
 
 MAX_AVOIDED = 10
-"""Nodes that one pod avoids at most; each is an entry in its spec."""
+"""Largest number of nodes that one pod avoids; each is an entry in its spec."""
 
 _FIRST_S, _MAX_S = 600.0, 3600.0
 """How long a job avoids a node after a first failure there; doubles with each further one."""
 _FORGET_S = 6 * 3600.0
-"""Failures longer ago than this count no more."""
+"""Older failures do not count."""
 _BATCH_S = 10.0
-"""Trainers created within this time of each other may meet a node together: one failure."""
+"""Trainers created within this time of each other may fail on a node together, which counts once."""
 _AGAIN_S = 600.0
-"""A node that lacks room for a job's trainers again within this time counts like one that fails."""
+"""A node that lacks capacity for a job's trainers again within this time counts as one that fails."""
 _MANY_NODES = 3
-"""A job that fails on as many nodes, and on more than it runs on, is the cause itself."""
+"""A job that fails on this many nodes, and on more nodes than it runs on, is the cause itself."""
 _VOTES = 3
-"""Jobs, or namespaces of others, whose trainers fail on a node before all avoid it."""
+"""Number of jobs, or of other namespaces, whose trainers fail on a node before all jobs avoid it."""
 
 
 def failed_s(pod: Pod) -> float:
-    """When a trainer failed; not before its creation, should the node's clock be behind."""
+    """Returns when a trainer failed; never before its creation, in case the node's clock is late."""
     return max(pod.ended_s, pod.created_s)
 
 
 def batches(failed: Iterable[Pod]) -> dict[str, list[list[Pod]]]:
-    """Node -> the trainers that failed there at their start, those that met it together in one list.
+    """Returns node -> trainers that failed there at their start; trainers that failed together share a list.
 
-    A trainer created before the failure of an earlier one could be known does not count again. That
-    a node lacks room is known at once.
+    A trainer does not count again if it was created before an earlier failure could be known. A lack of
+    capacity is known at once.
     """
     by_node: dict[str, list[list[Pod]]] = {}
     for pod in sorted(failed, key=lambda p: (p.created_s, p.trainer_id, p.uid)):
@@ -60,17 +60,17 @@ def batches(failed: Iterable[Pod]) -> dict[str, list[list[Pod]]]:
 
 
 def _known_s(first: Pod) -> float:
-    """When the failure of the first trainer of a batch is known to those who create trainers."""
+    """Returns when the reconciler knows about the failure of the first trainer of a batch."""
     return (
         failed_s(first) if first.lacked_room else max(first.created_s + _BATCH_S, failed_s(first))
     )
 
 
 def blamable(failed: Iterable[Pod]) -> list[Pod]:
-    """Failures at the start that say something about the node, or the job.
+    """Returns the failures at the start that say something about the node or the job.
 
-    All but the first lack of room on a node: two schedulers have given it away at once, and that passes. One
-    whose kubelet counts otherwise than the schedulers lacks room again at once.
+    A first lack of capacity on a node is left out: two schedulers used the same capacity, which passes. A
+    kubelet that counts differently from the schedulers lacks capacity again at once.
     """
     blamable_pods: list[Pod] = []
     for node_batches in batches(failed).values():
@@ -83,7 +83,7 @@ def blamable(failed: Iterable[Pod]) -> list[Pod]:
 
 
 def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
-    """Node -> until when a job avoids it.
+    """Returns node -> until when a job avoids it.
 
     Args:
         failed: The job's trainers that failed at their start.
@@ -100,7 +100,7 @@ def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
 
 
 def _blames_itself(failing: int, elsewhere: int) -> bool:
-    """Whether a job is the cause of its failures: it fails on too many of its nodes.
+    """Returns whether a job is the cause of its failures: it fails on too many of its nodes.
 
     Args:
         failing: Number of nodes where it fails.
@@ -110,7 +110,7 @@ def _blames_itself(failing: int, elsewhere: int) -> bool:
 
 
 def _proved_s(pods: Iterable[Pod]) -> list[tuple[float, str]]:
-    """For each trainer that runs: when it had run for longer than failures take, and its node."""
+    """Returns for each running trainer when it had run too long to fail at its start, and its node."""
     return [(pod.started_s + START_S, pod.node) for pod in _running(pods)]
 
 
@@ -121,7 +121,7 @@ def _running(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _nodes_at(failed: Iterable[Pod], pods: Iterable[Pod]) -> dict[float, tuple[int, int]]:
-    """Time of a failure -> number of nodes that failed around it, and of others that ran then.
+    """Returns time of a failure -> number of nodes that failed around it, and of other nodes that ran then.
 
     One pass in order of time: a job may have thousands of failures.
     """
@@ -170,18 +170,18 @@ class Blame:
         }
 
     def repeats(self, pod: Pod) -> bool:
-        """Whether the failure says nothing new.
+        """Returns whether the failure says nothing new.
 
-        It is a further one of trainers that met a node together, or a first lack of room.
+        It is a repetition among trainers that failed on a node together, or a first lack of capacity.
         """
         return failed_at_start(pod) and pod.uid not in self._first
 
     def excuses(self, pod: Pod, min_trainers: int) -> bool:
-        """Whether the failure does not count towards the job's `backoffLimit`."""
+        """Returns whether the failure does not count towards the job's `backoffLimit`."""
         return self.is_of_node(pod) or self.is_of_surplus(pod, min_trainers)
 
     def is_of_node(self, pod: Pod) -> bool:
-        """Whether the node is to blame: the job runs elsewhere, or has had this failure already."""
+        """Returns whether the node is to blame: the job runs elsewhere, or has had this failure already."""
         if not failed_at_start(pod):
             return False
         failing, elsewhere = self._nodes_at.get(failed_s(pod), (0, 0))
@@ -190,7 +190,7 @@ class Blame:
         return elsewhere > 0 or self.repeats(pod)
 
     def is_of_surplus(self, pod: Pod, min_trainers: int) -> bool:
-        """Whether a surplus trainer failed while the job's minimum, and at least one other, runs."""
+        """Returns whether a surplus trainer failed while the job's minimum and at least one other trainer run."""
         return is_surplus(pod) and self._running >= max(1, min_trainers)
 
 
@@ -212,7 +212,7 @@ class AvoidedNodes:
         """Node -> namespace -> until when each of its jobs avoids the node."""
         self._voted_by_namespace: dict[str, dict[str, float]] = {}
         self.by_job: dict[str, Mapping[str, float]] = {}
-        """As `Plan.avoided`, of the jobs that `avoiding` was asked for."""
+        """`Plan.avoided` of the jobs that were passed to `avoiding`."""
         self._waived: set[str] = set()
         """Keys of jobs whose guaranteed trainers may run on the nodes that the job avoids."""
         for job in cluster.jobs.values():
@@ -232,11 +232,11 @@ class AvoidedNodes:
             self._votes.setdefault(node, {}).setdefault(job.namespace, []).append(end_s)
 
     def of(self, job: Job) -> dict[str, float]:
-        """Node -> until when a job avoids it, the latest `MAX_AVOIDED`.
+        """Returns node -> until when a job avoids it, the latest `MAX_AVOIDED`.
 
-        It avoids nodes where its own trainers failed, unless it blames itself, and those where
-        several other jobs' did that run elsewhere. All jobs of another namespace count as one: they
-        may be one tenant's, with the same fault.
+        A job avoids nodes where its own trainers failed, unless it is the cause itself, and nodes where
+        trainers of several other jobs failed that run elsewhere. All jobs of another namespace count as
+        one: they may belong to one tenant and have the same fault.
         """
         avoided = dict(self._own.get(job.key, {}))
         for node, end_s in self._voted(job.namespace).items():
@@ -245,7 +245,7 @@ class AvoidedNodes:
         return dict(islice(latest, MAX_AVOIDED))
 
     def _voted(self, namespace: str) -> Mapping[str, float]:
-        """Node -> until when all jobs of a namespace avoid it; counted once for each."""
+        """Returns node -> until when all jobs of a namespace avoid it; computed once for each namespace."""
         voted = self._voted_by_namespace.get(namespace)
         if voted is None:
             voted = self._voted_by_namespace[namespace] = {}
@@ -257,9 +257,9 @@ class AvoidedNodes:
         return voted
 
     def avoiding(self, job: Job) -> Job:
-        """The job with constraints that exclude the nodes it avoids.
+        """Returns the job with constraints that exclude the nodes it avoids.
 
-        Unchanged where no node would be left: it then has to try those that failed again.
+        Unchanged if no node would remain: the job then has to try failed nodes again.
         """
         avoided = self.of(job) if self._own and job.managed else {}
         if not avoided or not self._has_other(job, avoided):
@@ -269,21 +269,21 @@ class AvoidedNodes:
         return replace(job, constraints=constraints)
 
     def waive(self, key: str) -> None:
-        """Lets guaranteed trainers of a job run on nodes that it avoids: no other has room."""
+        """Lets guaranteed trainers of a job run on nodes that it avoids: no other has capacity."""
         self._waived.add(key)
 
     def names(self, job: Job, tier: Tier | None = None) -> tuple[str, ...]:
-        """The nodes that new trainers of the job must not run on, in order of name.
+        """Returns the nodes that new trainers of the job must not run on, in order of name.
 
         Args:
             job: The job.
-            tier: Tier of trainers for which nodes were chosen; None for those that wait for nodes.
+            tier: Tier of the trainers; None for trainers that wait for an autoscaler.
         """
         waived = tier is Tier.GUARANTEED and job.key in self._waived
         return () if waived else tuple(sorted(self.by_job.get(job.key, ())))
 
     def _has_other(self, job: Job, avoided: Collection[str]) -> bool:
-        """Whether a trainer could ever run on another node."""
+        """Returns whether a trainer could ever run on another node."""
         nodes = self._cluster.nodes
         return any(
             name not in avoided and amounts.within(job.requests, nodes[name].allocatable)

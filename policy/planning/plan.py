@@ -53,13 +53,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The jobs that wait for room, where the policy wants them to start in order."""
+    """The jobs that wait for capacity, where the policy wants them to start in order."""
 
     blocked_since: Mapping[str, float] = field(default_factory=dict)
-    """Job uid -> since when every plan has found no room for its minimum."""
+    """Job uid -> since when every plan has found no capacity for its minimum."""
     head: Head | None = None
     vain: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Job key -> (number of holds in vain, end of the pause after the last), the newest holds."""
+    """Job key -> (number of failed holds, end of the pause after the last), of the newest holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class JobPlan:
     figures: Figures
     share: float
     uncovered: int = 0
-    """How much of its minimum its queue's nominal quota does not cover; see `JobDraft.covered_min`."""
+    """How much of its minimum its queue's nominal quota does not cover; see `JobEntry.covered_min`."""
 
     @property
     def detail(self) -> str:
@@ -123,7 +123,7 @@ class JobPlan:
 
     @property
     def detail_for_owner(self) -> str:
-        """The reason in words, for those who may read the job's namespace and no other."""
+        """The reason in words, for users who may read only the job's namespace."""
         return sentence(self.reason, masked(self.figures, self.key.partition("/")[0]))
 
 
@@ -178,7 +178,7 @@ class Release:
 
     @property
     def detail_for_owner(self) -> str:
-        """The reason in words, for those who may read the job's namespace and no other."""
+        """The reason in words, for users who may read only the job's namespace."""
         return sentence(self.reason, masked(self.figures, self.namespace))
 
 
@@ -241,7 +241,7 @@ class Plan:
     avoided: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False)
     """Job key -> node -> until when the job creates no trainer there, because trainers fail there."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict, compare=False)
-    """As in `History`, for the next plan's."""
+    """Job uid -> its back-off, for the next plan's history."""
     demands: Mapping[str, DemandHistory] = field(default_factory=dict, compare=False)
     """For the next plan's history; what this plan takes of other jobs is counted in it."""
     gains: Mapping[str, int] = field(default_factory=dict, compare=False)

@@ -1,6 +1,6 @@
-"""The recent past as the next decisions need it: cooling nodes, reclaims, moves that failed. Pure.
+"""The recent past as the next plan needs it: cooling nodes, reclaims, failed moves. Pure.
 
-The reconciler and its simulation keep a `RecentHistory`; the extender needs `CoolDowns` alone.
+The reconciler and its simulation keep a `RecentHistory`; the extender needs only `CoolDowns`.
 """
 
 from collections import deque
@@ -16,22 +16,22 @@ from policy.scheduling import UNMARKED, Scheduling
 
 _KEEP_PLACED_S = 5.0
 _MAX_PLACED = 50
-"""Plans are a tenth of a second apart at least."""
+"""Plans are at least a tenth of a second apart."""
 _WINDOW_S = 0.5
-"""Of less time the pace says little: a plan may come in the midst of what another has created."""
+"""Shorter spans say little about the pace: a plan may come while pods of the last one are being created."""
 _MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.3, 1.0
-"""Where plans come faster, pods are under way for longer than from one to the next; where they come
-more slowly, kube-scheduler gets no more: trainers that wait long take turns from services."""
+"""Bounds of the assumed time between plans. If plans come faster, pods are under way for longer than one
+plan; if they come more slowly, more trainers would wait and take turns from services."""
 _AHEAD = 1.5
 _KEEP_RECLAIMED_S = 1800.0
-"""Longer than the longest back-off of the services rule, so that its doubling is not lost."""
+"""Longer than the longest back-off of the services rule, so that the doubling is not forgotten."""
 _KEEP_RELIEF_S = 7200.0
 """Longer than the longest pause between releases for one job because of a ResourceQuota."""
 _KEEP_VAIN_S = 7200.0
 """Longer than the longest pause between requests for nodes."""
 _SAME_REQUEST_S = 240.0
-"""Shorter than the shortest of these pauses: until then it is the same request, taken back again
-because the first try failed."""
+"""Shorter than the shortest of these pauses: within it a second withdrawal belongs to the same request,
+because the first attempt failed."""
 
 
 class CoolDowns:
@@ -45,7 +45,7 @@ class CoolDowns:
         self._until_s[node] = now_s + cool_down_s
 
     def cooling(self, now_s: float) -> Mapping[str, float]:
-        """Node -> end of its cool-down, for those that have not ended; ended ones are dropped."""
+        """Returns node -> end of its cool-down; drops the ones that have ended."""
         self._until_s = {node: end_s for node, end_s in self._until_s.items() if end_s > now_s}
         return self._until_s
 
@@ -55,18 +55,18 @@ class PlacementPace:
 
     def __init__(self) -> None:
         self._placed: deque[tuple[float, int]] = deque(maxlen=_MAX_PLACED)
-        """Of each plan, the oldest first: its time, and how many were placed since the one before."""
+        """(time, trainers placed since the plan before) of each plan, the oldest first."""
 
     def record(self, count: int, now_s: float) -> None:
         """Records, before a plan, how many trainers have got a node since the last call."""
         self._placed.append((now_s, count))
 
     def until_next_plan(self, now_s: float) -> int:
-        """As many trainers as may be placed until the next plan, and half as many again.
+        """Returns 1.5 times the number of trainers that kube-scheduler can place until the next plan.
 
-        The half makes the number grow from plan to plan until kube-scheduler has always one to place. The
-        time until the next plan is taken for that since the last one. The pace is the best of
-        the last `_KEEP_PLACED_S`, because a time without a plan, or without room, says nothing about the scheduler.
+        The factor makes the number grow from plan to plan until kube-scheduler always has one to place. The
+        next plan is assumed to come after the same time as the last one. The pace is the best of the last
+        `_KEEP_PLACED_S`, because a time without plans, or without capacity, says nothing about the scheduler.
         """
         while self._placed and not now_s - _KEEP_PLACED_S < self._placed[0][0] <= now_s:
             self._placed.popleft()
@@ -77,7 +77,7 @@ class PlacementPace:
         return int(_AHEAD * self._best_pace() * interval_s)
 
     def _best_pace(self) -> float:
-        """Trainers a second, in the best part that is no shorter than `_WINDOW_S`."""
+        """Returns the placed trainers a second, in the best part of at least `_WINDOW_S`."""
         best, first, count = 0.0, 0, 0
         for end_s, placed in islice(self._placed, 1, None):
             count += placed
@@ -110,7 +110,7 @@ class RecentHistory:
 
     @classmethod
     def of(cls, history: History) -> "RecentHistory":
-        """One that continues from what an earlier one gave; the pace of placements starts anew."""
+        """Returns a history that continues from an earlier one; only the pace of placements is lost."""
         recent = cls()
         for node, until_s in history.cooling.items():
             recent.cool_downs.start(node, until_s, 0.0)
@@ -131,8 +131,8 @@ class RecentHistory:
         """Records a plan that is about to be executed.
 
         Args:
-            plan: Its releases for services start the cool-down of the nodes they free; its failed
-                moves need not be tried again at once, and its moves count until their trainers are gone.
+            plan: Its releases for services start the cool-down of their nodes. Its failed moves are not
+                tried again at once, and its moves count until their trainers have ended.
             now_s: Seconds since the epoch.
             cool_down_s: How long no trainer is added to a freed node.
         """
@@ -168,13 +168,13 @@ class RecentHistory:
     def record_creation(
         self, uid: str, error: str, *, trainers: int, in_vain: int, now_s: float
     ) -> None:
-        """Records what came of creating trainers; a success ends the back-off after refusals.
+        """Records the result of creating trainers; a success ends the back-off after refusals.
 
         Args:
-            uid: The job's.
-            error: The API server's words, or "" where all were created.
+            uid: uid of the job.
+            error: The API server's message; "" if all trainers were created.
             trainers: Number of trainers that the job has now.
-            in_vain: As for `creation_backoff.refused`.
+            in_vain: Number of wasted pods; see `creation_backoff.refused`.
             now_s: Seconds since the epoch.
         """
         before = self._creation_backoffs.get(uid)
@@ -186,14 +186,14 @@ class RecentHistory:
             del self._creation_backoffs[uid]
 
     def cancel_gains(self, uid: str) -> None:
-        """Records that no trainer of a job could be created: the last plan took none for it."""
+        """Records that no trainer of a job could be created, so that the last plan's gains do not count."""
         demand_history = self._demands.get(uid)
         if demand_history is not None:
             without_gains = demand_history.after(-self._gains.get(uid, 0))
             self._demands = {**self._demands, uid: without_gains}
 
     def history(self, now_s: float, scheduling: Scheduling = UNMARKED) -> History:
-        """The entries that have not expired at `now_s`, and the scheduling in force."""
+        """Returns the entries that have not expired at `now_s`, with the current scheduling."""
         self._reclaimed_for = {
             uid: (times, last_s)
             for uid, (times, last_s) in self._reclaimed_for.items()
@@ -228,6 +228,6 @@ class RecentHistory:
         )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:
-        """As in `History.offered`: the time starts again whenever fewer pods wait."""
+        """Returns the entry of `History.offered`: its time starts again whenever fewer pods wait."""
         since_s, before = self._offered.get(owner, (now_s, waiting))
         return (now_s if waiting < before else since_s), waiting

@@ -4,7 +4,7 @@ A PodDisruptionBudget lets a drain evict a guaranteed trainer only when its repl
 drain has to be recognised by its first sign: a cordon, or a taint that lets no such pod in. Agents
 of networks and disks taint a node for the seconds of their own restart, too; no list has all of
 their taints, so one that is not known as a drain's counts only when it has been there for a minute.
-The API says since when for NoExecute alone, so the plans remember it.
+The API gives the time only for NoExecute, so the plans remember it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,9 +14,9 @@ from policy.cluster.snapshot import RESTART_S, Node, Pod, Taint, Toleration
 
 _OF_CONDITIONS = "node.kubernetes.io/"
 """Prefix of the taints by which Kubernetes itself repeats a node's conditions, its readiness among
-them: these come and go. A drain's cordon is a field of the node, too."""
+them: these come and go. A drain also cordons the node, which is a field of its own."""
 _SHUT_DOWN = "node.kubernetes.io/out-of-service"
-"""The one with that prefix that an admin adds, once a node is off for good."""
+"""The one with that prefix that an admin adds once a node is off for good."""
 _OF_DRAINS = (
     "karpenter.sh/",
     "ToBeDeletedByClusterAutoscaler",
@@ -28,9 +28,9 @@ _OF_DRAINS = (
 TaintKey = tuple[str, str]
 """(node, key of a taint)."""
 _MISSING = "edl.training/missing-node"
-"""Stands for the key of a taint where a node with pods is not there: it was deleted."""
+"""Used as the key of a taint where a node with pods is missing: it was deleted."""
 _MISSING_S = 10.0
-"""The watch of nodes may be behind that of pods, and a node may be made again. Kubernetes takes up to a
+"""The watch of nodes may be later than that of pods, and a node may be created again. Kubernetes takes up to a
 minute to remove the pods of a deleted node."""
 
 
@@ -47,11 +47,11 @@ class StrandingNodes:
         """Looks at every one of these nodes once.
 
         Args:
-            nodes: Node name -> node; those that are ready, without taints and not cordoned may be missing.
+            nodes: Node name -> node; nodes that are ready, not cordoned and without taints may be left out.
             now_s: Seconds since the epoch: nodes count as lost, and some taints count, after a while.
             tainted_since: Since when the `passing_taints` are there; a missing one is new. None
                 where nothing is known of them: all count.
-            missing: Names of nodes that have pods and are not there; they count after a while, too.
+            missing: Names of nodes that have pods and do not exist; they count after a while, too.
         """
         since_s = {} if tainted_since is None else tainted_since
         unknown_s = 0.0 if tainted_since is None else now_s
@@ -61,7 +61,7 @@ class StrandingNodes:
             for name in missing
             if now_s - since_s.get((name, _MISSING), unknown_s) >= _MISSING_S
         )
-        """The nodes with pods that have not been there for a while: they were deleted."""
+        """The nodes with pods that have been missing for a while: they were deleted."""
         self._for_all = self.gone.union(closed)
 
         def counts(name: str, taint: Taint) -> bool:
@@ -77,7 +77,7 @@ class StrandingNodes:
         self._by_tolerations: dict[tuple[Toleration, ...], frozenset[str]] = {}
 
     def holds(self, pod: Pod) -> bool:
-        """Whether a pod is on such a node."""
+        """Returns whether a pod is on such a node."""
         if not pod.node or not (self._for_all or self._tainted):
             return False
         return pod.node in self._closed_to(pod.constraints.tolerations)
@@ -95,11 +95,11 @@ class StrandingNodes:
 
 
 def passing_taints(nodes: Mapping[str, Node], missing: Iterable[str] = ()) -> frozenset[TaintKey]:
-    """What counts only after a while, for the next plan to know since when it is there.
+    """Returns the taints that count only after a while, for the next plan to know their age.
 
     Args:
         nodes: Nodes with taints.
-        missing: As for `StrandingNodes`.
+        missing: Names of nodes that have pods and do not exist.
     """
     taints = (
         (name, taint.key)
@@ -111,12 +111,12 @@ def passing_taints(nodes: Mapping[str, Node], missing: Iterable[str] = ()) -> fr
 
 
 def _may_pass(taint: Taint) -> bool:
-    """Whether a taint may be gone in seconds; NoExecute ends pods at once, so it is none."""
+    """Returns whether a taint may be gone in seconds; NoExecute ends pods at once, so it never counts as one."""
     return taint.effect == "NoSchedule" and not taint.key.startswith(_OF_DRAINS)
 
 
 def _on_purpose(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """The taints that somebody set on purpose."""
+    """Returns the taints that an admin or a controller set on purpose."""
     return tuple(
         taint
         for taint in taints

@@ -46,7 +46,7 @@ class Promise:
 
 
 class Shares:
-    """The weighted shares of jobs, without leaving trainers; cached by job key."""
+    """The weighted shares of jobs without their leaving trainers, cached by job key."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Shares:
         self._by_job: dict[str, float] = {}
 
     def of(self, pod: Pod) -> float:
-        """The share of the Job that owns a pod; any other pod has its own dominant share.
+        """Returns the share of the Job that owns a pod; any other pod has its own dominant share.
 
-        The label alone does not count: a tenant could name a small job of theirs.
+        The label alone does not count: a tenant could write the name of a smaller job there.
         """
         key = job_key(pod)
         job = self._cluster.jobs.get(key)
@@ -89,7 +89,7 @@ def choose(
     weights: Mapping[str, int] | None = None,
     horizon: Horizon = ALWAYS,
 ) -> Candidate | None:
-    """The candidate that kube-scheduler takes of those that `narrow` leaves it; None of none."""
+    """Returns the candidate that kube-scheduler takes from the result of `narrow`; None if that is empty."""
     remaining = narrow(preemptor, candidates, cluster, promises, weights=weights, horizon=horizon)
     return expected(remaining, cluster)
 
@@ -103,11 +103,11 @@ def narrow(
     weights: Mapping[str, int] | None = None,
     horizon: Horizon = ALWAYS,
 ) -> tuple[Candidate, ...]:
-    """The candidates that kube-scheduler may choose from.
+    """Returns the candidates that kube-scheduler may choose from.
 
-    Of those with training pods alone as victims the one that costs training least, with victims
-    of our choice; never with more budget violations or a higher victim than kube-scheduler has
-    found. All others as they came: which services end is not for EDL to say.
+    Among candidates whose victims are all training pods only the cheapest for training remains, with
+    victims chosen by EDL. It never has more budget violations or a victim of higher priority than
+    kube-scheduler found. All other candidates stay unchanged: EDL does not decide which services end.
 
     Args:
         preemptor: The pod that needs capacity; only pods of lower priority are preempted.
@@ -133,7 +133,7 @@ def narrow(
 
 
 def expected(candidates: Iterable[Candidate], cluster: ClusterState) -> Candidate | None:
-    """The candidate that kube-scheduler takes of these; None of none.
+    """Returns the candidate that kube-scheduler takes; None if there are no candidates.
 
     Its order (k8s.io/kubernetes `pickOneNodeForPreemption`): the fewest budget violations, the lowest
     highest priority, the lowest sum of priorities, the fewest victims, the latest start among
@@ -154,7 +154,7 @@ def expected(candidates: Iterable[Candidate], cluster: ClusterState) -> Candidat
 
 
 LOOK_AHEAD = 3
-"""Further victims of a node that are examined; a fourth rarely makes a set fit better."""
+"""Number of further victims of a node that are examined; a fourth rarely helps."""
 _PRIORITY_OFFSET = 1 << 31
 """kube-scheduler adds it to priorities, so that few victims of a negative one beat many."""
 _NONE_LOST = -_PRIORITY_OFFSET - 1
@@ -167,7 +167,7 @@ largest share of a victim's job (negated), uncommitted work, age, node."""
 
 
 def _known(candidate: Candidate, cluster: ClusterState) -> list[Pod]:
-    """The proposed victims; none where the node or one of them is not known."""
+    """Returns the proposed victims; none if the node or one of them is unknown."""
     bound = cluster.bound.get(candidate.node, {})
     if candidate.node not in cluster.nodes or any(uid not in bound for uid in candidate.uids):
         return []
@@ -206,7 +206,7 @@ class _Search:
                 self._promised.setdefault(promise.node, []).append(promise)
 
     def rate(self, candidate: Candidate, proposed: list[Pod]) -> tuple[_Rank, Candidate]:
-        """The rank of a candidate, lowest first, and the candidate with victims of our choice.
+        """Returns the rank of a candidate, lowest first, and the candidate with victims chosen by EDL.
 
         Args:
             candidate: kube-scheduler's proposal.
@@ -244,7 +244,7 @@ class _Search:
     def _cheapest(
         self, node: str, leaving: Iterable[Pod], preemptible: Iterable[Pod]
     ) -> tuple[dict[str, int], list[Pod] | None]:
-        """What is free on a node beside pods that come first, and the cheapest victims there."""
+        """Returns the free capacity of a node without that of pods that come first, and the cheapest victims."""
         free = self._free_after(node, leaving)
         return free, _choose_victims(self._preemptor, free, preemptible, self._shares)
 
@@ -272,7 +272,7 @@ class _Search:
     def _lost_per_pod(
         self, free: Mapping[str, int], victims: list[Pod], preemptible: Iterable[Pod]
     ) -> float:
-        """Trainers lost for each pod like the preemptor, if such pods keep arriving at the node.
+        """Returns the trainers lost for each pod like the preemptor, if such pods keep arriving at the node.
 
         A node of 17 with three trainers of 5 fits one pod of 4 for the first trainer released, but
         three for two. Victims beyond those needed now are only counted, not chosen.
@@ -295,7 +295,7 @@ class _Search:
         return max(1, min(self._equal_pods, amounts.times(self._preemptor.requests, free)))
 
     def _free_after(self, node: str, leaving: Iterable[Pod]) -> dict[str, int]:
-        """Free on a node once leaving pods have ended and promised pods have been bound."""
+        """Returns the free capacity of a node once leaving pods have ended and promised pods have been bound."""
         bound = self._cluster.bound[node]
         free = self._cluster.free(node)
         for pod in leaving:
@@ -312,11 +312,11 @@ class _Search:
 def _choose_victims(
     preemptor: Pod, available: Mapping[str, int], preemptible: Iterable[Pod], shares: Shares
 ) -> list[Pod] | None:
-    """The cheapest of `preemptible` that free enough capacity, or None where not even all do.
+    """Returns the cheapest of `preemptible` that free enough capacity; None if all of them are not enough.
 
     Args:
         preemptor: The pod that needs capacity.
-        available: What is free on the node, counting leaving pods as gone.
+        available: Free capacity of the node, counting leaving pods as gone.
         preemptible: Pods of the node that may be preempted.
         shares: Shares of their jobs.
     """
@@ -349,7 +349,7 @@ def _choose_victims(
 
 
 def _same_request(pod: Pod, preemptor: Pod) -> bool:
-    """Whether a waiting pod makes the same request as the preemptor."""
+    """Returns whether a waiting pod requests the same as the preemptor."""
     return (
         pod.role is preemptor.role
         and pod.priority >= preemptor.priority
@@ -376,10 +376,10 @@ def _named(candidate: Candidate, victims: Iterable[Pod], violations: int) -> Can
 
 
 def _violations(candidate: Candidate, proposed: Iterable[Pod], victims: Iterable[Pod]) -> int:
-    """Disruption budget violations of our choice.
+    """Returns the disruption budget violations of the chosen victims.
 
-    Surplus is outside of EDL's budgets. Guaranteed trainers of one job share theirs; of those beyond
-    the proposal only this is known: they have one.
+    EDL's budgets do not cover surplus. Guaranteed trainers of one job share a budget; each one beyond the
+    proposal may violate it.
     """
     further = sum((_guaranteed(victims) - _guaranteed(proposed)).values())
     covered = [pod for pod in victims if pod.uid in candidate.uids or pod.tier is Tier.GUARANTEED]
@@ -387,5 +387,5 @@ def _violations(candidate: Candidate, proposed: Iterable[Pod], victims: Iterable
 
 
 def _guaranteed(pods: Iterable[Pod]) -> Counter[str]:
-    """Job -> number of its guaranteed trainers."""
+    """Returns job -> number of its guaranteed trainers among the pods."""
     return Counter(job_key(pod) for pod in pods if pod.tier is Tier.GUARANTEED)

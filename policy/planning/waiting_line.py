@@ -1,8 +1,8 @@
-"""In which order waiting jobs start, and what must leave first. Pure.
+"""The order in which waiting jobs start, and the jobs that must end first. Pure.
 
-How long running jobs run nobody knows. So they end one after another on copies of the cluster, in
-several orders, and plans say which waiting job starts in their place. Only what nearly all copies agree on
-is said: a job has a range of places.
+The run time of jobs is unknown. So running jobs end one after another on copies of the cluster, in several
+orders, and plans show which waiting job starts then. The result contains only facts that nearly all copies
+agree on: each job has a range of places.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from policy.planning.plan_input import PlanInput
 
 SCENARIOS = 12
 _DISSENTERS = 1
-"""So many of these scenarios may say otherwise; measured: docs/decisions/0060."""
+"""Number of scenarios that may disagree; measured in docs/decisions/0060."""
 MAX_ENDS = 60
-"""Jobs that end in one scenario; of more, several end at one time."""
+"""Number of steps in which jobs end in one scenario; of more jobs, several end together."""
 _LARGE = 500
-"""On clusters of more nodes fewer scenarios of fewer ends are planned, to answer within a minute."""
+"""Clusters with more nodes get fewer and shorter scenarios, so that the answer takes less than a minute."""
 _LARGE_SCENARIOS, _LARGE_ENDS = 2, 8
 _CATCH_UP, _LARGE_CATCH_UP = 3, 1
-"""Steps in which what ended is replaced."""
+"""Number of steps after an end in which the plan uses the capacity."""
 _SPREAD = 2.0
 """How much longer than others a job may run, in ages of the oldest one."""
 
@@ -35,21 +35,21 @@ class Place:
     """The place of a job that lacks trainers of its minimum."""
 
     plan: JobPlan
-    """What the plan says about it now."""
+    """Its entry in the plan."""
     missing: int
     """Guaranteed trainers that it lacks."""
     first: int
     last: int
     """Its place is between these two; 1 for the job that starts first."""
     ends: int | None
-    """How many running jobs end before it starts, in the middle of the scenarios; 0 where it starts now,
-    None where that is not enough: services must leave, or what its reason says."""
+    """Number of running jobs that end before it starts, as the median of the scenarios; 0 if it starts now,
+    None if no number suffices: services must leave, or its reason says more."""
     ahead: tuple[str, ...]
-    """Keys of the jobs that start before it, as nearly all scenarios say."""
+    """Keys of the jobs that start before it in nearly all scenarios."""
 
 
 def line(plan_input: PlanInput) -> list[Place]:
-    """The jobs that wait for their minimum, in the order in which they will start."""
+    """Returns the jobs that wait for their minimum, in the order in which they will start."""
     now = plan_input.plan()
     jobs = plan_input.cluster().jobs
     waiting = {
@@ -92,9 +92,9 @@ def _before(scenarios: Sequence[Mapping[str, float]], first: str, second: str) -
 
 
 def _scenarios(plan_input: PlanInput, waiting: Mapping[str, JobPlan]) -> list[dict[str, float]]:
-    """For each scenario: waiting job -> when it starts, counted in jobs that have ended before.
+    """Returns for each scenario: waiting job -> number of jobs that have ended before it starts.
 
-    Jobs that start at one time have fractions in the order of the plan.
+    Jobs that start together differ by fractions, in the order of the plan.
     """
     large = len(plan_input.snapshot.nodes) > _LARGE
     number, max_ends = (_LARGE_SCENARIOS, _LARGE_ENDS) if large else (SCENARIOS, MAX_ENDS)
@@ -126,7 +126,7 @@ class _Scenario:
         return {key: self._starts.get(key, inf) for key in waiting}
 
     def _run(self, ends: int) -> None:
-        """Replaces what has ended, and notes which waiting jobs have started."""
+        """Plans after an end, and notes which waiting jobs have started."""
         jobs = self._forecast.cluster.jobs
         for _ in range(_LARGE_CATCH_UP if self._large else _CATCH_UP):
             _, changed = self._forecast.step()
@@ -144,12 +144,12 @@ class _Scenario:
             self._starts[key] = ends + position / len(new)
 
     def _rank(self, key: str) -> tuple[int, float, str]:
-        """The order of jobs that start with one plan."""
+        """Returns the sort key of jobs that start with one plan."""
         job = self._forecast.cluster.jobs[key]
         return -self._priorities.get(job.queue, 0), job.created_s, key
 
     def _running(self) -> list[str]:
-        """Keys of the jobs that run, in the order in which they end here."""
+        """Returns the keys of running jobs, in the order in which they end in this scenario."""
         cluster = self._forecast.cluster
         oldest = {
             key: min((pod.started_s for pod in cluster.trainers(job) if pod.node), default=None)
@@ -160,10 +160,10 @@ class _Scenario:
         return sorted(started, key=lambda key: (started[key] + span_s * self._luck(key), key))
 
     def _luck(self, key: str) -> float:
-        """How much longer than others a job runs here, in ages of the oldest one."""
+        """Returns how much longer than others a job runs in this scenario, in ages of the oldest job."""
         return _SPREAD * crc32(f"{self._salt} {key}".encode()) / 2**32 if self._salt else 0.0
 
 
 def _has_minimum(cluster: ClusterState, job: Job) -> bool:
-    """Whether a job has all trainers of its minimum, with nodes."""
+    """Returns whether all trainers of a job's minimum have nodes."""
     return sum(1 for pod in cluster.trainers(job) if pod.node) >= job.min_trainers

@@ -1,6 +1,7 @@
-"""Updates the trainer accounting of a job: each id is counted in exactly one sum when its pod ends.
+"""Updates a job's trainer accounting: when a pod ends, its id is counted in exactly one total.
 
-The sum depends on why the pod ended: disrupted, or released by EDL, never counts as failed. Pure.
+The total depends on why the pod ended. A pod that was disrupted, or released by EDL, never counts as
+failed. Pure.
 """
 
 from collections import Counter
@@ -8,25 +9,25 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from policy.admission import failure_policy
+from policy.cluster import failure_policy
 from policy.cluster.failure_rules import FailureAction, FailureRule
 from policy.cluster.live_trainers import failed_at_start
 from policy.cluster.snapshot import Pod, TrainerAccounting
 from policy.planning.node_failures import Blame
 
 FORGET_FAILURES_S = 600.0
-"""Failures further apart than this are not "in a row"."""
+"""Failures further apart than this do not count as consecutive."""
 
 
 class ReleasedPods(Protocol):
-    """A record of the pods that EDL released."""
+    """Knows which pods EDL released."""
 
     def was_released(self, uid: str) -> bool:
-        """Whether EDL released the pod."""
+        """Returns whether EDL released the pod."""
 
 
 def _stamped_end(pod: Pod) -> float:
-    """When a pod's containers ended, by its kubelet's clock."""
+    """Returns when a pod's containers ended, by the clock of its kubelet."""
     return pod.ended_s
 
 
@@ -42,28 +43,30 @@ def count_endings(
     min_trainers: int = 0,
     ended_s: Callable[[Pod], float] = _stamped_end,
 ) -> TrainerAccounting:
-    """The accounting after the endings that the given pods show.
+    """Returns the accounting after counting the pods that have ended.
 
     Args:
-        accounting: As it stands.
-        pods: All existing trainer pods of the job, ended ones included.
+        accounting: The current accounting.
+        pods: All existing trainer pods of the job, including those that have ended.
         deleted_pods: Trainer pods deleted since the accounting was written, as last seen.
-        released: A record of the pods that EDL released.
-        pending_ids: Reserved ids whose pods are still to be created; they are not missing.
-        master: Whether the job has a master, which alone reports its end. A trainer that succeeds
-            then counts for the back-off like a failure: if its master still has work, the
-            replacement is delayed.
-        rules: The job's rules about failed trainers. A failure that they ignore counts as disrupted,
-            and delays the next trainer nevertheless.
-        min_trainers: The job's minimum: while it runs, failures of surplus do not end the job.
-        ended_s: When a pod's containers ended, by the clock that decides when the next is created.
+        released: Knows which pods EDL released.
+        pending_ids: Reserved ids whose pods are still to be created, so that their absence is expected.
+        master: Whether the job has a master. Only the master then reports the end of the job, so a
+            trainer that exits successfully counts like a failure for the back-off: if work is left,
+            its replacement is delayed.
+        rules: The job's failure rules. A failure that they ignore counts as disrupted, but still
+            delays the next trainer.
+        min_trainers: The job's minimum. While it is running, failures of surplus trainers do not end
+            the job.
+        ended_s: Returns when a pod's containers ended, by the clock that times the next creation.
 
-    An open id whose pod neither exists nor is pending has been disrupted: its node or somebody else
-    removed it before its end was seen. A pod whose id is not in the accounting (it was edited, or
-    lost) opens that id again, so `next_id` never falls behind.
+    An open id with neither an existing pod nor a pending one counts as disrupted: its node was lost or
+    another client deleted the pod before its end was seen. A pod whose id is missing from the accounting
+    (because the annotation was edited or lost) opens that id again, so `next_id` never falls behind.
     """
     by_id = {pod.trainer_id: pod for pod in pods if pod.trainer_id >= 0}
     highest = max(by_id, default=-1)
+    # The accounting was edited or lost: reopen the ids of existing pods, so that none is used twice.
     if highest >= accounting.next_id:
         unknown = {i for i in by_id if i >= accounting.next_id}
         accounting = replace(accounting, next_id=highest + 1, open=accounting.open | unknown)
@@ -71,6 +74,8 @@ def count_endings(
     blame = Blame([*by_id.values(), *deleted_by_id.values()])
     endings = Counter[str]()
     closed: set[int] = set()
+    # Close the open ids whose pods have ended or are gone. `blame` excuses failures that are more likely
+    # a node's fault, and counts trainers that met a bad node together as one failure.
     for trainer_id in sorted(accounting.open):
         pod = by_id.get(trainer_id) or deleted_by_id.get(trainer_id)
         if pod is not None:
@@ -90,7 +95,7 @@ def count_endings(
 
 
 def _ending(pod: Pod, released: ReleasedPods) -> str:
-    """The sum that counts a pod which has ended, or was deleted before its end was seen."""
+    """Returns the total that counts a pod which has ended, or was deleted before its end was seen."""
     if pod.succeeded:
         return "succeeded"
     if released.was_released(pod.uid):
@@ -108,9 +113,9 @@ def _judge(
     *,
     excused: bool,
 ) -> tuple[TrainerAccounting, str]:
-    """What an ending means for the job, and the sum that counts the pod's id.
+    """Returns the accounting after applying the failure rules, and the total that counts the pod's id.
 
-    An excused failure does not count towards the job's limit.
+    An excused failure does not count toward the job's limit.
     """
     if ending == "failed":
         action, fatal = failure_policy.judge(rules, pod)
@@ -123,14 +128,14 @@ def _judge(
 
 
 def _delays_next(pod: Pod, ending: str, *, master: bool) -> bool:
-    """Whether the next trainer has to wait: otherwise it might end like this one at once."""
+    """Returns whether the next trainer has to wait, because it would likely end the same way."""
     if ending == "disrupted":
         return pod.rejected and failed_at_start(pod)
     return ending == "failed" or (ending == "succeeded" and master)
 
 
 def _delay(accounting: TrainerAccounting, ended_s: float) -> TrainerAccounting:
-    """Delays the next trainer, the longer the more failures there were in a row."""
+    """Delays the next trainer; the delay grows with the number of consecutive failures."""
     in_row = ended_s - accounting.last_failure_s < FORGET_FAILURES_S
     return replace(
         accounting,

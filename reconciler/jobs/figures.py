@@ -1,4 +1,4 @@
-"""Figures of jobs for metrics: by name for a bounded number of them, summed for the others. Pure."""
+"""Per-job values for metrics: by name for a limited number of jobs, summed over all others. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ from policy.reasons import Reason
 from reconciler.jobs.status import NO_TRAINERS_WANTED
 
 OTHERS = ("", "other")
-"""Namespace and name under which the jobs without a name of their own are summed."""
+"""Namespace and name of the series that sums the jobs beyond the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """Figures of one job, or sums over several."""
+    """Values of one job, or sums over several."""
 
     running: int
-    """Trainers whose containers run."""
+    """Trainers whose containers are running."""
     target: int
     minimum: int
     share: float
@@ -30,14 +30,14 @@ class JobFigures:
 def by_name(
     plans: Iterable[JobPlan], cluster: ClusterState, named: int
 ) -> dict[tuple[str, str], JobFigures]:
-    """(namespace, name) -> figures, for the oldest `named` jobs; the others are summed as OTHERS.
+    """Returns (namespace, name) -> values of the oldest `named` jobs, and OTHERS -> sums over the rest.
 
-    A job keeps its name until it ends, so that its series has no gaps.
+    A job keeps its series until it ends, so the series has no gaps.
 
     Args:
         plans: The newest plan of each job.
-        cluster: Its state.
-        named: The greatest number of names.
+        cluster: The cluster state of those plans.
+        named: Largest number of jobs listed by name.
     """
     planned = [(cluster.jobs[plan.key], plan) for plan in plans if plan.key in cluster.jobs]
     planned.sort(key=lambda pair: (pair[0].created_s, pair[0].uid))
@@ -61,23 +61,24 @@ def _figures(job: Job, plan: JobPlan, cluster: ClusterState) -> JobFigures:
 
 
 class StartedJobs:
-    """Remembers which jobs have had their minimum, so that one that lost it can be told."""
+    """Remembers which jobs have reached their minimum, to detect those that fell below it."""
 
     def __init__(self) -> None:
         self._started: dict[str, bool] = {}
-        """Job uid -> whether it has had its minimum."""
+        """Job uid -> whether the job has reached its minimum."""
         self._unmanaged: set[str] = set()
         """uids of jobs that the built-in controller runs."""
         self.unmanaged_total = 0
-        """Jobs that the built-in controller runs, because the webhook was away at their creation."""
+        """Number of jobs the built-in controller runs because the webhook was unavailable at creation."""
 
     def below_minimum(
         self, plans: Iterable[JobPlan], cluster: ClusterState, now_s: float
     ) -> Mapping[Reason, int]:
-        """Reason for the number of trainers -> jobs that have started and run fewer than their minimum.
+        """Returns, by the plan's reason, how many started jobs run fewer trainers than their minimum.
 
-        A job with running trainers that this process sees for the first time has started before. Pods of a
-        lost node stay Running for minutes, and do not run; the job that has them has started.
+        A job that already has running trainers when this process first sees it counts as started. Pods
+        on a lost node report Running for minutes; they do not count as running, but their job counts
+        as started.
         """
         lost = {name for name, node in cluster.restricted.items() if node.is_lost(now_s)}
         reachable = cluster.nodes.keys() - lost if lost else cluster.nodes.keys()
@@ -93,9 +94,9 @@ class StartedJobs:
             trainers = cluster.live_trainers(job)
             running = (p for p in trainers.pods if p.phase is Phase.RUNNING and p.node in reachable)
             minimum = max(1, job.min_trainers)
-            count = sum(1 for _ in islice(running, minimum))  # no more of them make a difference
-            before = self._started.get(job.uid, count > 0)
-            started[job.uid] = before or trainers.running >= minimum
+            count = sum(1 for _ in islice(running, minimum))  # more would not change the result
+            had_minimum = self._started.get(job.uid, count > 0)
+            started[job.uid] = had_minimum or trainers.running >= minimum
             if started[job.uid] and count < job.min_trainers:
                 below[plan.reason] += 1
         self.unmanaged_total += len(unmanaged - self._unmanaged)

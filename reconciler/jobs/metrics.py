@@ -1,4 +1,4 @@
-"""The reconciler's metrics of jobs and of what the cluster has."""
+"""Metrics of jobs, and of the cluster's capacity and use."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from runtime.metrics import Metrics, Samples
 
 @dataclass(frozen=True, slots=True)
 class _PlanFigures:
-    """Figures of one plan, replaced as a whole: a scrape never shows half of a plan."""
+    """Values of one plan, replaced as a whole so that a scrape never mixes two plans."""
 
     trainers: int = 0
     jobs: Samples = field(default_factory=dict)
@@ -26,7 +26,7 @@ class _PlanFigures:
 
 @dataclass(frozen=True, slots=True)
 class _ClusterFigures:
-    """Figures of the cluster, by use."""
+    """Values of the cluster, by use."""
 
     nodes: Samples = field(default_factory=dict)
     cores: Samples = field(default_factory=dict)
@@ -36,14 +36,14 @@ class _ClusterFigures:
 
 
 class JobMetrics:
-    """Gauges of the newest plan: jobs by reason, and by name for a bounded number of them."""
+    """Gauges of the newest plan: jobs by reason, and the oldest jobs by name."""
 
     def __init__(self, metrics: Metrics, named_jobs: int) -> None:
         """Registers the metrics.
 
         Args:
             metrics: The process's metrics.
-            named_jobs: The greatest number of jobs that are exported by name.
+            named_jobs: Largest number of jobs exported by name.
         """
         self._named_jobs = named_jobs
         self._started = StartedJobs()
@@ -89,7 +89,7 @@ class JobMetrics:
             )
 
     def set_plan(self, plan: Plan, cluster: ClusterState, now_s: float) -> None:
-        """Takes in the newest plan."""
+        """Exports the newest plan."""
         self._figures = _PlanFigures(
             sum(job.target for job in plan.jobs),
             _by_reason(Counter(job.reason for job in plan.jobs)),
@@ -98,7 +98,7 @@ class JobMetrics:
         )
 
     def clear(self) -> None:
-        """Drops the figures of plans: another process makes them now."""
+        """Drops the plan's values, because another process makes plans now."""
         self._figures = _PlanFigures()
 
     def _of_jobs(self, read: Callable[[JobFigures], float]) -> Samples:
@@ -106,7 +106,7 @@ class JobMetrics:
 
 
 class ClusterMetrics:
-    """Gauges of the capacity of all nodes, and of the requests of training and services."""
+    """Gauges of the nodes' capacity and of the requests of training pods and services."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._figures = _ClusterFigures()
@@ -137,7 +137,7 @@ class ClusterMetrics:
         )
 
     def set_cluster(self, cluster: ClusterState) -> None:
-        """Takes in the newest state."""
+        """Exports the newest cluster state."""
         amounts, names = uses(cluster), devices(cluster)
         self._figures = _ClusterFigures(
             {(): len(cluster.nodes)},
@@ -151,7 +151,7 @@ class ClusterMetrics:
         )
 
     def clear(self) -> None:
-        """Drops the figures, which the leader alone exports."""
+        """Drops the values, which only the leader exports."""
         self._figures = _ClusterFigures()
 
 

@@ -1,7 +1,7 @@
-"""Pods of TrainingJobs by role, as the newest plan wants them and as they are.
+"""Counts the pods of TrainingJobs by role, as planned and as running.
 
-The control loop counts, on its thread; `reconciler.jobs.training_jobs` reads, on another: each tick puts
-new values in place of the old ones, and changes none.
+The control loop counts on its thread and `reconciler.jobs.training_jobs` reads on another. Each tick
+replaces the values instead of changing them, so no lock is needed.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +14,7 @@ from policy.planning.plan import JobPlan, Plan
 
 @dataclass(frozen=True, slots=True)
 class RoleCount:
-    """Pods of one role: how many there should be, are ready, and have ended without another."""
+    """Pods of one role: the planned number, those that are ready, and those that failed."""
 
     desired: int
     ready: int
@@ -23,47 +23,48 @@ class RoleCount:
 
 @dataclass(frozen=True, slots=True)
 class JobRoles:
-    """The roles of one job, without its trainers, which the Job's own status counts."""
+    """The roles of one job, except for trainers, which the Job's own status counts."""
 
     trainers: int
-    """How many the newest plan wants."""
+    """Number of trainers in the newest plan."""
     servers: RoleCount | None = None
     master: RoleCount | None = None
     plan: JobPlan | None = field(default=None, compare=False)
-    """Its part of that plan: new figures of the same number are no change."""
+    """The job's part of that plan; not compared, so new figures alone are no change."""
 
     @property
     def reason(self) -> str:
-        """Why the plan wants no more trainers, in words."""
+        """Why the plan gives the job no more trainers, in words."""
         return "" if self.plan is None else self.plan.detail_for_owner
 
 
 class RoleCounts:
-    """The roles of the jobs whose counts are read."""
+    """The role counts of the jobs that a reader has asked for."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
-        """Called on the loop's thread where values have changed; replaced by the reader."""
+        """Called on the loop's thread when values have changed; set by the reader."""
         self.job_uids: Collection[str] = frozenset()
-        """uids of the Jobs whose roles are read; replaced by the reader."""
+        """uids of the Jobs to count; set by the reader."""
         self.of_job: Mapping[str, JobRoles] = {}
         """Job uid -> its roles."""
 
     def update(self, cluster: ClusterState, plan: Plan) -> None:
-        """Counts once more; on the loop's thread."""
+        """Counts again. Called on the loop's thread."""
         job_uids = self.job_uids
         of_job = {
-            job.uid: _roles(cluster, job, job_plan)
+            job.uid: JobRoles(
+                trainers=job_plan.target,
+                servers=_servers(cluster, job),
+                master=_master(cluster, job),
+                plan=job_plan,
+            )
             for job_plan in (plan.jobs if job_uids else ())
             if (job := cluster.jobs.get(job_plan.key)) is not None and job.uid in job_uids
         }
         if of_job != self.of_job:
             self.of_job = of_job
             self.on_change()
-
-
-def _roles(cluster: ClusterState, job: Job, job_plan: JobPlan) -> JobRoles:
-    return JobRoles(job_plan.target, _servers(cluster, job), _master(cluster, job), job_plan)
 
 
 def _servers(cluster: ClusterState, job: Job) -> RoleCount | None:

@@ -1,8 +1,8 @@
 """Computes the status of a Job from its pods and its accounting, by the rules of batch/v1.
 
-The API server checks a managed Job's status as strictly as the built-in controller's: the end
-comes in two steps (SuccessCriteriaMet or FailureTarget first, Complete or Failed when no pod
-is left), counts never fall, and completionTime comes with Complete alone.
+The API server validates the status of a managed Job as strictly as one that the built-in controller
+writes. A Job ends in two steps: SuccessCriteriaMet or FailureTarget first, then Complete or Failed
+once no pod is left. Counts never decrease, and completionTime is set only with Complete.
 """
 
 from collections.abc import Iterable
@@ -17,25 +17,25 @@ from policy.timestamps import timestamp
 from reconciler.masters.reports import MasterReport, ReportedState
 
 WAITING = "edl.training/Waiting"
-"""Condition type: True while the plan cannot give a job its minimum, with the reason's code."""
+"""Condition type: True while the plan cannot give a job its minimum; its reason is the plan's code."""
 LINGER_S = 5.0
-"""How long trainers may run on after their master reports that all work is done."""
+"""How long trainers may keep running after their master has reported that all work is done."""
 _ALWAYS_SHORT = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
-"""Reasons that the condition shows whatever the number of trainers."""
+"""Reasons that set the condition regardless of the number of trainers."""
 NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
-"""Reasons for which a job should have no trainers and therefore waits for none."""
+"""Reasons for which a job should have no trainers, so that it waits for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failures:
-    """Failures that end a job besides the number of failed trainers."""
+    """Failures that can end a job, apart from the number of failed trainers."""
 
     restarts: int
-    """Of containers of its live trainers."""
+    """Restarts of the containers of the job's live trainers."""
     fatal: str
-    """As in the accounting."""
+    """Why a failure rule ends the job, or ""; see `TrainerAccounting.fatal`."""
     excused: int
-    """As in the accounting."""
+    """Failures that do not count toward the job's limit; see `TrainerAccounting.excused`."""
 
 
 def status(
@@ -47,12 +47,12 @@ def status(
     *,
     master_report: MasterReport | None = None,
 ) -> JobStatus:
-    """The status that the Job should have now.
+    """Returns the status that the Job should have now.
 
     Args:
-        job: The Job with the status it has.
-        pods: All its trainer pods, ended ones included.
-        accounting: Its trainer accounting, up to date.
+        job: The Job with its current status.
+        pods: All its trainer pods, including those that have ended.
+        accounting: Its up-to-date trainer accounting.
         now_s: Seconds since the epoch.
         job_plan: Its part of the newest plan.
         master_report: The newest report of its master.
@@ -60,6 +60,7 @@ def status(
     live = [pod for pod in pods if not pod.terminal]
     staying = [pod for pod in live if not pod.deleting]
     old = job.status
+    # Totals never decrease, even if the accounting was lost, because the API server would refuse that.
     new = replace(
         old,
         active=len(staying),
@@ -75,6 +76,7 @@ def status(
         return new
     if not job.suspended:
         new = _started(new, now_s)
+    # A suspended job can still end, so its end is checked before it is marked as suspended.
     failures = _Failures(sum(pod.restarts for pod in live), accounting.fatal, accounting.excused)
     end = _end_condition(job, new, now_s, master_report, failures)
     if end is not None:
@@ -83,10 +85,10 @@ def status(
 
 
 def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | None:
-    """The condition for a job below its minimum, with the reason; None where it does not change.
+    """Returns the condition of a job below its minimum, with the reason, or None if it has not changed.
 
-    Changed figures alone do not count: a condition is written when its status or its code changes, and
-    when nodes begin or cease to be held for the job.
+    New figures alone are not a change. The condition is written when its status or reason code changes,
+    and when nodes start or stop being reserved for the job.
     """
     old = next((c for c in job.status.conditions if c.type == WAITING), None)
     waited = old is not None and old.status == "True"
@@ -106,12 +108,12 @@ def waiting(job: Job, job_plan: JobPlan | None, now_s: float) -> JobCondition | 
 
 
 def _says_the_same(old: JobCondition, code: str, text: str) -> bool:
-    """Whether a condition differs at most in figures."""
+    """Returns whether a condition differs at most in its figures."""
     return old.reason == code and (NODES_HELD in old.message) == (NODES_HELD in text)
 
 
 def _is_short(job: Job, job_plan: JobPlan) -> bool:
-    """Whether a job should have its minimum and does not, or is not planned."""
+    """Returns whether a job should have its minimum but does not, or is excluded from planning."""
     short = job_plan.target < job.min_trainers and job_plan.reason not in NO_TRAINERS_WANTED
     return short or job_plan.reason in _ALWAYS_SHORT
 
@@ -122,13 +124,13 @@ def _replace_condition(new: JobStatus, condition: JobCondition) -> JobStatus:
 
 
 def _suspended(new: JobStatus, now_s: float) -> JobStatus:
-    """`new` as suspended and not started, so that its time to the deadline begins again."""
+    """Returns `new` as suspended and not started, so that its deadline starts over when it resumes."""
     suspended = JobCondition("Suspended", "True", "JobSuspended", "Job suspended", now_s)
     return replace(_ensure_condition(new, suspended), start_s=0.0)
 
 
 def _started(new: JobStatus, now_s: float) -> JobStatus:
-    """`new` with the time of its start, and resumed if it was suspended."""
+    """Returns `new` with its start time, and resumed if it was suspended."""
     if _has_condition(new, "Suspended"):
         resumed = JobCondition("Suspended", "False", "JobResumed", "Job resumed", now_s)
         new = _ensure_condition(new, resumed)
@@ -142,10 +144,10 @@ def _end_condition(
     master_report: MasterReport | None,
     failures: _Failures,
 ) -> JobCondition | None:
-    """SuccessCriteriaMet or FailureTarget for a job that has ended, None while it runs.
+    """Returns SuccessCriteriaMet or FailureTarget for a job that has ended, or None while it runs.
 
-    A suspended job ends for the same reasons, as with the built-in controller, except by its
-    deadline.
+    A suspended job ends for the same reasons, except for its deadline, as with the built-in
+    controller.
     """
     for condition in new.conditions:
         if condition.type in ("SuccessCriteriaMet", "FailureTarget") and condition.status == "True":
@@ -162,7 +164,7 @@ def _end_condition(
 def _end_by_failures(
     job: Job, new: JobStatus, now_s: float, failures: _Failures
 ) -> JobCondition | None:
-    """The end of a job with too many failed trainers, or restarts of those that live.
+    """Returns the end of a job with too many failed trainers or container restarts, or None.
 
     Restarts count as in the built-in controller's `pastBackoffLimitOnFailure`.
     """
@@ -188,9 +190,9 @@ def _end_by_deadline(job: Job, new: JobStatus, now_s: float) -> JobCondition | N
 def _end_by_report(
     master_report: MasterReport, new: JobStatus, now_s: float
 ) -> JobCondition | None:
-    """The end of a job whose master distributes the work: its report alone decides.
+    """Returns the end of a job whose master distributes the work: only the master's report decides.
 
-    Trainers learn it from the master too, and most end by themselves soon, with their logs kept.
+    Trainers learn about the end from the master, and most exit soon by themselves, with their logs kept.
     """
     if master_report.state is ReportedState.DONE:
         if new.active and now_s - master_report.at_s < LINGER_S:
@@ -202,10 +204,10 @@ def _end_by_report(
 
 
 def _end_by_success(new: JobStatus, now_s: float) -> JobCondition | None:
-    """The end of a job without a master: work-queue semantics of batch/v1 without completions.
+    """Returns the end of a job without a master, by batch/v1's rules for work queues.
 
-    When one trainer has succeeded and the others have ended, the job is complete; a failure
-    after a success changes nothing.
+    The job is complete when one trainer has succeeded and all others have ended. A failure after a
+    success changes nothing.
     """
     if new.active or new.terminating:
         return None
@@ -214,13 +216,13 @@ def _end_by_success(new: JobStatus, now_s: float) -> JobCondition | None:
 
 
 def _ended(new: JobStatus, end: JobCondition, *, done: bool, now_s: float) -> JobStatus:
-    """`new` with its end; the API server refuses a finished Job without startTime."""
+    """Returns `new` as ended, with a startTime, which the API server requires of finished Jobs."""
     new = replace(_ensure_condition(new, end), start_s=new.start_s or now_s)
     if not done:
         return new
     final = "Complete" if end.type == "SuccessCriteriaMet" else "Failed"
     new = _ensure_condition(new, JobCondition(final, "True", end.reason, end.message, now_s))
-    # The API server refuses an end before the start, which another replica's clock has given.
+    # Another replica's clock set startTime, and the API server refuses an end before the start.
     completion_s = max(now_s, new.start_s)
     return replace(new, completion_s=completion_s) if final == "Complete" else new
 
@@ -230,7 +232,7 @@ def _has_condition(new: JobStatus, kind: str) -> bool:
 
 
 def _ensure_condition(new: JobStatus, condition: JobCondition) -> JobStatus:
-    """`new` with the condition, unless it has one of the same type and status already."""
+    """Returns `new` with the condition, unless it already has one of that type and status."""
     for old in new.conditions:
         if old.type == condition.type and old.status == condition.status:
             return new
@@ -238,7 +240,7 @@ def _ensure_condition(new: JobStatus, condition: JobCondition) -> JobStatus:
 
 
 def patch(new: JobStatus) -> dict[str, Any]:
-    """A merge patch for the Job's status subresource."""
+    """Returns a merge patch for the Job's status subresource."""
     body: dict[str, Any] = {
         "active": new.active,
         "ready": new.ready,

@@ -1,7 +1,7 @@
 """Tracks the trainers of each job and keeps the Job's accounting and status up to date.
 
-Observations are kept until the API server has them: an ending that is not written yet is counted
-again in the next tick, from the accounting as written, so none is lost or counted twice.
+Observed pods are kept until the API server has stored the result. An ending that is not written yet is
+counted again in the next tick, starting from the stored accounting, so none is lost or counted twice.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,31 +26,31 @@ from reconciler.turns import in_turns
 WRITE_EVERY_S = 1.0
 """Minimum interval between writes to one job; its start and end are written at once."""
 _WRITES_PER_S = 20
-"""Writes of counts in a second, and in one tick: where more jobs change, each is written less often.
+"""Status writes with new counts per second, and per tick. With more changed jobs, each is written less often.
 
-The next trainers of a tick wait for its writes. What was not used before one second ago is lost.
+The next trainers of a tick wait for these writes. Unused allowance expires after one second.
 """
 
 _JobId = tuple[str, str]
 _CONDITIONS_PER_TICK = 100
-"""Jobs whose new conditions one tick writes, at once and beside these."""
+"""Jobs per tick whose new conditions are written, in addition to the writes of counts."""
 
 
 class ReservedIds(Protocol):
     """The trainer ids that are reserved in the accounting and have no pod yet."""
 
     def pending_ids(self, job: Job) -> frozenset[int]:
-        """Ids whose pods will be created later, so that they are not missing."""
+        """Returns ids whose pods will be created later, so that they do not count as missing."""
 
     def unused_ids(self, job: Job) -> frozenset[int]:
-        """Those of them for which no pod was ever requested."""
+        """Returns the pending ids for which no pod was ever requested."""
 
     def forget_given_back(self, job: Job) -> None:
-        """Drops ids that the written accounting does not have any more."""
+        """Drops ids that the written accounting no longer contains."""
 
 
 class JobTracker:
-    """Keeps accounting and status of all managed Jobs. Used on the loop's thread alone."""
+    """Keeps accounting and status of all managed Jobs. Used only on the loop's thread."""
 
     def __init__(
         self,
@@ -69,17 +69,18 @@ class JobTracker:
         self._quarantine = quarantine
         self._master_report = master_report
         self._deleted_pods: dict[_JobId, dict[str, Pod]] = {}
-        """Namespace and uid of a Job -> pod uid -> last version of a deleted pod that the written accounting lacks.
+        """Namespace and uid of a Job -> pod uid -> last version of a deleted pod missing from the accounting.
 
-        Whoever creates a pod names its controller, which may be a Job of another namespace.
+        The namespace is part of the key because a pod's creator can name any Job as its controller,
+        even one in another namespace.
         """
         self._due_s: dict[str, float] = {}
-        """Job uid -> from when on its counts may be written."""
+        """Job uid -> earliest time of the next write of its counts."""
         self._allowance = float(_WRITES_PER_S)
-        """Writes of counts that are allowed at `_allowed_s`."""
+        """Writes of counts still allowed at `_allowed_s`."""
         self._allowed_s = 0.0
         self._clean: dict[str, tuple[Job, LiveTrainers]] = {}
-        """Job uid -> the Job and its trainers when nothing was left to write."""
+        """Job uid -> the Job and its trainers when there was nothing left to write."""
 
     def observe_pods(self, changes: Mapping[str, ObjectChange[Pod]]) -> None:
         """Keeps the last version of each deleted trainer pod."""
@@ -96,7 +97,7 @@ class JobTracker:
         self._clean.pop(job.uid, None)
 
     def forget_counted(self) -> None:
-        """Drops deleted pods that another process has counted; for a process that does not lead."""
+        """Drops deleted pods that the leader has counted. Called while this process does not lead."""
         self._forget_orphans()
         for job in tuple(self._cluster.jobs.values()):
             if _id(job) in self._deleted_pods:
@@ -119,7 +120,7 @@ class JobTracker:
             del self._deleted_pods[owner]
 
     def write(self, now_s: float, pool: Executor, plan: Plan) -> bool:
-        """Writes every difference that is due; returns whether nothing is left to write."""
+        """Writes the differences that are due; returns whether nothing is left to write."""
         job_plans = {job_plan.key: job_plan for job_plan in plan.jobs}
         growing = plan.growing
         updates: list[JobUpdate] = []
@@ -143,7 +144,7 @@ class JobTracker:
     def _changed(
         self, job: Job, now_s: float, planned: JobPlan | None, unused: Collection[int]
     ) -> JobUpdate | None:
-        """The update to write to a job; remembers where there is none."""
+        """Returns the update to write to a job; if there is none, marks the job as clean and returns None."""
         over = job.edl_master and not job.over and self._is_final(job)
         is_same = self._is_clean(job) and not (over or unused)
         if is_same and status.waiting(job, planned, now_s) is None:
@@ -155,7 +156,7 @@ class JobTracker:
         return update
 
     def _is_clean(self, job: Job) -> bool:
-        """Whether nothing has changed since all was written; a deadline passes without a change.
+        """Returns whether nothing has changed since the last write; a deadline can pass without a change.
 
         The cluster state builds new `LiveTrainers` whenever a trainer of the job changes.
         """
@@ -170,9 +171,9 @@ class JobTracker:
     def _update(
         self, job: Job, now_s: float, plan: JobPlan | None, unused: Collection[int]
     ) -> JobUpdate | None:
-        """The update to write to a job, or None where the API server has it already.
+        """Returns the update to write to a job, or None if the API server already has it.
 
-        Reserved ids that are `unused`, because the job has stopped growing, are given back by it.
+        The update gives back reserved ids in `unused`, because the job has stopped growing.
         """
         new_status = status.status(
             job,
@@ -189,10 +190,10 @@ class JobTracker:
         return JobUpdate(job, new_status, text)
 
     def _due(self, updates: list[JobUpdate], now_s: float) -> list[JobUpdate]:
-        """What to write now: new conditions, and counts that have waited for their interval.
+        """Returns the updates to write now: new conditions, and counts whose interval has passed.
 
-        Of the former as many as one tick has time for, of namespaces in turn; of the latter those that
-        have waited longest, as many as the allowance has.
+        Conditions are limited per tick, with namespaces taking turns. Counts are limited by the
+        allowance, and those that have waited longest come first.
         """
         passed_s = max(0.0, now_s - self._allowed_s)
         self._allowance = min(_WRITES_PER_S, self._allowance + passed_s * _WRITES_PER_S)
@@ -210,13 +211,13 @@ class JobTracker:
         return [urgent[job.uid] for job in turns[:_CONDITIONS_PER_TICK]] + chosen
 
     def _forget_counted(self, job: Job) -> None:
-        """Drops deleted pods that the accounting, which has just been written, has counted."""
+        """Drops deleted pods that the accounting just written has counted."""
         self._forget_closed(job, self._cluster.jobs[job.key].accounting)
 
     def _forget_closed(self, job: Job, written: TrainerAccounting) -> None:
-        """Drops deleted pods whose ids the accounting on the API server has closed.
+        """Drops deleted pods whose ids are closed in the accounting on the API server.
 
-        The watch of pods may be ahead of that of Jobs: an id that is not reserved yet is not closed.
+        The watch of pods may be ahead of the watch of Jobs: an id that is not reserved yet is not closed.
         """
         deleted_pods = self._deleted_pods.get(_id(job), {})
         for uid, pod in tuple(deleted_pods.items()):
@@ -254,9 +255,9 @@ def _id(job: Job) -> _JobId:
 
 
 def _has_new_condition(update: JobUpdate) -> bool:
-    """Whether there is one of another type, or one that says the opposite: the job is resumed.
+    """Returns whether the update has a condition of a new type, or one that resumes the job.
 
-    Jobs whose waiting begins again or ends are many at a time, and take their turns.
+    Changes of the Waiting condition do not count: they can affect many jobs at once and take turns.
     """
     old, new = (
         {(c.type, c.status if c.type != status.WAITING else "") for c in s.conditions}
@@ -266,9 +267,9 @@ def _has_new_condition(update: JobUpdate) -> bool:
 
 
 def accounting_text(job: Job) -> str:
-    """The text of the accounting annotation; empty for a job that never had a trainer.
+    """Returns the text of the accounting annotation, or "" for a job that never had a trainer.
 
-    The annotation of an invalid job is left as it is until somebody corrects the job.
+    The annotation of an invalid job stays as it is until the job is corrected.
     """
     if job.accounting.next_id and not job.error:
         return trainer_accounting.serialize(job.accounting)

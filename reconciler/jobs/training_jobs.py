@@ -1,7 +1,7 @@
 """Keeps the Job of each TrainingJob up to date, and writes its state into the TrainingJob's status.
 
-A thread of its own: TrainingJobs cost the control loop nothing, and it knows their Jobs alone
-(docs/decisions/0047). While the cluster has no TrainingJobs as a kind, it waits for them.
+This runs on its own thread, so TrainingJobs do not slow down the control loop, which only sees their
+Jobs (docs/decisions/0047). While the CustomResourceDefinition is not installed, the thread waits for it.
 """
 
 import logging
@@ -35,18 +35,18 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 _MAX_A_PASS = 100
-"""TrainingJobs that one pass writes to; the next pass, `_GATHER_S` later, goes on."""
+"""TrainingJobs that one pass writes; the next pass, `_GATHER_S` later, continues with the others."""
 _GATHER_S = 0.2
 _WAIT_S = 5.0
 _KIND_S = 5.0
-"""Between two looks for the kind TrainingJob."""
+"""Interval between two checks whether the kind TrainingJob exists."""
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
 _CALM_S = 300.0
 
 
 class TrainingJobController:
-    """The controller of TrainingJobs: creates and updates their Jobs; one thread calls `run_pass`."""
+    """Creates and updates the Jobs of TrainingJobs; one thread calls `run_pass`."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class TrainingJobController:
         epoch_s: Callable[[], float] = clock.epoch_s,
         monotonic_s: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        """Starts nothing.
+        """Initializes the training job controller.
 
         Args:
-            api: Receives the writes, while this process leads.
+            api: Sends the writes, while this process leads.
             recorder: Writes events.
-            leads: Whether this process is the leader now.
-            watch_api: Receives the watches, on every replica.
-            role_counts: What the control loop counts.
-            epoch_s: The own clock, in seconds since the epoch.
-            monotonic_s: The clock of the watchdog.
+            leads: Returns whether this process is the leader.
+            watch_api: Runs the watches, on every replica.
+            role_counts: The role counts of the control loop.
+            epoch_s: Returns the seconds since the epoch, by this process's clock.
+            monotonic_s: The watchdog's clock.
         """
         self.watchdog = Watchdog(monotonic_s, "training_jobs")
-        """Sees passes that fail or hang (docs/decisions/0028)."""
+        """Detects passes that fail or hang (docs/decisions/0028)."""
         self.changes = Changes()
         self.training_jobs = Reflector(watch_api, TRAININGJOBS, decode, changes=self.changes)
         self.jobs = Reflector(
@@ -84,15 +84,15 @@ class TrainingJobController:
         self._role_counts.on_change = self.changes.bump
         self._epoch_s = epoch_s
         self._done: dict[str, tuple[bytes, bytes, JobRoles | None]] = {}
-        """uid -> texts of the TrainingJob and its Job, and its roles, that needed no more writes."""
+        """uid -> texts of the TrainingJob and its Job, and its roles, when nothing was left to write."""
         self._failed: dict[str, tuple[int, str]] = {}
-        """uid -> generation and uid of the Job of the last try that failed: others need no pause."""
+        """uid -> generation and Job uid of the last failed attempt; new values need no pause."""
         self._failing: set[str] = set()
-        """uids whose last try failed, other than by a refusal, which the status shows."""
+        """uids whose last attempt failed for a reason other than a refusal, which the status shows."""
         self.failures = 0
-        """How many tries failed so, since the start."""
+        """Number of such failed attempts since the process started."""
         self._passes: dict[str, int] = {}
-        """uid -> number of the last pass that handled it: the next pass begins with the others."""
+        """uid -> number of the last pass that handled it; the next pass starts with the others."""
         self._pass = 0
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, _CALM_S)
         self._stopping = threading.Event()
@@ -109,7 +109,7 @@ class TrainingJobController:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops watches and thread."""
+        """Stops the watches and the thread."""
         self._stopping.set()
         self.changes.close()
         for reflector in (self.training_jobs, self.jobs):
@@ -127,7 +127,7 @@ class TrainingJobController:
         while error:
             if self._stopping.wait(_KIND_S):
                 return
-            self.watchdog.end(failed=False)  # a cluster without TrainingJobs has no trouble
+            self.watchdog.end(failed=False)  # a cluster without TrainingJobs is healthy
             error = self._find_kind()
         self.training_jobs.start()
         self.jobs.start()
@@ -141,32 +141,32 @@ class TrainingJobController:
                 self._stopping.wait(_WAIT_S)
 
     def _find_kind(self) -> str:
-        """Why the API server does not show TrainingJobs to this account; "" where it does."""
+        """Returns why this account cannot list TrainingJobs, or "" if it can."""
         try:
             self._watch_api.send(request.list_page(TRAININGJOBS, limit=1))
-        except Exception as error:  # noqa: BLE001 - the thread must not end of it
+        except Exception as error:  # noqa: BLE001 - an error must not end the thread
             return str(error) or type(error).__name__
         return ""
 
     @property
     def failing(self) -> int:
-        """How many TrainingJobs have failed in their last try, other than by a refusal."""
+        """Number of TrainingJobs whose last attempt failed for a reason other than a refusal."""
         return len(self._failing) if self._leads() else 0
 
     def try_pass(self) -> bool | None:
-        """Runs one pass under the watchdog's eyes; what `run_pass` returned, None where it failed."""
+        """Runs one pass under the watchdog; returns what `run_pass` returned, or None if it failed."""
         is_finished = None
         self.watchdog.begin()
         try:
             is_finished = self.run_pass()
-        except Exception:  # a thread that ends silently would leave every TrainingJob as it is
+        except Exception:  # a thread that dies silently would stop updating all TrainingJobs
             log.exception("could not update TrainingJobs")
         finally:
             self.watchdog.end(failed=is_finished is None)
         return is_finished
 
     def run_pass(self) -> bool:
-        """Brings Jobs and statuses up to date; False where some are left for the next pass."""
+        """Brings Jobs and statuses up to date; returns False if some are left for the next pass."""
         if not (self._leads() and self.training_jobs.synced and self.jobs.synced):
             return True
         with self.changes.condition:
@@ -176,16 +176,15 @@ class TrainingJobController:
         self._forget(training_jobs)
         self._pass += 1
         count = 0
-        for training_job in in_turns(sorted(training_jobs, key=self._last_pass)):
+        # If a pass cannot handle all, the next one starts with those that have waited the longest.
+        ordered = sorted(training_jobs, key=lambda each: self._passes.get(each.uid, 0))
+        for training_job in in_turns(ordered):
             if count >= _MAX_A_PASS or self._stopping.is_set():
                 return False
             if self._bring_up_to_date(training_job, job_of.get(training_job.key)):
                 self._passes[training_job.uid] = self._pass
                 count += 1
         return True
-
-    def _last_pass(self, training_job: TrainingJob) -> int:
-        return self._passes.get(training_job.uid, 0)
 
     def _forget(self, training_jobs: tuple[TrainingJob, ...]) -> None:
         uids = {training_job.uid for training_job in training_jobs}
@@ -198,7 +197,7 @@ class TrainingJobController:
             self._recorder.forget_uid(uid)
 
     def _bring_up_to_date(self, training_job: TrainingJob, job: TrainingJob | None) -> bool:
-        """Handles one TrainingJob where it has changed; returns whether it took a request."""
+        """Handles one TrainingJob if it has changed; returns whether that took a request."""
         uid, now_s = training_job.uid, self._epoch_s()
         job_uid, job_text = ("", b"") if job is None else (job.uid, job.text)
         roles = self._role_counts.of_job.get(job_uid)
@@ -220,7 +219,7 @@ class TrainingJobController:
             log.warning(
                 "could not update TrainingJob", extra=keys(job=training_job.key, error=str(error))
             )
-        except Exception:  # its own data: the others must not wait for it
+        except Exception:  # caused by this object's data: the others must not wait for it
             log.exception("could not update TrainingJob", extra=keys(job=training_job.key))
         self._note(uid, has_failed=has_failed)
         if is_settled:
@@ -231,7 +230,7 @@ class TrainingJobController:
         return True
 
     def _note(self, uid: str, *, has_failed: bool) -> None:
-        """Counts a try for the metrics."""
+        """Counts an attempt for the metrics."""
         if has_failed:
             self._failing.add(uid)
             self.failures += 1
@@ -241,10 +240,10 @@ class TrainingJobController:
     def _write(
         self, training_job: TrainingJob, job: TrainingJob | None, roles: JobRoles | None
     ) -> bool:
-        """Writes the Job, then the status; False where it has to be tried again.
+        """Writes the Job, then the status; returns False if it has to be tried again.
 
         Raises:
-            KubeError: a request failed, except for a refusal, which the status shows.
+            KubeError: A request failed, except for refusals, which the status shows.
         """
         fields = training_job.fields
         old_status = fields.get("status") or {}
@@ -270,7 +269,7 @@ class TrainingJobController:
     def _try_job(
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
     ) -> tuple[dict[str, Any] | None, Acceptance]:
-        """As `_ensure_job`; what no Job can be made of is refused: its schema leaves templates open."""
+        """Calls `_ensure_job`, and refuses invalid templates, which the schema of TrainingJobs allows."""
         try:
             return self._ensure_job(training_job, fields, job)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -283,7 +282,7 @@ class TrainingJobController:
     def _ensure_job(
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
     ) -> tuple[dict[str, Any] | None, Acceptance]:
-        """Creates or changes the Job; returns it with what came of it."""
+        """Creates or changes the Job; returns it with the resulting acceptance."""
         try:
             if job is None:
                 return self._create_job(training_job, fields)
@@ -307,10 +306,10 @@ class TrainingJobController:
     def _create_job(
         self, training_job: TrainingJob, fields: dict[str, Any]
     ) -> tuple[dict[str, Any] | None, Acceptance]:
-        """Creates the Job, unless the TrainingJob is gone: the watch of them may be behind.
+        """Creates the Job, unless the TrainingJob has been deleted, which the watch may not show yet.
 
         Raises:
-            KubeError: a request failed.
+            KubeError: A request failed.
         """
         namespace, name = training_job.namespace, training_job.name
         current = find(self._api, request.get(TRAININGJOBS, namespace, name))
@@ -329,7 +328,7 @@ class TrainingJobController:
             return None, Acceptance("NameTaken", _name_taken(training_job), is_accepted=False)
         labels = existing["metadata"].get("labels") or {}
         if labels.get(LABEL_TRAINING_JOB) == training_job.name:
-            return existing, Acceptance()  # the watch of Jobs is behind
+            return existing, Acceptance()  # the watch of Jobs lags behind
         text = f"its Job has lost the label {LABEL_TRAINING_JOB}={training_job.name}: add it again"
         return existing, Acceptance("LabelMissing", text, is_accepted=False)
 
@@ -347,7 +346,7 @@ class TrainingJobController:
     def _report(
         self, training_job: TrainingJob, old: Mapping[str, Any], acceptance: Acceptance
     ) -> None:
-        """Writes an event where the acceptance has changed."""
+        """Writes an event if the acceptance has changed."""
         before = next(
             (c.get("reason") for c in old.get("conditions", ()) if c.get("type") == "Accepted"), ""
         )
@@ -367,7 +366,7 @@ class TrainingJobController:
         new: Mapping[str, Any],
         roles: JobRoles | None,
     ) -> None:
-        """Writes an event where the plan wants another number of trainers than before."""
+        """Writes an event if the plan changes the number of trainers."""
         scale = training_status.scale(old, new, "" if roles is None else roles.reason)
         if scale is not None:
             reason, message = scale

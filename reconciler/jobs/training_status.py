@@ -1,7 +1,7 @@
-"""The status of a TrainingJob, from that of its Job. Pure.
+"""Computes the status of a TrainingJob from the status of its Job. Pure.
 
-Conditions follow the API conventions of Kubernetes: `Accepted` says whether the Job exists as the
-TrainingJob describes it; `Waiting`, `Suspended`, `Running`, `Succeeded` and `Failed` what it does.
+Conditions follow the Kubernetes API conventions. `Accepted` says whether the Job exists as the
+TrainingJob describes it; `Waiting`, `Suspended`, `Running`, `Succeeded` and `Failed` say what it does.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,22 @@ _MAX_MESSAGE_CHARS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Whether the Job is as its TrainingJob describes it, and if not, why."""
+    """Whether the Job matches its TrainingJob, and if not, why."""
 
     reason: str = "JobCreated"
     message: str = "its Job exists"
     is_accepted: bool = True
     may_be_tried: bool = True
-    """Whether another try could have another outcome while nothing changes."""
+    """Whether another attempt could succeed even if nothing changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The state of a condition."""
+
+    is_true: bool
+    reason: str
+    message: str
 
 
 def status(
@@ -38,14 +47,14 @@ def status(
     now: str,
     roles: JobRoles | None = None,
 ) -> dict[str, Any]:
-    """The status that a TrainingJob should have.
+    """Returns the status that a TrainingJob should have.
 
     Args:
-        training_job: The TrainingJob with the status that it has.
-        job: Its Job; None where there is none.
-        acceptance: What came of the newest try to bring the Job up to date.
-        now: The time, as RFC 3339; of conditions that change.
-        roles: What the control loop has counted; None where it has not yet.
+        training_job: The TrainingJob with its current status.
+        job: Its Job, or None if it does not exist.
+        acceptance: The result of the last attempt to bring the Job up to date.
+        now: The current time in RFC 3339, for conditions that change.
+        roles: The role counts of the control loop, or None if it has not counted yet.
     """
     metadata = training_job["metadata"]
     old = unstructured.mapping(training_job, "status")
@@ -58,11 +67,11 @@ def status(
     phase = _phase(job, job_status, true)
     waiting = true.get(WAITING, {})
     end = true.get("Complete") or true.get("Failed") or {}
-    values_of_type = {
-        "Accepted": (acceptance.is_accepted, acceptance.reason, acceptance.message),
+    states = {
+        "Accepted": _State(acceptance.is_accepted, acceptance.reason, acceptance.message),
         "Waiting": _copied(waiting, "NotWaiting"),
-        SUSPENDED: (phase == SUSPENDED, phase, "spec.suspend decides"),
-        RUNNING: (phase == RUNNING, phase, "True while a trainer is ready"),
+        SUSPENDED: _State(phase == SUSPENDED, phase, "spec.suspend decides"),
+        RUNNING: _State(phase == RUNNING, phase, "True while a trainer is ready"),
         SUCCEEDED: _copied(true.get("Complete", {}), phase),
         FAILED: _copied(true.get("Failed", {}), phase),
     }
@@ -77,20 +86,20 @@ def status(
         "startTime": job_status.get("startTime"),
         "completionTime": end.get("lastTransitionTime"),
         "conditions": [
-            _condition(type_, values, old, metadata.get("generation", 1), now)
-            for type_, values in values_of_type.items()
+            _condition(type_, state, old, metadata.get("generation", 1), now)
+            for type_, state in states.items()
         ],
     }
     return {name: value for name, value in new.items() if value not in (None, "", {})}
 
 
 def scale(old: Mapping[str, Any], new: Mapping[str, Any], cause: str) -> tuple[str, str] | None:
-    """Reason and message of an event about another number of trainers; None where it is the same.
+    """Returns reason and message of an event about a new number of trainers, or None if it is the same.
 
     Args:
-        old: The status before.
-        new: The status now.
-        cause: Why the plan wants no more trainers.
+        old: The previous status.
+        new: The current status.
+        cause: Why the plan gives the job no more trainers.
     """
     before, after = (_desired(status) for status in (old, new))
     if after is None or before == after or new.get("phase") in ENDED:
@@ -109,7 +118,7 @@ def _desired(status: Mapping[str, Any]) -> int | None:
 def _roles(
     job_status: Mapping[str, Any], roles: JobRoles | None, old: Mapping[str, Any], phase: str
 ) -> dict[str, Any]:
-    """Pods by role; the counts of the loop stay as they were while it has none."""
+    """Returns the pods by role; without counts from the loop, the previous ones are kept."""
     if phase in ENDED:
         return {name: {**count, "desired": 0, "ready": 0} for name, count in old.items()}
     if roles is None:
@@ -131,23 +140,23 @@ def _phase(
     return RUNNING if job_status.get("ready") else PENDING
 
 
-def _copied(condition: Mapping[str, Any], otherwise: str) -> tuple[bool, str, str]:
-    """The values of a Job's condition that is True; `otherwise` is the reason where it is not."""
+def _copied(condition: Mapping[str, Any], otherwise: str) -> _State:
+    """Returns the state of a Job's True condition; if it is missing, False with `otherwise` as the reason."""
     if not condition:
-        return False, otherwise, ""
-    return True, str(condition.get("reason") or "Unknown"), str(condition.get("message") or "")
+        return _State(False, otherwise, "")
+    reason, message = condition.get("reason"), condition.get("message")
+    return _State(True, str(reason or "Unknown"), str(message or ""))
 
 
 def _condition(
     type_: str,
-    values: tuple[bool, str, str],
+    state: _State,
     old: Mapping[str, Any],
     generation: int,
     now: str,
 ) -> dict[str, Any]:
-    """A condition; its time is that of the last change of its status."""
-    is_true, reason, message = values
-    text = "True" if is_true else "False"
+    """Returns a condition; its transition time changes only with its status."""
+    text = "True" if state.is_true else "False"
     since = next(
         (
             condition.get("lastTransitionTime")
@@ -161,6 +170,6 @@ def _condition(
         "status": text,
         "observedGeneration": generation,
         "lastTransitionTime": since or now,
-        "reason": reason,
-        "message": message[:_MAX_MESSAGE_CHARS],
+        "reason": state.reason,
+        "message": state.message[:_MAX_MESSAGE_CHARS],
     }

@@ -1,7 +1,7 @@
-"""Elastic Jobs whose pods the built-in Job controller owns: only their `parallelism` changes. Pure.
+"""Handles elastic Jobs whose pods the built-in Job controller owns: EDL sets only their `parallelism`. Pure.
 
-A Job is created without `managedBy` while EDL's webhook is away. EDL must not delete its pods:
-the built-in controller would count that as failures of the Job.
+A Job created while EDL's webhook is unavailable has no `managedBy`. EDL must not delete its pods: the
+built-in controller would count them as failures of the Job.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from policy.planning.plan import JobPlan, Plan
 
 
 def managed_only(plan: Plan, jobs: Mapping[str, Job]) -> Plan:
-    """The plan with the creations and releases of those jobs alone whose pods EDL owns.
+    """Returns the plan with only those creations and releases that concern jobs whose pods EDL owns.
 
     Args:
-        plan: For all jobs.
-        jobs: Key -> job.
+        plan: The plan of all jobs.
+        jobs: Job key -> job.
     """
     managed = {key for key, job in jobs.items() if job.managed}
     return replace(
@@ -27,7 +27,7 @@ def managed_only(plan: Plan, jobs: Mapping[str, Job]) -> Plan:
 
 
 def parallelism_changes(plan: Plan, jobs: Mapping[str, Job]) -> tuple[JobPlan, ...]:
-    """Plans of unmanaged jobs whose `parallelism` differs from the target."""
+    """Returns the plans of unmanaged jobs whose `parallelism` differs from the target."""
     return tuple(
         job_plan
         for job_plan in plan.jobs

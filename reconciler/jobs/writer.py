@@ -1,7 +1,7 @@
 """Writes trainer accounting, status and parallelism of Jobs, and reads its own writes.
 
-A watch event about a Job can be older than the newest write of this process; the answers to writes
-are kept, so that an older version of a Job never replaces a newer one.
+A watch event about a Job can be older than this process's last write to it. The responses to writes are
+kept, so that an older version of a Job never replaces a newer one in the state.
 """
 
 import logging
@@ -35,7 +35,7 @@ class JobUpdate:
 
 
 class JobWriter:
-    """Writes to Jobs and keeps the newest version of each. Used on the loop's thread alone."""
+    """Writes to Jobs and keeps the newest version of each. Used only on the loop's thread."""
 
     def __init__(self, api: Api, cluster: ClusterState) -> None:
         self._api = api
@@ -43,7 +43,7 @@ class JobWriter:
         self._newest: dict[str, Job] = {}
 
     def restore_newest(self, changes: Mapping[str, ObjectChange[Job]]) -> None:
-        """Replaces versions of Jobs that a drain brought in, where a newer one is kept."""
+        """Restores the newest known version of each Job that a drained change replaced with an older one."""
         for uid, change in changes.items():
             newest = self._newest.get(uid)
             if newest is None:
@@ -56,14 +56,17 @@ class JobWriter:
     def write_accounting(
         self, updates: Sequence[tuple[Job, TrainerAccounting]], pool: Executor
     ) -> list[errors.KubeError | None]:
-        """Replaces the accounting of each job if it still is the one that was read.
+        """Replaces the accounting of each job, if it has not changed since it was read.
 
         Returns:
-            For each job the error, or None where it was written.
+            For each job the error, or None if the accounting was written.
         """
-        answers = pool.map(
-            lambda pair: self._try(pair[0], partial(_accounting_patch, *pair)), updates
-        )
+
+        def write(update: tuple[Job, TrainerAccounting]) -> Job | errors.KubeError:
+            job, accounting = update
+            return self._try(job, partial(_accounting_patch, job, accounting))
+
+        answers = pool.map(write, updates)
         failures: list[errors.KubeError | None] = []
         for answer in answers:
             self._store(answer)
@@ -84,9 +87,9 @@ class JobWriter:
         return self._store(self._try(job, patch))
 
     def _try(self, job: Job, build: Callable[[], request.Request]) -> Job | errors.KubeError:
-        """The written Job, or the error; after a lost race the next plan sees the change.
+        """Returns the written Job, or the error; after a lost race, the next plan sees the change.
 
-        On any thread. Whatever else fails with this job's data fails as its request.
+        Runs on any thread. Any other error caused by this job's data is returned as a failed request.
         """
         answer = attempt(lambda: decode.job(call(self._api, build())))
         if answer is None:
@@ -99,7 +102,7 @@ class JobWriter:
         return answer
 
     def _store(self, answer: Job | errors.KubeError) -> bool:
-        """Stores the written version of a job in the state; False where the write failed."""
+        """Stores the written version of a job in the state; returns False if the write failed."""
         if isinstance(answer, errors.KubeError):
             return False
         self._newest[answer.uid] = answer
@@ -108,9 +111,9 @@ class JobWriter:
 
 
 def is_lost_race(error: errors.KubeError) -> bool:
-    """Whether a write failed because the Job had changed or gone, so that the next try is enough.
+    """Returns whether a write failed because the Job had changed or was deleted, so that a retry suffices.
 
-    The `test` of a JSON Patch fails as Invalid (422), but names no object (apiserver `patch.go`).
+    A failed `test` of a JSON Patch is reported as Invalid (422), but names no object (apiserver `patch.go`).
     """
     if isinstance(error, errors.Invalid):
         return " is invalid: " not in error.message
@@ -118,7 +121,7 @@ def is_lost_race(error: errors.KubeError) -> bool:
 
 
 def _update_patch(update: JobUpdate) -> request.Request:
-    """A merge patch of the status subresource, which may also change annotations (seen on 1.36)."""
+    """Returns a merge patch of the status subresource, which may also change annotations (seen on 1.36)."""
     job = update.job
     metadata: dict[str, object] = {"resourceVersion": job.resource_version}
     if update.accounting_text != job.accounting_text:
@@ -128,7 +131,7 @@ def _update_patch(update: JobUpdate) -> request.Request:
 
 
 def _accounting_patch(job: Job, new: TrainerAccounting) -> request.Request:
-    """A JSON Patch that replaces the annotation if it still is the one in `job`."""
+    """Returns a JSON Patch that replaces the annotation if it is still the one in `job`."""
     path = "/metadata/annotations/" + ANNOTATION_BOOKS.replace("/", "~1")
     test: dict[str, object] = (
         {"op": "test", "path": path, "value": job.accounting_text}
@@ -143,5 +146,5 @@ def _accounting_patch(job: Job, new: TrainerAccounting) -> request.Request:
 
 
 def _version(job: Job) -> int:
-    """Versions of one kind only grow (API conventions since 1.35; earlier in practice)."""
+    """Returns the resource version as a number; versions of one kind only grow (guaranteed since 1.35)."""
     return int(job.resource_version) if job.resource_version.isdecimal() else 0

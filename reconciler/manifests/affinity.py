@@ -1,4 +1,4 @@
-"""Node affinity of trainer pods: avoided nodes, the policy's node pools, the planned node. Pure."""
+"""Node affinity of trainer pods: avoided nodes, the policy's node pools and the planned node. Pure."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,15 +9,15 @@ from policy.names import NODE_NAME
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT = 100
-"""The largest that the API allows: no preference of the template outweighs the plan."""
+"""The API's maximum, so that no preference of the template outweighs the plan."""
 
 
 def avoid_nodes(spec: dict[str, Any], names: Collection[str]) -> None:
-    """Requires in a pod spec, which it changes, that the pod runs on none of the nodes.
+    """Changes a pod spec so that the pod runs on none of the given nodes.
 
-    kube-scheduler then neither places it there nor preempts for it there. core/v1 allows one name
-    in a requirement of `matchFields`. Terms are alternatives, so each of them gets the requirements;
-    an empty one matches no node and must stay empty.
+    kube-scheduler then neither places the pod there nor preempts for it there. core/v1 allows one name
+    per requirement of `matchFields`. Terms are alternatives, so each of them gets the requirements; an
+    empty term matches no node and must stay empty.
     """
     if not names:
         return
@@ -26,16 +26,16 @@ def avoid_nodes(spec: dict[str, Any], names: Collection[str]) -> None:
 
 
 def require_pools(spec: dict[str, Any], pools: Collection[NodePool]) -> None:
-    """Requires in a pod spec, which it changes, that the pod runs on a node of one of the pools.
+    """Changes a pod spec so that the pod runs on a node of one of the pools.
 
-    Each term of the spec is repeated for each pool. A pool without labels has all nodes.
+    Each term of the spec is repeated for each pool. A pool without labels contains all nodes.
     """
     if all(pool.labels for pool in pools):
         _require(spec, "matchExpressions", [_label_requirements(pool) for pool in pools])
 
 
 def prefer_node(spec: dict[str, Any], name: str) -> None:
-    """Adds to a pod spec, which it changes, a preference for a node besides those that it has."""
+    """Adds a preference for a node to a pod spec, in addition to its other preferences."""
     named_node = {"key": NODE_NAME, "operator": "In", "values": [name]}
     node_affinity = _node_affinity(spec)
     node_affinity[_PREFERRED] = [
@@ -45,7 +45,7 @@ def prefer_node(spec: dict[str, Any], name: str) -> None:
 
 
 def _node_affinity(spec: dict[str, Any]) -> dict[str, Any]:
-    """The node affinity of a pod spec, copied into it so that a shared template stays as it is."""
+    """Returns the node affinity of a pod spec, first copied so that a shared template is not changed."""
     affinity = spec["affinity"] = dict(spec.get("affinity") or {})
     node_affinity: dict[str, Any] = dict(affinity.get("nodeAffinity") or {})
     affinity["nodeAffinity"] = node_affinity
@@ -60,12 +60,12 @@ def _label_requirements(pool: NodePool) -> list[dict[str, Any]]:
 
 
 def _require(spec: dict[str, Any], field: str, choices: list[list[dict[str, Any]]]) -> None:
-    """Requires one of the lists of requirements besides what the spec requires already.
+    """Adds alternative requirements to those that a pod spec already has.
 
     Args:
-        spec: The pod spec, which is changed; without choices it is not.
+        spec: The pod spec, which is changed; without choices it stays as it is.
         field: matchFields or matchExpressions.
-        choices: Alternatives, each a conjunction.
+        choices: Alternatives; all requirements of one of them must match.
     """
     if not choices:
         return

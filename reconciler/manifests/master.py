@@ -1,6 +1,6 @@
-"""The objects of a job's master other than its pod, as JSON (docs/decisions/0009).
+"""The objects of a job's master, except its pod, as JSON (docs/decisions/0009). Pure.
 
-All have one name, which `reconciler.masters.job_objects` chooses. Pure. Called by `reconciler.masters.job_objects`.
+`reconciler.masters.job_objects` creates them and chooses the name that they share.
 """
 
 import base64
@@ -20,17 +20,17 @@ from reconciler.manifests import owned, role_pods
 
 
 def config_map(job: Job, name: str) -> dict[str, Any]:
-    """The ConfigMap for a master's snapshots, read by its successor; empty until the first one."""
+    """Returns the ConfigMap in which a master stores snapshots for its successor; empty at first."""
     return {"metadata": owned.metadata(job, name)}
 
 
 def secret_name(job: Job, name: str) -> str:
-    """The name of the Secret beside objects called `name`: later generations have a suffix."""
+    """Returns the name of the Secret, given the name of the other objects; new tokens add a suffix."""
     return name if job.token_generation == 1 else f"{name}-{job.token_generation}"
 
 
 def secret(job: Job, name: str, key: bytes) -> dict[str, Any]:
-    """The Secret with the token that master and trainers of this job share."""
+    """Returns the Secret with the token that the job's master and trainers share."""
     data = {MASTER_TOKEN_KEY: base64.b64encode(token(job, key).encode()).decode()}
     return {
         "metadata": owned.metadata(job, secret_name(job, name)),
@@ -40,11 +40,11 @@ def secret(job: Job, name: str, key: bytes) -> dict[str, Any]:
 
 
 def token(job: Job, key: bytes) -> str:
-    """The job's token, 256 bits as text: the same whenever it is derived, so it is never read back.
+    """Returns the job's token, 256 bits as text; it can be derived again, so it is never read back.
 
     Args:
-        job: Another uid or generation gives another token.
-        key: The key of this installation; nobody who has tokens can derive it.
+        job: The job; another uid or token generation gives another token.
+        key: The key of this installation, which cannot be derived from tokens.
     """
     message = "\0".join(("token", job.namespace, job.uid, str(job.token_generation)))
     digest = hmac.digest(key, message.encode(), "sha256")
@@ -52,7 +52,7 @@ def token(job: Job, key: bytes) -> str:
 
 
 def role(job: Job, name: str) -> dict[str, Any]:
-    """The Role that may read and write the ConfigMap of this job alone."""
+    """Returns the Role that may read and write this job's ConfigMap only."""
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],
@@ -63,7 +63,7 @@ def role(job: Job, name: str) -> dict[str, Any]:
 
 
 def role_binding(job: Job, name: str) -> dict[str, Any]:
-    """The RoleBinding of the Role to the service account of the job's pods."""
+    """Returns the RoleBinding of that Role to the service account of the job's pods."""
     subject = {"kind": "ServiceAccount", "name": job.account, "namespace": job.namespace}
     reference = {
         "apiGroup": "rbac.authorization.k8s.io",
@@ -78,16 +78,18 @@ def role_binding(job: Job, name: str) -> dict[str, Any]:
 
 
 def network_policy(job: Job, name: str, edl_namespace: str) -> dict[str, Any]:
-    """A networking.k8s.io/v1 NetworkPolicy: only the job's pods and the reconciler reach its pods.
+    """Returns a networking.k8s.io/v1 NetworkPolicy that admits only the job's pods and the reconciler.
 
     Args:
         job: The job.
         name: Name of the object.
-        edl_namespace: Where the reconciler runs, which polls the master.
+        edl_namespace: Namespace of the reconciler, which polls the master.
     """
     of_job = {"matchLabels": {LABEL_JOB: job.name}}
     among: dict[str, Any] = {"from": [{"podSelector": of_job}]}
-    if not frameworks.has_variables(job):  # programs that listen where EDL does not know
+    if not frameworks.has_variables(
+        job
+    ):  # with frameworks, programs listen on ports unknown to EDL
         among["ports"] = [{"port": MASTER_PORT, "endPort": EXCHANGE_PORT, "protocol": "TCP"}]
     reconciler = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": edl_namespace}},
@@ -108,5 +110,5 @@ def network_policy(job: Job, name: str, edl_namespace: str) -> dict[str, Any]:
 
 
 def service(job: Job, name: str) -> dict[str, Any]:
-    """The Service in front of the pod that hosts the master, ready or not: trainers join early."""
+    """Returns the Service of the pod that hosts the master, ready or not, because trainers join early."""
     return owned.service(job, name, {LABEL_MASTER: "true"}, role_pods.master_ports(job))

@@ -1,4 +1,4 @@
-"""What all objects of a job have in common: the Job owns them, so they are deleted with it. Pure."""
+"""Common parts of all objects of a job. The Job owns them, so they are deleted with it. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from policy.names import LABEL_JOB
 
 
 def metadata(job: Job, name: str, *, blocks: bool = False) -> dict[str, Any]:
-    """Metadata of an object that the Job owns.
+    """Returns the metadata of an object that a Job owns.
 
     Args:
         job: The owner.
         name: Name of the object.
-        blocks: Whether a deletion of the Job in the foreground waits for the object.
+        blocks: Whether a foreground deletion of the Job waits for the object.
     """
     return {
         "name": name,
@@ -26,13 +26,13 @@ def metadata(job: Job, name: str, *, blocks: bool = False) -> dict[str, Any]:
 
 
 def reference(kind: Resource, name: str, uid: str, *, blocks: bool) -> dict[str, Any]:
-    """What makes the garbage collector delete an object with its controller.
+    """Returns the owner reference that makes the garbage collector delete an object with its owner.
 
     Args:
-        kind: Of the controller.
-        name: Its name.
-        uid: Its uid.
-        blocks: As in `metadata`.
+        kind: Kind of the owner.
+        name: Name of the owner.
+        uid: uid of the owner.
+        blocks: Whether a foreground deletion of the owner waits for the object.
     """
     owner: dict[str, Any] = {
         "apiVersion": kind.api_version,
@@ -45,7 +45,7 @@ def reference(kind: Resource, name: str, uid: str, *, blocks: bool) -> dict[str,
 
 
 def is_own(owner: Job | TrainingJob, api_object: Mapping[str, Any]) -> bool:
-    """Whether an object belongs to this very owner, not to another of its name or to a user."""
+    """Returns whether an object belongs to this owner, and not to a user or to a namesake of the owner."""
     references = (api_object.get("metadata") or {}).get("ownerReferences") or ()
     return any(reference.get("uid") == owner.uid for reference in references)
 
@@ -53,13 +53,13 @@ def is_own(owner: Job | TrainingJob, api_object: Mapping[str, Any]) -> bool:
 def service(
     job: Job, name: str, selector: Mapping[str, str], ports: Mapping[str, int]
 ) -> dict[str, Any]:
-    """A Service of the job's pods with these labels, whether or not they are ready.
+    """Returns a Service for the job's pods with the given labels, whether or not they are ready.
 
     Args:
         job: The owner.
         name: Name of the Service.
-        selector: Labels of the pods besides that of the job.
-        ports: Name of a port -> its number.
+        selector: Labels of the pods, in addition to the job's label.
+        ports: Port name -> number.
     """
     return {
         "metadata": metadata(job, name),
@@ -75,7 +75,7 @@ def service(
 
 
 def service_url(service_object: Mapping[str, Any], port: int) -> str:
-    """The URL of a Service of the API server; "" where it has no cluster IP."""
+    """Returns the URL of a Service read from the API server, or "" if it has no cluster IP."""
     address = (service_object.get("spec") or {}).get("clusterIP") or ""
     if address in ("", "None"):
         return ""

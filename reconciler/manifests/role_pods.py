@@ -1,6 +1,6 @@
-"""Programs of the user's in place of EDL's master and parameter servers, and what all roles are told.
+"""Adds user programs as masters and parameter servers, and the environment variables of all roles. Pure.
 
-Pure. Called by the manifests of trainers, servers and masters.
+Called by the manifests of trainers, servers and masters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _EDL, _STORE = "edl-master", "torch-store"
 
 
 def master_ports(job: Job) -> dict[str, int]:
-    """Name -> port of the Service in front of a job's master; the first is its address."""
+    """Returns port name -> number for the Service of a job's master; the first port is its address."""
     if job.master_template_json:
         return port_names(ports(orjson.loads(job.master_template_json)))
     store = {_STORE: frameworks.STORE_PORT} if frameworks.TORCH in job.environment else {}
@@ -28,21 +28,21 @@ def master_ports(job: Job) -> dict[str, int]:
 
 
 def port_names(numbers: Sequence[int]) -> dict[str, int]:
-    """Name -> port of a Service in front of a program of the user's."""
+    """Returns port name -> number for the Service of a user's program."""
     return {f"port-{number}": number for number in numbers}
 
 
 def add_roles(job: Job, spec: dict[str, Any], role_pod: RolePod, *, hosts_master: bool) -> None:
-    """Adds to a trainer's pod the variables, and the user's master where it hosts that."""
+    """Adds the variables to a trainer's pod, and the user's master if the pod hosts it."""
     add_variables(job, spec, replace(role_pod, hosts_master=hosts_master))
     if hosts_master and job.master_template_json:
         add_master(job, spec, replace(role_pod, role=Role.MASTER, number=0))
 
 
 def add_variables(job: Job, spec: dict[str, Any], role_pod: RolePod) -> None:
-    """Adds the variables of the job's frameworks to a pod's containers; those that it sets stay.
+    """Adds the variables of the job's frameworks to a pod's containers, except those they already set.
 
-    They come first, so that those of the user may refer to them.
+    They are put first, so that the user's variables can refer to them.
     """
     if frameworks.has_variables(job):
         for container in spec.get("containers") or ():
@@ -50,9 +50,9 @@ def add_variables(job: Job, spec: dict[str, Any], role_pod: RolePod) -> None:
 
 
 def add_master(job: Job, spec: dict[str, Any], role_pod: RolePod) -> None:
-    """Adds the user's master to the pod of the trainer that hosts it, as a native sidecar.
+    """Adds the user's master, as a native sidecar, to the pod of the trainer that hosts it.
 
-    Its volumes come with it; one that the trainer has under the same name is used as it is.
+    Its volumes are added too; a volume that the trainer already has under the same name is kept.
     """
     template = orjson.loads(job.master_template_json)["spec"]
     container = {**template["containers"][0], "name": MASTER_CONTAINER, "restartPolicy": "Always"}
@@ -65,7 +65,7 @@ def add_master(job: Job, spec: dict[str, Any], role_pod: RolePod) -> None:
 
 
 def user_metadata(template_json: bytes) -> dict[str, dict[str, str]]:
-    """Labels and annotations of a template of the user's; names of EDL are EDL's to write."""
+    """Returns labels and annotations of a user's template, without EDL's names, which only EDL writes."""
     metadata = orjson.loads(template_json).get("metadata") or {}
     return {
         field: {n: t for n, t in (metadata.get(field) or {}).items() if not n.startswith(_PREFIX)}
@@ -74,7 +74,7 @@ def user_metadata(template_json: bytes) -> dict[str, dict[str, str]]:
 
 
 def server_spec(job: Job, template_json: bytes, role_pod: RolePod) -> dict[str, Any]:
-    """The pod spec of a parameter server with a program of the user's."""
+    """Returns the pod spec of a parameter server that runs a user's program."""
     spec: dict[str, Any] = orjson.loads(template_json)["spec"]
     add_variables(job, spec, role_pod)
     return {**spec, "restartPolicy": "Always"}

@@ -1,7 +1,7 @@
-"""A job's parameter servers as JSON: a Service and a pod for each.
+"""A job's parameter servers as JSON: a Service and a pod for each. Pure.
 
-Pods are complete except for the image, which admission adds (`policy.admission.servers`). The Job owns all
-objects (docs/decisions/0013). Pure. Called by `reconciler.masters.job_objects` and
+Pods are complete except for the image, which admission adds (`policy.admission.mutation`). The Job owns
+all objects (docs/decisions/0013). Called by `reconciler.masters.job_objects` and
 `reconciler.masters.server_controller`.
 """
 
@@ -11,9 +11,10 @@ from typing import Any
 import orjson
 
 from policy import quantity
-from policy.admission import environment, servers, sidecar, unstructured
+from policy.admission import sidecar, unstructured
 from policy.admission.frameworks import RolePod
 from policy.admission.sidecar import STRICT, USER
+from policy.admission.views import PodView
 from policy.cluster.snapshot import Job, ServerSpec
 from policy.names import (
     CLASS_SUPPORT,
@@ -26,26 +27,27 @@ from policy.names import (
     NodeRequest,
     Role,
     Tier,
+    server_name,
 )
 from policy.scheduling import UNMARKED, Scheduling
 from reconciler.manifests import owned, role_pods, scheduler
 from reconciler.manifests import trainer as trainer_manifests
 
 _MOUNT_PATH = "/var/lib/edl-pserver"
-"""Each job has its own folder below it, so that jobs may share a claim."""
+"""Each job has its own folder below this path, so that jobs can share a claim."""
 _VOLUME = "edl-checkpoints"
 _COPIED_FIELDS = ("nodeSelector", "tolerations", "imagePullSecrets", "schedulerName")
-"""Fields of the trainers' template: servers may run where trainers may."""
+"""Fields copied from the trainers' template, because servers may run where trainers may."""
 _FOLDER_LIMIT = 4
-"""Size of a folder in the pod, in multiples of the server's memory: three checkpoints, the next one and
-that of its shutdown take 70 % of the memory each. The kubelet evicts a pod that exceeds it."""
+"""Size limit of a pod's volume, as a multiple of the server's memory. Three checkpoints, the next one and
+the one at shutdown each take up to 70 % of the memory. The kubelet evicts a pod above the limit."""
 _START_S = 600
-"""Reading a large checkpoint takes minutes."""
+"""Startup limit in seconds; reading a large checkpoint takes minutes."""
 
 
 def service(job: Job, number: int) -> dict[str, Any]:
-    """The Service of one server, ready or not: one that starts answers that it is not ready."""
-    name = servers.name_of(job.name, number)
+    """Returns the Service of one server, ready or not: a starting server answers that it is not ready."""
+    name = server_name(job.name, number)
     own_ports = job.servers.ports if job.servers is not None else ()
     ports = role_pods.port_names(own_ports) or {SERVER_CONTAINER: SERVER_PORT}
     return owned.service(job, name, {LABEL_SERVER: str(number)}, ports)
@@ -62,20 +64,20 @@ def pod(
     role_pod: RolePod | None = None,
     scheduling: Scheduling = UNMARKED,
 ) -> dict[str, Any]:
-    """A v1 Pod of one server, without its image.
+    """Returns the v1 Pod of one server, without its image.
 
     Args:
-        job: The job, whose template restricts where pods may run.
+        job: The job, whose template restricts where its pods may run.
         server_spec: Count, requests and claim of the job's servers.
         number: Index of the server.
-        node: The planned node, a preference; "" for a server that waits for an autoscaler to add
-            one, and does not ask for the extender's resource.
-        grace_s: The policy's termination grace, for a last checkpoint.
+        node: The planned node, which is preferred. "" for a server that waits for an autoscaler to add
+            a node; it does not request the extender's resource.
+        grace_s: The policy's termination grace period, used for a last checkpoint.
         secret: Name of the Secret with the job's token.
-        role_pod: Whom a program of the user's reaches, for its variables.
-        scheduling: How training pods ask for a scheduler now.
+        role_pod: Addresses of the job's other roles, for the variables of a user's program.
+        scheduling: How training pods choose their scheduler at present.
     """
-    metadata = owned.metadata(job, servers.name_of(job.name, number), blocks=True)
+    metadata = owned.metadata(job, server_name(job.name, number), blocks=True)
     metadata["labels"] |= {
         LABEL_ROLE: Role.PSERVER.value,
         LABEL_TIER: Tier.SUPPORT.value,
@@ -103,22 +105,22 @@ def pod(
 def _edl_spec(
     job: Job, server_spec: ServerSpec, number: int, grace_s: int, secret: str
 ) -> dict[str, Any]:
-    """The pod spec of EDL's own program."""
+    """Returns the pod spec for EDL's own server program."""
     return {
         **_placement(job, server_spec),
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": grace_s,
         "serviceAccountName": job.account,
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # their variables resemble those of EDL
+        "enableServiceLinks": False,  # their variables could be mistaken for EDL's
         "securityContext": {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [_container(job, server_spec, number)],
-        "volumes": [_volume(server_spec), environment.token_volume(secret)],
+        "volumes": [_volume(server_spec), sidecar.token_volume(secret)],
     }
 
 
 def _placement(job: Job, server_spec: ServerSpec) -> dict[str, Any]:
-    """Where servers may run: what their template says, or where trainers may."""
+    """Returns the fields that restrict where servers run: from their own template, or the trainers'."""
     if server_spec.template_json:
         placement: dict[str, Any] = orjson.loads(server_spec.template_json)["spec"]
         return placement
@@ -132,7 +134,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
     health = {"path": "/healthz", "port": SERVER_PORT}
     cpu = quantity.show("cpu", server_spec.requests["cpu"])
     memory = quantity.show("memory", server_spec.requests["memory"])
-    limited = sidecar.limits_cpu(unstructured.mapping(job.template, "spec"))
+    limited = PodView.parse(job.template).limits_cpu
     return {
         "name": SERVER_CONTAINER,
         "command": [
@@ -142,7 +144,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
             *("--checkpoints", _MOUNT_PATH),
             *("--job", job.name),
         ],
-        "env": environment.of_server(job.name),
+        "env": sidecar.server_variables(job.name),
         "ports": [{"name": SERVER_CONTAINER, "containerPort": SERVER_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {
@@ -157,13 +159,13 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
         "securityContext": dict(STRICT),
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": _MOUNT_PATH},
-            environment.token_mount(),
+            sidecar.token_mount(),
         ],
     }
 
 
 def _volume(server_spec: ServerSpec) -> dict[str, Any]:
-    """The volume of the claim, or one that outlives the container but not the pod."""
+    """Returns the volume of the claim, or one that survives the container but not the pod."""
     if server_spec.claim:
         return {"name": _VOLUME, "persistentVolumeClaim": {"claimName": server_spec.claim}}
     memory = server_spec.requests["memory"]

@@ -1,8 +1,8 @@
-"""Trainer pods as JSON, from a job's template, and their PodDisruptionBudget.
+"""Trainer pods as JSON, from a job's template, and their PodDisruptionBudget. Pure.
 
-Pods are complete: priority class, grace, labels, scheduler and the marker resource are those that the
-webhook would add, so it may be down. The master of a job is the exception: here its pod only gets a
-label, and all pods get annotations that the webhook turns into environment variables.
+Pods already have the priority class, grace period, labels, scheduler and marker resource that the webhook
+would add, so the webhook may be down. Only a job's master needs it: the pod that hosts the master gets a
+label here, and all pods get annotations that the webhook turns into environment variables.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ from reconciler.manifests import affinity, owned, role_pods, scheduler
 
 
 def pod_name(job: Job, trainer_id: int) -> str:
-    """The pod's name, `<job>-trainer-<id>`: the same id always names the same pod."""
+    """Returns the pod's name, `<job>-trainer-<id>`; an id always gives the same name."""
     return f"{job.name}{TRAINER_INFIX}{trainer_id}"
 
 
@@ -62,25 +62,25 @@ def pod(
     pools: Collection[NodePool] = (),
     low_share: bool = False,
 ) -> dict[str, Any]:
-    """A v1 Pod of one trainer.
+    """Returns the v1 Pod of one trainer.
 
     Args:
         job: The job, whose template is used.
         trainer_id: Id of the trainer, never used before in this job.
-        tier: Surplus or guaranteed.
-        node: The planned node, a preference.
-        grace_s: The policy's cap on the termination grace.
-        endpoints: Annotations with the addresses of the job's master and servers; None for a job
+        tier: Guaranteed or surplus.
+        node: The planned node, which is preferred.
+        grace_s: Upper limit for the termination grace period, from the policy.
+        endpoints: Annotations with the addresses of the job's master and servers, or None for a job
             without a master.
-        snapshot: Name of the master's ConfigMap on the pod that hosts it: the webhook then adds
-            EDL's master. "" on other pods.
-        role_pod: Whom the trainer reaches, for the variables of its frameworks.
-        node_request: Why it is created without a planned node. Such a pod does not ask for the
-            extender's resource: no node that an autoscaler can add has it.
-        scheduling: How training pods ask for a scheduler now.
-        avoided_nodes: Nodes on which it must not run.
-        pools: The policy's node pools, which one without the marker requires by itself.
-        low_share: As in `policy.planning.plan.Create`.
+        snapshot: Name of the master's ConfigMap on the pod that hosts it, so that the webhook adds
+            EDL's master; "" on other pods.
+        role_pod: Addresses of the job's other roles, for the variables of its frameworks.
+        node_request: Why the pod is created without a planned node, if it is. Such a pod does not
+            request the extender's resource, because nodes that an autoscaler can add do not have it.
+        scheduling: How training pods choose their scheduler at present.
+        avoided_nodes: Nodes on which the pod must not run.
+        pools: The policy's node pools. A pod without the marker requires them by node affinity.
+        low_share: See `policy.planning.plan.Create`.
     """
     template: Mapping[str, Any] = job.template
     user_metadata = template.get("metadata") or {}
@@ -107,7 +107,7 @@ def pod(
 
 
 def _labels(job: Job, trainer_id: int, tier: Tier) -> dict[str, str]:
-    """EDL's labels, and those that the built-in controller puts on a Job's pods."""
+    """Returns EDL's labels, and the labels that the built-in controller sets on a Job's pods."""
     return {
         "batch.kubernetes.io/job-name": job.name,
         "batch.kubernetes.io/controller-uid": job.uid,
@@ -121,21 +121,21 @@ def _labels(job: Job, trainer_id: int, tier: Tier) -> dict[str, str]:
 
 
 def _user_labels(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The template's labels, without those that would make each pod the master or a server."""
+    """Returns the template's labels, except those that would turn every pod into a master or server."""
     labels = metadata.get("labels") or {}
     unwanted = (LABEL_MASTER, LABEL_SERVER)
     return {name: text for name, text in labels.items() if name not in unwanted}
 
 
 def _master_annotations(job: Job, snapshot: str) -> dict[str, str]:
-    """What the webhook needs to add EDL's master."""
+    """Returns the annotations from which the webhook adds EDL's master."""
     if job.master_template_json:
         return {}
     return {**job.master_settings, ANNOTATION_SNAPSHOT: snapshot}
 
 
 def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, str]:
-    """The template's annotations that may be on a trainer: its unsaved work is no tenant's word."""
+    """Returns the template's annotations, except those that only EDL may set, such as uncommitted work."""
     unwanted = (
         ANNOTATION_NODE_REQUEST,
         ANNOTATION_UNCOMMITTED,
@@ -147,7 +147,7 @@ def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, s
 def _preemptible_spec(
     template: Mapping[str, Any], priority_class: str, grace_s: int
 ) -> dict[str, Any]:
-    """The template's pod spec with the priority and grace of a trainer."""
+    """Returns the template's pod spec with a trainer's priority and grace period."""
     spec = deepcopy(dict(template))
     spec["priorityClassName"] = priority_class
     spec.pop("priority", None)
@@ -160,7 +160,7 @@ def _preemptible_spec(
 
 
 def node_annotations(node: str, node_request: NodeRequest | None) -> dict[str, str]:
-    """The annotation of a pod with its planned node, or with why it has none."""
+    """Returns the annotation with a pod's planned node, or with the reason why it has none."""
     if node_request is None:
         return {ANNOTATION_PLANNED_NODE: node}
     return {ANNOTATION_NODE_REQUEST: node_request.value}
@@ -169,11 +169,11 @@ def node_annotations(node: str, node_request: NodeRequest | None) -> dict[str, s
 def endpoint_annotations(
     job: Job, address: str, servers: Sequence[str], secret: str
 ) -> dict[str, str]:
-    """Annotations of a trainer that the webhook turns into environment variables.
+    """Returns the annotations that the webhook turns into a trainer's environment variables.
 
     Args:
         job: The trainer's job.
-        address: URL of its master; "" for a job without one.
+        address: URL of the job's master; "" for a job without one.
         servers: URLs of its parameter servers, in order of index.
         secret: Name of the Secret with its token.
     """
@@ -193,12 +193,12 @@ def endpoint_annotations(
 
 
 def disruption_budget(job: Job) -> dict[str, Any]:
-    """A policy/v1 PodDisruptionBudget: drains and stock preemption leave a job its minimum.
+    """Returns a policy/v1 PodDisruptionBudget that keeps a job's minimum during drains and preemption.
 
-    It covers the guaranteed tier alone. Surplus trainers may be evicted at any time, and an
-    eviction that a budget covers costs the API server up to half a second when two of them
-    conflict. A drain still succeeds, because the plan first replaces guaranteed trainers on
-    nodes that are cordoned or have a new taint. A pod that is not ready does not block it (`AlwaysAllow`).
+    It covers the guaranteed tier only. Surplus trainers may be evicted at any time, and an eviction that
+    a budget covers takes the API server up to half a second if two of them conflict. A drain still
+    succeeds, because the plan first replaces guaranteed trainers on cordoned or newly tainted nodes.
+    `AlwaysAllow` keeps pods that are not ready from blocking it.
     """
     return {
         "apiVersion": "policy/v1",

@@ -1,7 +1,7 @@
-"""The elastic Job of a TrainingJob, and the changes that bring it up to date. Pure.
+"""The elastic Job of a TrainingJob, and the changes that keep it up to date. Pure.
 
-A TrainingJob has no rules of its own: its Job has the annotations that users write on Jobs, and
-everything else in EDL knows the Job alone. See docs/decisions/0047.
+A TrainingJob adds no rules: its Job carries the annotations that users can also write on Jobs, and the
+rest of EDL only sees the Job. See docs/decisions/0047.
 """
 
 from collections.abc import Mapping
@@ -75,17 +75,17 @@ _ANNOTATIONS = (
     ANNOTATION_SERVER_TEMPLATE,
 )
 _VOLUMES = ("volumes", "volumeMounts")
-"""Fields of the spec that the pods of all roles get."""
+"""Fields of the spec that apply to the pods of all roles."""
 _SPEC = ("suspend", "backoffLimit", "activeDeadlineSeconds")
-"""Fields of the spec that a Job has, too, and that may change."""
+"""Fields that a Job's spec also has, and that may change."""
 _FIXED = ("podFailurePolicy",)
-"""Fields that a Job has, too, and that cannot change there."""
+"""Fields that a Job's spec also has, and that cannot change there."""
 _DEFAULTS = {"suspend": False, "backoffLimit": 6}
-"""What the API server writes into a Job where they are missing."""
+"""Defaults that the API server writes into a Job."""
 
 
 def job(training_job: Mapping[str, Any]) -> dict[str, Any]:
-    """The batch/v1 Job of a TrainingJob, to be created."""
+    """Returns the batch/v1 Job to create for a TrainingJob."""
     metadata, spec = training_job["metadata"], training_job["spec"]
     template = _trainer_template(spec)
     pod_spec = {"restartPolicy": "Never", **template["spec"]}
@@ -110,7 +110,7 @@ def job(training_job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def annotations(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations of the Job, by name."""
+    """Returns the annotations of the Job, by name."""
     trainer = spec["trainer"]
     master: Mapping[str, Any] = unstructured.mapping(spec, "master")
     servers: Mapping[str, Any] = unstructured.mapping(spec, "parameterServers")
@@ -130,7 +130,7 @@ def annotations(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def has_master(spec: Mapping[str, Any]) -> bool:
-    """Whether a TrainingJob has a master: EDL's own parameter servers need one."""
+    """Returns whether a TrainingJob has a master, which EDL's own parameter servers require."""
     master = unstructured.mapping(spec, "master")
     servers = unstructured.mapping(spec, "parameterServers")
     own_servers = bool(_containers(unstructured.mapping(servers, "template")))
@@ -139,7 +139,7 @@ def has_master(spec: Mapping[str, Any]) -> bool:
 
 
 def _template_text(template: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    """A role's template as an annotation: the same text for the same template."""
+    """Returns a role's template as annotation text; equal templates give equal texts."""
     return orjson.dumps(_with_volumes(template, spec), option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -148,9 +148,9 @@ def _trainer_template(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_volumes(template: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A template with the job's volumes, mounted in each of its containers.
+    """Returns a template with the job's volumes, mounted in each of its containers.
 
-    What the template has itself of the same name, or at the same path, stays.
+    A volume of the same name, or a mount at the same path, that the template already has is kept.
     """
     containers = _containers(template)
     volumes, mounts = (spec.get(name) or [] for name in _VOLUMES)
@@ -169,10 +169,10 @@ def _mounted(container: Mapping[str, Any], mounts: list[Any]) -> dict[str, Any]:
 
 
 def _joined(fields: Mapping[str, Any], name: str, further: list[Any], key: str) -> list[Any]:
-    """A template's list of objects with further ones.
+    """Returns a template's list of objects with further ones appended.
 
     Raises:
-        TypeError: It is not a list of objects.
+        TypeError: The field is not a list of objects.
     """
     present = fields.get(name) or []
     if not isinstance(present, list) or not all(isinstance(entry, Mapping) for entry in present):
@@ -187,17 +187,17 @@ def _containers(template: Mapping[str, Any]) -> list[Any]:
 
 
 def template_hash(spec: Mapping[str, Any]) -> str:
-    """Identifies the pod template; 16 hexadecimal digits."""
+    """Returns 16 hexadecimal digits that identify the pod template."""
     text = orjson.dumps(_trainer_template(spec), option=orjson.OPT_SORT_KEYS)
     return sha256(text).hexdigest()[:16]
 
 
 def changes(training_job: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that brings a Job up to date with its TrainingJob; {} where nothing differs.
+    """Returns the merge patch that brings a Job up to date with its TrainingJob; {} if nothing differs.
 
     Args:
         training_job: The TrainingJob.
-        current: Its Job, as it is. The template is not compared: a Job's cannot change.
+        current: Its existing Job. The template is not compared, because a Job's template cannot change.
     """
     spec = training_job["spec"]
     expected = annotations(spec)

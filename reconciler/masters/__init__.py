@@ -1,1 +1,1 @@
-"""Masters and parameter servers of jobs: their objects, and what masters report."""
+"""Masters and parameter servers of jobs: their objects, and the reports of masters."""

@@ -1,6 +1,6 @@
-"""Manages the masters of jobs that request one: their objects, their reports, events about them.
+"""Manages the masters of jobs: creates their objects, polls them, and reports events about them.
 
-The plan decides which pod hosts a master; everything else is here. Called by `reconciler.loop`.
+Only the choice of the pod that hosts a master is made elsewhere, by the plan. Called by `reconciler.loop`.
 """
 
 from collections.abc import Callable
@@ -22,22 +22,22 @@ from reconciler.trainers.uncommitted_annotations import UncommittedAnnotator
 
 _NO_MASTER = JobEndpoints("", "")
 SILENT_S = 60.0
-"""A master that does not answer for this long gets an event."""
+"""A master that has not answered for this long gets an event."""
 _STAMP_S = 1.0
 """Resolution of the times in pods and Jobs."""
 
 
 @dataclass(slots=True)
 class _Reported:
-    """The facts about a job that events have already reported."""
+    """What events have already reported about a job."""
 
     succeeded: int
-    """Succeeded trainers at the last event."""
+    """Number of succeeded trainers at the last event."""
     silent: bool = False
 
 
 class MasterController:
-    """Manages masters: their objects, polls and annotations. Used on the loop's thread alone."""
+    """Manages masters: their objects, polls and annotations. Used only on the loop's thread."""
 
     def __init__(
         self,
@@ -52,19 +52,18 @@ class MasterController:
         monotonic_s: Callable[[], float],
         quarantine: Quarantine,
     ) -> None:
-        """Starts nothing.
+        """Initializes the master controller.
 
         Args:
-            api: The API server.
-            cluster: The state of the cluster, kept current by the loop.
-            poll_api: The same for the threads that poll.
+            api: Sends the requests of the loop.
+            cluster: The cluster state, which the loop keeps up to date.
+            poll_api: Sends the requests of the polling threads.
             namespace: EDL's namespace.
-            policy: Returns the policy in force.
-            changed: Called on any thread when a master reports the end of its job, or another
-                leader.
-            clock_s: Seconds since the epoch.
+            policy: Returns the policy in effect.
+            changed: Called on any thread when a master reports the end of its job, or a new leader.
+            clock_s: Returns the seconds since the epoch.
             monotonic_s: Schedules the polls.
-            quarantine: For jobs whose data leads to an error.
+            quarantine: Receives jobs whose data causes errors.
         """
         self._quarantine = quarantine
         self._cluster = cluster
@@ -85,7 +84,7 @@ class MasterController:
         self._poller.stop()
 
     def pause(self) -> None:
-        """Polls nobody until the next tick: this process must not act."""
+        """Stops polling until the next tick, because this process must not act."""
         self._poller.set_targets({})
 
     def forget(self, job: Job) -> None:
@@ -94,24 +93,24 @@ class MasterController:
         self._reported.pop(job.uid, None)
 
     def endpoints(self, job: Job) -> JobEndpoints | None:
-        """Addresses of a job's master and servers; None until its objects exist."""
+        """Returns the addresses of a job's master and servers, or None until its objects exist."""
         return self._job_objects.endpoints(job) if _has_objects(job) else _NO_MASTER
 
     def lack(self, job: Job) -> str | None:
-        """What keeps pods of a job from being created, as `JobObjects.lack`; None for nothing."""
+        """Returns what prevents the creation of a job's pods, as `JobObjects.lack` does, or None."""
         return self._job_objects.lack(job) if _has_objects(job) else None
 
     def report(self, job: Job) -> MasterReport | None:
-        """The newest report of a job's master."""
+        """Returns the newest report of a job's master."""
         return self._reports.get(job.uid)
 
     @property
-    def is_behind(self) -> bool:
-        """Whether objects of some jobs were left to the next tick, which should be soon."""
-        return self._job_objects.is_behind
+    def has_deferred_jobs(self) -> bool:
+        """Whether the objects of some jobs were deferred to the next tick, which should be soon."""
+        return self._job_objects.has_deferred_jobs
 
     def reconcile(self, now_s: float, pool: Executor) -> list[Event]:
-        """Runs one tick: creates missing objects, takes in reports; returns events about both."""
+        """Runs one tick: creates missing objects and reads reports; returns events about both."""
         active = [job for job in self._cluster.jobs.values() if _is_active(job)]
         events = self._job_objects.ensure(filter(_has_objects, active), now_s, pool)
         jobs = [job for job in active if job.edl_master]
@@ -134,7 +133,7 @@ class MasterController:
         )
 
     def _silence(self, job: Job, host_pod: Pod, silent_s: float) -> Event:
-        """The event about a master that does not answer."""
+        """Returns the event about a master that does not answer."""
         endpoints = self._job_objects.endpoints(job)
         if endpoints is not None and self._poller.refuses_token(job.uid):
             text = (
@@ -156,15 +155,16 @@ class MasterController:
         if host_pod is not None:
             started_s = self._cluster.first_seen.started_s(host_pod, now_s)
             host_pod = replace(host_pod, started_s=started_s)
-            silent_s = _begun_silence_s(host_pod, report, reported, now_s)
+            silent_s = _unreported_silence_s(host_pod, report, reported, now_s)
             events += [self._silence(job, host_pod, silent_s)] if silent_s else []
         return events
 
 
 def _early_exit_events(job: Job, report: MasterReport, reported: _Reported) -> list[Event]:
-    """An event about trainers that succeeded while their master, polled since, still had work.
+    """Returns an event if trainers succeeded while their master still had work.
 
-    A kubelet rounds the time of an end down: a poll in the same second may have been before it.
+    A report counts only if it is later than these ends. Kubelets truncate the time of an end to seconds,
+    so a poll within the same second may have been earlier.
     """
     early_exits = job.accounting.succeeded - reported.succeeded
     is_older = report.at_s < job.accounting.last_failure_s + _STAMP_S
@@ -179,12 +179,12 @@ def _early_exit_events(job: Job, report: MasterReport, reported: _Reported) -> l
     return [Event(job, "TrainersEndedEarly", text, warning=True)]
 
 
-def _begun_silence_s(
+def _unreported_silence_s(
     host_pod: Pod, report: MasterReport | None, reported: _Reported, now_s: float
 ) -> float:
-    """For how long a master has not answered although its pod runs; 0 where that is no news.
+    """Returns how long a master has not answered although its pod runs, or 0 if there is nothing to report.
 
-    It is news once, after `SILENT_S`.
+    A silence is reported once, after `SILENT_S`.
     """
     silent_s = now_s - max(host_pod.started_s, report.at_s if report is not None else 0.0)
     silent = host_pod.phase is Phase.RUNNING and silent_s >= SILENT_S
@@ -198,5 +198,5 @@ def _is_active(job: Job) -> bool:
 
 
 def _has_objects(job: Job) -> bool:
-    """Whether a job has Services and the like: a master, or parameter servers."""
+    """Returns whether a job needs Services and similar objects, for a master or parameter servers."""
     return job.master or job.servers is not None

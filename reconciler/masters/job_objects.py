@@ -1,4 +1,4 @@
-"""Creates the objects of a job's master, and Services of its servers, before the first trainer.
+"""Creates the objects of a job's master and the Services of its servers, before the first trainer.
 
 Called by `reconciler.masters.controller` on the loop's thread; requests run concurrently.
 """
@@ -43,11 +43,12 @@ _CHECK_EVERY_S = 300.0
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
 _PER_TICK = 16
-"""Jobs whose objects one tick creates or checks, a few requests for each: the tick waits for them."""
-_RENEWAL_S = (10.0, 300.0)
-"""First and longest pause of a job after it got another token; a tenant may ask for one every moment."""
+"""Jobs per tick whose objects are created or checked. The tick waits for their requests."""
+_FIRST_RENEWAL_PAUSE_S = 10.0
+"""Pause of a job after it got a new token, so that a tenant cannot request tokens without limit."""
+_MAX_RENEWAL_PAUSE_S = 300.0
 _GARBAGE_S = 60.0
-"""An object of an earlier Job of the same name is gone by then: that Job was deleted before."""
+"""By then, the objects of a deleted Job of the same name have been garbage-collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class JobEndpoints:
     """Addresses of a job's master and parameter servers, and the token for the master."""
 
     address: str
-    """http://host:port of the master's Service; "" where there is no master."""
+    """http://host:port of the master's Service, or "" if there is no master."""
     token: str
     name: str = ""
     """Name of the master's objects."""
@@ -67,31 +68,31 @@ class JobEndpoints:
     """host:port of the master's Service, of EDL's master or the user's."""
 
     def role_pod(self, role: Role, number: int = 0) -> RolePod:
-        """What a pod of the job is told: who it is, and whom it reaches."""
+        """Returns the identity of a pod of the job, and the addresses of the roles that it connects to."""
         hosts = tuple(url.removeprefix(_SCHEME) for url in self.servers)
         return RolePod(role, number, self.master, hosts)
 
     def __repr__(self) -> str:
-        """The text without the token, which must not appear in logs."""
+        """Returns the text without the token, which must not appear in logs."""
         return f"JobEndpoints({self.address!r})"
 
 
 class _ObjectError(Exception):
-    """An object cannot be created, or is not usable; the one line names it."""
+    """An object cannot be created or is not usable; the message is one line and names it."""
 
 
 class JobObjects:
-    """Creates and checks the objects of masters and servers. Used on the loop's thread alone."""
+    """Creates and checks the objects of masters and servers. Used only on the loop's thread."""
 
     def __init__(
         self, api: Api, namespace: str, isolates: Callable[[], bool] = lambda: False
     ) -> None:
-        """Starts nothing.
+        """Initializes the job objects.
 
         Args:
-            api: Receives the requests.
-            namespace: EDL's namespace, which has the key of the tokens.
-            isolates: Whether jobs get a NetworkPolicy.
+            api: Sends the requests.
+            namespace: EDL's namespace, which contains the key of the tokens.
+            isolates: Returns whether jobs get a NetworkPolicy.
         """
         self._api = api
         self._namespace = namespace
@@ -100,21 +101,23 @@ class JobObjects:
         self._endpoints: dict[str, JobEndpoints] = {}
         self._due_s: dict[str, float] = {}
         self._problems: dict[str, str] = {}
-        """Job uid -> why its objects could not be created the last time."""
+        """Job uid -> why the last attempt to create its objects failed."""
         self._created_secrets: set[str] = set()
         """uids of jobs whose Secret this process has created."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_CHECK_EVERY_S)
-        self._renewals = Backoffs[str](*_RENEWAL_S, calm_s=_RENEWAL_S[1])
-        """By job uid: when it gets no other token."""
-        self.is_behind = False
-        """Whether jobs were left to the next tick, which should be soon."""
+        self._renewals = Backoffs[str](
+            _FIRST_RENEWAL_PAUSE_S, _MAX_RENEWAL_PAUSE_S, calm_s=_MAX_RENEWAL_PAUSE_S
+        )
+        """By job uid: until when no new token is created for the job."""
+        self.has_deferred_jobs = False
+        """Whether some jobs were deferred to the next tick, which should be soon."""
 
     def endpoints(self, job: Job) -> JobEndpoints | None:
-        """The endpoints of a job; None until all its objects exist."""
+        """Returns the endpoints of a job, or None until all its objects exist."""
         return self._endpoints.get(job.uid)
 
     def lack(self, job: Job) -> str | None:
-        """Why a job has no endpoints, in one line; "" while that was not tried, None where it has."""
+        """Returns why a job has no endpoints, "" before the first attempt, or None if it has them."""
         return None if job.uid in self._endpoints else self._problems.get(job.uid, "")
 
     def forget(self, job: Job) -> None:
@@ -127,9 +130,9 @@ class JobObjects:
         self._renewals.end(job.uid)
 
     def ensure(self, jobs: Iterable[Job], now_s: float, pool: Executor) -> list[Event]:
-        """Creates missing objects of jobs that are due; returns events about failures.
+        """Creates missing objects of the jobs that are due; returns events about failures.
 
-        Of so many jobs as one tick has time for; namespaces take turns.
+        The number of jobs per tick is limited, and namespaces take turns.
         """
         all_due = in_turns(
             job
@@ -137,7 +140,7 @@ class JobObjects:
             if (now_s >= self._due_s.get(job.uid, 0.0) or self._is_renewed(job, now_s))
             and not self._backoffs.is_waiting(job.uid, now_s)
         )
-        due, self.is_behind = all_due[:_PER_TICK], len(all_due) > _PER_TICK
+        due, self.has_deferred_jobs = all_due[:_PER_TICK], len(all_due) > _PER_TICK
         for job in due:
             if self._is_renewed(job, now_s):
                 self._renewals.begin(job.uid, now_s)
@@ -158,7 +161,7 @@ class JobObjects:
         return events
 
     def _is_renewed(self, job: Job, now_s: float) -> bool:
-        """Whether the job asks for another token than the one it has, and may have it now."""
+        """Returns whether the job asks for a new token and may have it now."""
         endpoints = self._endpoints.get(job.uid)
         if endpoints is None or not job.edl_master or self._renewals.is_waiting(job.uid, now_s):
             return False
@@ -169,7 +172,7 @@ class JobObjects:
         return str(answer) if isinstance(answer, errors.KubeError) else answer
 
     def _create_missing(self, job: Job, age_s: float) -> JobEndpoints | str:
-        """The endpoints of a job, or one line that says which object is missing. On any thread."""
+        """Returns the endpoints of a job, or a line that names the missing object. Runs on any thread."""
         try:
             if not job.edl_master:
                 return self._create_services(job)
@@ -197,11 +200,11 @@ class JobObjects:
             return str(error)
 
     def _create_services(self, job: Job) -> JobEndpoints:
-        """The endpoints of a job without EDL's master: only programs of the user's know them.
+        """Returns the endpoints of a job without EDL's master, whose user programs connect by themselves.
 
         Raises:
-            KubeError: as `_ensure`.
-            _ObjectError: as `_ensure`.
+            KubeError: As for `_ensure`.
+            _ObjectError: As for `_ensure`.
         """
         name = sidecar.object_name(job.name)
         if self._isolates():
@@ -215,13 +218,14 @@ class JobObjects:
         return JobEndpoints("", "", name, servers=self._servers(job), master=host)
 
     def _find_name(self, job: Job) -> tuple[str, bool]:
-        """The name of a job's objects, and whether its Secret was created: its ConfigMap comes later.
+        """Returns the name of a job's objects, and whether its Secret is known to exist already.
 
-        Jobs that were given objects of another name before keep it: their pods use them.
+        The ConfigMap is created after the Secret, so its existence implies the Secret's. Jobs whose
+        objects were created under the former naming scheme keep that name, because their pods use it.
 
         Raises:
-            KubeError: as `_ensure`.
-            _ObjectError: the name is taken by an object that is not this Job's.
+            KubeError: As for `_ensure`.
+            _ObjectError: The name is taken by an object that does not belong to this Job.
         """
         before = self._endpoints.get(job.uid)
         if before is not None:
@@ -237,17 +241,17 @@ class JobObjects:
         return (former, True) if is_former else (name, job.uid in self._created_secrets)
 
     def _ensure_secret(self, job: Job, secret: Mapping[str, Any], *, is_expected: bool) -> None:
-        """Creates a job's Secret. One that exists is not read, so its owner is not known.
+        """Creates a job's Secret. EDL may not read existing Secrets, so their owner is unknown.
 
         Args:
             job: The job.
-            secret: The Secret as it should be.
-            is_expected: Whether an existing one is the job's, or at least not an earlier Job's
-                that is about to go: trainers of two tokens would not reach each other.
+            secret: The Secret to create.
+            is_expected: Whether an existing Secret may be used. It must not be one of a deleted Job
+                that is about to disappear: trainers with different tokens could not work together.
 
         Raises:
-            KubeError: as `_ensure`.
-            _ObjectError: it exists already.
+            KubeError: As for `_ensure`.
+            _ObjectError: An unexpected Secret of this name exists.
         """
         try:
             call(self._api, request.create(SECRETS, job.namespace, secret))
@@ -261,11 +265,11 @@ class JobObjects:
                 ) from None
 
     def _servers(self, job: Job) -> tuple[str, ...]:
-        """URLs of the parameter servers, whether or not their pods exist.
+        """Returns the URLs of the parameter servers, whether or not their pods exist.
 
         Raises:
-            KubeError: as `_ensure`.
-            _ObjectError: as `_ensure`, or a Service without an address.
+            KubeError: As for `_ensure`.
+            _ObjectError: As for `_ensure`, or a Service has no address.
         """
         if job.servers is None:
             return ()
@@ -277,11 +281,11 @@ class JobObjects:
         return tuple(_url(service, port) for service in services)
 
     def _ensure(self, job: Job, resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The object as the API server has it, created if it was missing.
+        """Returns the object as stored on the API server, after creating it if it was missing.
 
         Raises:
-            KubeError: the API server refused, or did not answer.
-            _ObjectError: the name is taken by an object that is not this Job's.
+            KubeError: The API server refused the request or did not respond.
+            _ObjectError: The name is taken by an object that does not belong to this Job.
         """
         try:
             return call(self._api, request.create(resource, job.namespace, body))

@@ -1,9 +1,7 @@
 """Schedules the polls of masters, and rejects answers of outdated targets. Pure.
 
-Masters are programs of users, which may be slow and verbose on purpose. So the masters of one namespace have a
-part of the polls that are open at one time, and of what is received.
-
-Called by `reconciler.masters.poller`, on its thread.
+Masters run in users' pods and may be slow or send large answers on purpose. So the number of open polls
+and the bytes received are limited per namespace. Called by `reconciler.masters.poller`, on its thread.
 """
 
 from collections import Counter
@@ -15,43 +13,43 @@ from runtime.backoff import Backoff
 EVERY_S = 2.0
 """Minimum interval between two polls of one job."""
 MAX_PAUSE_S = 30.0
-"""The longest interval between two polls of a master that does not answer."""
+"""Longest interval between two polls of a master that does not answer."""
 MAX_STARTED = 10
-"""Polls started at one time: at most 100 a second in all."""
+"""Polls started at once, which limits them to 100 per second."""
 _MAX_OPEN_OF_NAMESPACE = 16
-"""Polls of one namespace that are open at one time, of 32 in all; an honest master answers within milliseconds."""
+"""Open polls per namespace, of 32 in all. A well-behaved master answers within milliseconds."""
 _BYTES_A_SECOND = 1 << 20
-"""What the masters of one namespace answer; those that are ahead by more than a second of it wait. To parse a MiB of
-empty lists takes 50 to 80 ms, in which nothing else of the process runs."""
+"""Bytes per second that the masters of one namespace may answer. A namespace more than a second above that
+rate waits. Parsing one MiB of empty lists takes 50 to 80 ms, during which the process does nothing else."""
 _AHEAD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PollTarget:
-    """The master of a job as polls reach it; a changed target is polled at once."""
+    """The address of a job's master; when it changes, the master is polled at once."""
 
     namespace: str
     config_map: str
     address: str
-    """IP address of the pod that hosts the master; "" where there is none."""
+    """IP address of the pod that hosts the master, or "" if there is none."""
     token: str
     generation: int = 0
-    """Grows whenever a new report is expected."""
+    """Increases whenever a new report is expected."""
 
     def __repr__(self) -> str:
-        """The text without the token, which must not appear in logs."""
+        """Returns the text without the token, which must not appear in logs."""
         return f"PollTarget({self.namespace}/{self.config_map} at {self.address!r})"
 
 
 @dataclass(slots=True, eq=False)
 class Poll:
-    """The repeated poll of one target of one job."""
+    """The recurring poll of one job's master."""
 
     uid: str
     """uid of the job."""
     target: PollTarget
     at_s: float
-    """When it is polled next."""
+    """Time of the next poll."""
     pause_s: float = EVERY_S
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * EVERY_S, MAX_PAUSE_S))
     """The intervals while the master does not answer."""
@@ -65,25 +63,27 @@ class PollSchedule:
     def __init__(self) -> None:
         self._polls: dict[str, Poll] = {}
         self._paid_until_s: dict[str, float] = {}
-        """Namespace -> when its masters have answered no more than they may."""
+        """Namespace -> when the bytes it has answered fall within its rate again."""
 
     def begin(
         self, targets: Mapping[str, PollTarget], now_s: float, free: int, over: Container[str]
     ) -> list[Poll]:
-        """Starts the polls that are due, those that have waited longest first, within the parts of their namespaces.
+        """Starts the polls that are due, longest overdue first, within the limits per namespace.
 
         Args:
-            targets: Job uid -> its master. Jobs that are not in it are dropped.
+            targets: Job uid -> its master. Polls of other jobs are dropped.
             now_s: Time of a monotonic clock.
-            free: How many polls may be started, at most `MAX_STARTED`.
-            over: Uids of jobs whose final report has arrived: they are not polled again.
+            free: Largest number of polls to start, besides the limit `MAX_STARTED`.
+            over: uids of jobs whose final report has arrived; they are not polled again.
         """
+        # A changed target (another pod, another token) is polled at once.
         for uid in self._polls.keys() - targets.keys():
             del self._polls[uid]
         for uid, target in targets.items():
             poll = self._polls.get(uid)
             if poll is None or poll.target != target:
                 self._polls[uid] = Poll(uid, target, now_s)
+        # A master never has two open polls, and namespaces above their rate are skipped.
         paused = self._paused(now_s)
         due = [
             poll
@@ -106,12 +106,12 @@ class PollSchedule:
         return started
 
     def charge(self, namespace: str, count: int, now_s: float) -> None:
-        """Notes that a master of a namespace has answered so many bytes."""
+        """Counts the bytes that a master of the namespace has answered."""
         from_s = max(now_s, self._paid_until_s.get(namespace, now_s))
         self._paid_until_s[namespace] = from_s + count / _BYTES_A_SECOND
 
     def _paused(self, now_s: float) -> Container[str]:
-        """The namespaces whose masters have answered more than they may; those without a backlog are forgotten."""
+        """Returns the namespaces that are above their rate, and forgets those that are not."""
         self._paid_until_s = {
             namespace: until_s
             for namespace, until_s in self._paid_until_s.items()

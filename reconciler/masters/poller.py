@@ -1,9 +1,9 @@
-"""Polls masters for the state of their jobs, without blocking the control loop.
+"""Polls masters for the state of their jobs without blocking the control loop.
 
-One thread runs its own event loop. Each poll takes at most one second in all, whatever the pod at
-the other end does, and the masters of one namespace have a part of the polls and bytes
-(`reconciler.masters.poll_schedule`), so those that are dead, slow or hostile delay their own reports alone.
-Where no master answers, the ConfigMap that it writes to may hold the outcome of the job.
+One thread runs its own event loop. Each poll takes at most one second, whatever the pod at the other end
+does, and polls and bytes are limited per namespace (`reconciler.masters.poll_schedule`). So masters that
+are dead, slow or hostile only delay their own reports. If a master does not answer, the outcome of its job
+may still be in the ConfigMap that it writes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 1.0
-"""Limit of one poll, from the connection to the end of the answer."""
+"""Time limit of one poll, from the connection to the end of the answer."""
 _ROUND_S = 0.1
 _IDLE_S = 0.5
 _MAX_OPEN = 32
@@ -37,7 +37,7 @@ STATUS_PATH = "/v1/status"
 
 
 class MasterPoller:
-    """Polls the masters of all jobs on a thread of its own.
+    """Polls the masters of all jobs on its own thread.
 
     `set_targets` and `reports` are called on the control loop's thread.
     """
@@ -51,13 +51,12 @@ class MasterPoller:
         monotonic_s: Callable[[], float],
         port: int = MASTER_PORT,
     ) -> None:
-        """Starts nothing.
+        """Initializes the master poller.
 
         Args:
-            api: Used to read ConfigMaps.
-            changed: Called, on another thread, when a master reports the end of its job, or
-                another leader.
-            clock_s: Seconds since the epoch, for reports.
+            api: Reads ConfigMaps.
+            changed: Called on another thread when a master reports the end of its job, or a new leader.
+            clock_s: Returns the seconds since the epoch, for reports.
             monotonic_s: Schedules the polls.
             port: The port of masters.
         """
@@ -70,7 +69,7 @@ class MasterPoller:
         self._schedule = PollSchedule()
         self._reports: dict[str, MasterReport] = {}
         self._refusing: set[str] = set()
-        """uids of jobs whose master refused the token in the newest poll."""
+        """uids of jobs whose master refused the token in the last poll."""
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="masters", daemon=True)
@@ -80,22 +79,22 @@ class MasterPoller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops, within about the time of one poll."""
+        """Stops the thread; waits about as long as one poll takes."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
     def set_targets(self, targets: Mapping[str, PollTarget]) -> None:
-        """Sets the masters to poll, by job uid; reports of other jobs are dropped."""
+        """Sets the masters to poll, by job uid; drops the reports of other jobs."""
         self._targets = dict(targets)
 
     def reports(self) -> dict[str, MasterReport]:
-        """Job uid -> the newest report of its master."""
+        """Returns job uid -> the newest report of its master."""
         with self._lock:
             return dict(self._reports)
 
     def refuses_token(self, uid: str) -> bool:
-        """Whether a job's master has another token than EDL."""
+        """Returns whether a job's master rejects EDL's token."""
         with self._lock:
             return uid in self._refusing
 
@@ -116,7 +115,7 @@ class MasterPoller:
         await asyncio.gather(*open_, return_exceptions=True)
 
     def _begin(self, free: int) -> list[Poll]:
-        """Polls that are due; drops reports of jobs that are not polled any more."""
+        """Returns the polls that are due, and drops the reports of jobs that are no longer polled."""
         targets = self._targets
         with self._lock:
             for uid in self._reports.keys() - targets.keys():
@@ -126,9 +125,9 @@ class MasterPoller:
         return self._schedule.begin(targets, self._monotonic_s(), free, over)
 
     async def _poll(self, poll: Poll, readers: ThreadPoolExecutor) -> None:
-        """Carries out one poll; never raises, whatever the answer is.
+        """Runs one poll; never raises, whatever the answer is.
 
-        A poll without an end would be the last one of its job.
+        A poll that ended with an exception would stay open, and its job would never be polled again.
         """
         target, report, answered = poll.target, None, False
         try:
@@ -165,7 +164,7 @@ class MasterPoller:
         return master_reports.parse_status_page(body, self._clock_s())
 
     def _outcome(self, target: PollTarget) -> MasterReport | None:
-        """The outcome in the job's ConfigMap; on a reader's thread."""
+        """Returns the outcome from the job's ConfigMap. Runs on a reader's thread."""
         read_request = request.get(request.CONFIGMAPS, target.namespace, target.config_map)
         try:
             config_map = call(self._api, replace(read_request, timeout_s=_READ_TIMEOUT_S))

@@ -1,7 +1,7 @@
 """Parses what masters report about their jobs. Pure.
 
-Sources: `GET /v1/status` of a master (its protocol, version 1), and the key `outcome` of the
-ConfigMap with its snapshots. Both are written by pods of the user, so unreadable parts are ignored.
+The sources are `GET /v1/status` of a master (protocol version 1) and the key `outcome` of the ConfigMap
+with its snapshots. Both are written by users' pods, so invalid parts are ignored.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _PREFIX = "trainer-"
 
 
 class ReportedState(StrEnum):
-    """The state of a job as its master reports it."""
+    """The state of a job as reported by its master."""
 
     WORK = "work"
     DONE = "done"
@@ -30,7 +30,7 @@ class ReportedState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MasterReport:
-    """The state of a job, reported by its master."""
+    """A master's report about its job."""
 
     state: ReportedState
     at_s: float
@@ -49,7 +49,7 @@ class MasterReport:
 
 
 def parse_status_page(body: bytes, at_s: float) -> MasterReport | None:
-    """The report in a status page; None where the page is not valid."""
+    """Returns the report in a status page, or None if the page is not valid."""
     try:
         page = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -64,7 +64,7 @@ def parse_status_page(body: bytes, at_s: float) -> MasterReport | None:
 
 
 def parse_outcome(data: Mapping[str, str], at_s: float) -> MasterReport | None:
-    """The final report in a ConfigMap's data; None where the job has not ended."""
+    """Returns the final report in a ConfigMap's data, or None if the job has not ended."""
     state, _, reason = data.get("outcome", "").partition(":")
     if state not in (ReportedState.DONE, ReportedState.FAILED):
         return None
@@ -72,12 +72,12 @@ def parse_outcome(data: Mapping[str, str], at_s: float) -> MasterReport | None:
 
 
 def _line(text: object) -> str:
-    """Text of a user as one line of at most `_MAX_REASON_CHARS` characters."""
+    """Returns a user's text as one line of at most `_MAX_REASON_CHARS` characters."""
     return " ".join(text.split())[:_MAX_REASON_CHARS] if isinstance(text, str) else ""
 
 
 def _trainers(trainers: Any) -> tuple[dict[int, float], int | None]:
-    """Uncommitted seconds by trainer id, and the id of the leader."""
+    """Returns trainer id -> uncommitted seconds, and the id of the leader."""
     if not isinstance(trainers, dict) or len(trainers) > _MAX_TRAINERS:
         return {}, None
     uncommitted: dict[int, float] = {}

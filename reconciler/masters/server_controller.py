@@ -1,8 +1,8 @@
 """Creates and deletes parameter servers as planned, and reports those that are not ready.
 
-The plan decides which are missing and on which nodes they go. A lost pod is created again under its
-name at once, with a growing back-off if it is lost repeatedly; a process that ends is restarted in
-its pod by the kubelet. Called by `reconciler.loop`.
+The plan decides which servers are missing and where they run. A lost pod is created again under the same
+name at once, with a growing back-off if it is lost repeatedly. The kubelet restarts a process that exits.
+Called by `reconciler.loop`.
 """
 
 import logging
@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kube import errors, request
-from policy.admission import servers
 from policy.cluster.snapshot import Job, Pod, ServerSpec
-from policy.names import SERVER_CONTAINER, Role
+from policy.names import SERVER_CONTAINER, Role, server_name
 from policy.planning.plan import Plan, ReleaseServer
 from reconciler.controller_context import ControllerContext
 from reconciler.expectations import PATIENCE_S
@@ -26,18 +25,18 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 SILENT_S = 60.0
-"""A server that is not ready for this long gets an event."""
+"""A server that has not been ready for this long gets an event."""
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 60.0
 CALM_S = 300.0
-"""Losses further apart than this do not lengthen the back-off."""
+"""Losses further apart than this do not increase the back-off."""
 _NO_IMAGE = ".image: Required"
-"""Part of the API server's answer about a pod to which admission has added no image."""
+"""Part of the API server's error for a pod to which admission has added no image."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ServerRequest:
-    """A parameter server that should be created now."""
+    """A parameter server to create now."""
 
     job: Job
     spec: ServerSpec
@@ -48,7 +47,7 @@ class _ServerRequest:
 
 @dataclass(slots=True)
 class _NotReady:
-    """Since when a server is not ready, and whether an event has reported it."""
+    """Since when a server has not been ready, and whether an event has reported that."""
 
     since_s: float
     reported: bool = False
@@ -57,20 +56,20 @@ class _NotReady:
 class ServerController:
     """Creates and deletes the pods of parameter servers, with a back-off for each server.
 
-    Methods are called on the loop's thread alone; requests run concurrently in `pool`.
+    Methods are called only on the loop's thread; requests run concurrently in `pool`.
     """
 
     def __init__(self, context: ControllerContext) -> None:
-        """Starts nothing."""
+        """Initializes the server controller."""
         self._context = context
         self._cluster = context.cluster
         self._expectations = context.expectations
         self._pool = context.pool
         self._clock_s = context.clock_s
         self._backoffs = Backoffs[tuple[str, int]](FIRST_PAUSE_S, MAX_PAUSE_S, CALM_S)
-        """By job uid and index: when a server that was created is not created again."""
+        """By job uid and index: until when a server that was created is not created again."""
         self._delete_again_s: dict[str, float] = {}
-        """Pod uid -> when its deletion may be requested again."""
+        """Pod uid -> earliest time to request its deletion again."""
         self._not_ready: dict[tuple[str, int], _NotReady] = {}
 
     def forget(self, job: Job) -> None:
@@ -79,7 +78,7 @@ class ServerController:
             self._backoffs.end(key)
 
     def apply(self, plan: Plan, grace_s: int) -> list[Event]:
-        """Deletes and creates servers as planned; returns events about it."""
+        """Deletes and creates servers as planned; returns events about the results."""
         self._release(plan.server_releases)
         now_s = self._clock_s()
         due = [
@@ -94,7 +93,7 @@ class ServerController:
         return self._record_answers(list(zip(due, answers, strict=True)))
 
     def check_readiness(self, now_s: float) -> list[Event]:
-        """Events about servers that have not been ready for `SILENT_S`, one for each server."""
+        """Returns events about servers that have not been ready for `SILENT_S`, one for each server."""
         events: list[Event] = []
         all_not_ready: dict[tuple[str, int], _NotReady] = {}
         for job in self._cluster.jobs.values():
@@ -134,7 +133,7 @@ class ServerController:
         return self._context.delete(release, node_lost=release.node_lost)
 
     def _is_due(self, job: Job, number: int, now_s: float) -> bool:
-        """Whether a server may be created now; if so, its next back-off begins."""
+        """Returns whether a server may be created now; if so, starts its next back-off."""
         key = (job.uid, number)
         if self._backoffs.is_waiting(key, now_s):
             return False
@@ -142,7 +141,7 @@ class ServerController:
         return True
 
     def _create(self, server: _ServerRequest, grace_s: int) -> Pod | str:
-        """The created pod, or one line with the error. On any thread."""
+        """Returns the created pod, or a one-line error. Runs on any thread."""
         answer = attempt(lambda: self._create_or_adopt(server, grace_s))
         return str(answer) if isinstance(answer, errors.KubeError) else answer
 
@@ -172,7 +171,7 @@ class ServerController:
             return text
 
     def _adopt(self, job: Job, name: str) -> Pod | str:
-        """The existing pod if it is this Job's: its creation succeeded, the answer was lost."""
+        """Returns the existing pod if it belongs to this Job: it was created, but the response was lost."""
         try:
             existing = self._context.send_for_pod(request.get(request.PODS, job.namespace, name))
         except errors.KubeError as error:
@@ -182,7 +181,7 @@ class ServerController:
         return f"Pod {name} does not belong to this Job: delete it, or rename the Job"
 
     def _record_answers(self, answers: list[tuple[_ServerRequest, Pod | str]]) -> list[Event]:
-        """Records created pods; returns one event for each job and outcome."""
+        """Records the created pods; returns one event for each job and outcome."""
         created: dict[str, list[_ServerRequest]] = {}
         refused: dict[str, tuple[Job, str]] = {}
         for server, answer in answers:
@@ -214,7 +213,7 @@ def _not_ready_event(job: Job, number: int, pod: Pod | None, silent_s: float) ->
     if pod is None:
         text = f"{subject}: it has no pod, because no node has capacity or its creation failed"
     elif not pod.node:
-        name = servers.name_of(job.name, number)
+        name = server_name(job.name, number)
         text = f"{subject}: see kubectl -n {job.namespace} describe pod {name}"
     else:
         text = f"{subject}: see kubectl -n {job.namespace} logs {pod.name} -c {SERVER_CONTAINER}"

@@ -1,6 +1,6 @@
-"""The key from which the tokens of all jobs are derived: a Secret in EDL's namespace.
+"""The key from which the tokens of all jobs are derived, stored in a Secret in EDL's namespace.
 
-So the reconciler never reads a Secret of a job, and needs no permission to read any but this one.
+Because tokens are derived, the reconciler never reads a job's Secret and needs permission for this one only.
 """
 
 import base64
@@ -21,17 +21,17 @@ _KEY_BYTES = 32
 
 
 class TokenKeyError(Exception):
-    """The key cannot be used; the one line names its Secret."""
+    """The key cannot be used; the message is one line and names its Secret."""
 
 
 class TokenKey:
-    """Reads the key once, and creates it where there is none. For any thread."""
+    """Reads the key once, and creates it if it is missing. Safe on any thread."""
 
     def __init__(self, api: Api, namespace: str) -> None:
-        """Sends nothing yet.
+        """Initializes the token key.
 
         Args:
-            api: Receives the requests.
+            api: Sends the requests.
             namespace: EDL's namespace.
         """
         self._api, self._namespace = api, namespace
@@ -39,11 +39,11 @@ class TokenKey:
         self._lock = Lock()
 
     def read(self) -> bytes:
-        """The key, at least 256 bits.
+        """Returns the key, at least 256 bits.
 
         Raises:
-            KubeError: the API server refused, or did not answer.
-            TokenKeyError: the Secret holds no such key.
+            KubeError: The API server refused the request or did not respond.
+            TokenKeyError: The Secret contains no valid key.
         """
         with self._lock:
             self._key = self._key or self._decode(self._read_or_create())
@@ -59,7 +59,7 @@ class TokenKey:
         body = {"metadata": {"name": SECRET}, "type": "Opaque", "data": {_FIELD: key}}
         try:
             return call(self._api, request.create(SECRETS, self._namespace, body))
-        except errors.AlreadyExists:  # the leader before was faster
+        except errors.AlreadyExists:  # the previous leader has just created it
             return call(self._api, read)
 
     def _decode(self, secret: Mapping[str, Any]) -> bytes:

@@ -1,8 +1,8 @@
-"""Records the decisions about each job, with figures that the plan itself does not count.
+"""Records the decisions about each job, with figures that the plan itself does not compute.
 
-Rules note the figures they have at hand. For "no room", the record also names the node that comes
-closest to fitting; finding it takes a lookup of every open node. So it is looked up for changed
-decisions alone, and for at most `_MAX_LOOKUPS` nodes in one tick.
+Rules record the figures that they have at hand. If no node has capacity, the record also names the node
+that comes closest to fitting. Finding it means examining every open node, so it is done only for changed
+decisions, and for at most `_MAX_LOOKUPS` nodes per tick.
 """
 
 from collections import OrderedDict
@@ -20,37 +20,37 @@ from reconciler.records.inbox import RecordInbox
 from reconciler.trainers.controller import CreationResult
 
 _MAX_LOOKUPS = 2_000
-"""Nodes examined in one tick, a few milliseconds; later jobs get no figures of nodes."""
+"""Nodes examined in one tick, which takes a few milliseconds; later jobs get no figures of nodes."""
 
 _UPDATE_S = 60.0
-"""How often a decision is recorded again if only its figures change; else they would displace other records."""
+"""Interval of records that differ only in figures, so that they do not displace other records."""
 _MAX_SUBJECTS = 256
-"""Pods and nodes of each job whose last decision is remembered, the newest ones."""
+"""Pods and nodes per job whose last decision is remembered, newest first."""
 
 _TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints, frozenset[str]]
-"""Requests and constraints of a trainer, and nodes it avoids: equal shapes have the same closest node."""
+"""Requests and constraints of a trainer, and the nodes it avoids; equal shapes have the same closest node."""
 
 
 class DecisionRecorder:
-    """Puts each decision that is new into the inbox of the decision log. Used on the loop's thread alone."""
+    """Puts each new decision into the inbox of the decision log. Used only on the loop's thread."""
 
     def __init__(self, quarantine: Quarantine, inbox: RecordInbox) -> None:
-        """Starts without recorded decisions.
+        """Initializes the decision recorder.
 
         Args:
-            quarantine: For jobs whose data leads to an error.
+            quarantine: Receives jobs whose data causes errors.
             inbox: Receives the decisions.
         """
         self._quarantine = quarantine
         self._inbox = inbox
         self._plans: dict[str, JobPlan] = {}
         self._recorded: dict[str, OrderedDict[str, Decision]] = {}
-        """Job key -> pod, node or the job itself -> the decision about it that was recorded last."""
+        """Job key -> pod, node or the job itself -> the last recorded decision about it."""
 
     def record(
         self, plan: Plan, cluster: ClusterState, pools: tuple[NodePool, ...], now_s: float
     ) -> None:
-        """Records the decision about each job whose reason, figures or numbers changed."""
+        """Records the decision about each job whose reason, figures or numbers have changed."""
         lookups = _ClosestFits(cluster, pools)
         for job_plan in plan.jobs:
             last = self._plans.get(job_plan.key)
@@ -80,18 +80,20 @@ class DecisionRecorder:
             self._record(result.job.key, refusal)
 
     def forget(self, job: Job) -> None:
-        """Drops the state of a deleted job: its name may be used for another."""
+        """Drops the state of a deleted job, whose name may be used again."""
         self._recorded.pop(job.key, None)
-        if self._plans.pop(job.key, None) is not None:  # else another process records it
+        if (
+            self._plans.pop(job.key, None) is not None
+        ):  # otherwise another process records the deletion
             self._inbox.put_gone(job.key)
 
     def stand_by(self) -> None:
-        """Forgets what was recorded last: another process records now."""
+        """Forgets the recorded decisions, because another process records now."""
         self._plans = {}
         self._recorded = {}
 
     def _record(self, job: str, decision: Decision) -> None:
-        """Records a release, a refusal or an avoided node, unless it repeats the last decision about it."""
+        """Records a release, a refusal or an avoided node, unless it repeats the last such decision."""
         recorded = self._recorded.setdefault(job, OrderedDict())
         last = recorded.get(decision.about)
         if last is not None and _repeats(last, decision):
@@ -104,7 +106,7 @@ class DecisionRecorder:
 
 
 def _differs(old: JobPlan, new: JobPlan) -> bool:
-    """Whether anything differs but the share, which moves with every node."""
+    """Returns whether anything differs apart from the share, which changes with every node."""
     return (old.reason, old.live, old.target, old.figures) != (
         new.reason,
         new.live,
@@ -121,7 +123,7 @@ def _repeats(last: Decision, new: Decision) -> bool:
 
 
 class _ClosestFits:
-    """A cache, for one tick, of the node closest to fitting each shape of trainer."""
+    """Caches, for one tick, the node closest to fitting each trainer shape."""
 
     def __init__(self, cluster: ClusterState, pools: tuple[NodePool, ...]) -> None:
         self._cluster = cluster
@@ -130,7 +132,7 @@ class _ClosestFits:
         self._figures: dict[_TrainerShape, Figures] = {}
 
     def figures(self, job: Job, avoided: frozenset[str]) -> Figures:
-        """Figures of the node closest to fitting a trainer; empty once all lookups are used."""
+        """Returns figures of the node closest to fitting a trainer, or none once all lookups are used up."""
         shape = (tuple(sorted(job.requests.items())), job.constraints, avoided)
         figures = self._figures.get(shape)
         if figures is None and self._lookups_left > 0:

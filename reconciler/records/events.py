@@ -1,8 +1,8 @@
 """Writes Kubernetes events about Jobs and the policy, as shown by `kubectl describe job`.
 
-A thread writes them from a bounded queue, so that a slow API server never delays a plan; events
-that find the queue full are dropped and counted. Each job and reason gets at most one event in
-`SPAN_S`: the first is written at once, repetitions are counted in the next one.
+A thread writes them from a bounded queue, so that a slow API server never delays a plan. Events that do
+not fit into the queue are dropped and counted. Each job and reason gets at most one event per `SPAN_S`:
+the first is written at once, and repetitions are counted in the next one.
 """
 
 import logging
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 SPAN_S = 10.0
 _MAX_WAITING = 1000
 _MAX_OF_NAMESPACE = _MAX_WAITING // 2
-"""The API server takes some sixty a second; a thousand jobs of one tenant may make more."""
+"""The API server accepts about sixty events per second, and one tenant's thousand jobs may cause more."""
 _KINDS = {
     Job: request.JOBS,
     TrainingJob: request.TRAININGJOBS,
     ConfigMap: request.CONFIGMAPS,
 }
 _MAX_MESSAGE_BYTES = 1000
-"""core/v1 Event messages may have 1024 bytes."""
+"""The message of a core/v1 Event is limited to 1024 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,28 @@ class Event:
 
 
 class EventRecorder:
-    """Queues events of the loop and writes them on a thread of its own."""
+    """Queues events of the loop and writes them on its own thread."""
 
     def __init__(self, api: Api, component: str, wall: Callable[[], datetime] = clock.now) -> None:
-        """Starts nothing.
+        """Initializes the event recorder.
 
         Args:
-            api: Receives the events.
+            api: Sends the events.
             component: Name of the reporting process.
-            wall: The clock for the timestamps of events.
+            wall: Returns the time for the timestamps of events.
         """
         self._api = api
         self._component = component
         self._wall = wall
         self._queue: queue.Queue[Event | None] = queue.Queue(_MAX_WAITING)
         self._waiting: Counter[str] = Counter()
-        """Namespace -> number of its events in the queue, under the lock."""
+        """Namespace -> number of its events in the queue; guarded by the lock."""
         self._lock = threading.Lock()
         self._last: dict[str, dict[str, float]] = {}
-        """uid -> reason -> when the last event was."""
+        """uid -> reason -> time of the last event."""
         self._repeats: dict[str, Counter[str]] = {}
         self.dropped = 0
-        """Events that found the queue full, or their namespace's half of it."""
+        """Events dropped because the queue, or their namespace's half of it, was full."""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class EventRecorder:
         self._thread.start()
 
     def stop(self) -> None:
-        """Writes queued events, for at most a few seconds."""
+        """Writes the queued events, within at most a few seconds."""
         if self._thread.is_alive():
             try:
                 self._queue.put_nowait(None)
@@ -104,7 +104,7 @@ class EventRecorder:
             self.dropped += 1
 
     def _put(self, event: Event) -> bool:
-        """Queues an event unless there is no room for one of its namespace."""
+        """Queues an event, unless the queue or its namespace's share of it is full."""
         namespace = event.about.namespace
         with self._lock:
             if self._waiting[namespace] >= _MAX_OF_NAMESPACE:
@@ -145,7 +145,7 @@ class EventRecorder:
                 "could not write event",
                 extra=keys(object=f"{event.about.namespace}/{event.about.name}", error=str(error)),
             )
-        except Exception:  # of this event alone: the thread writes those of all jobs
+        except Exception:  # caused by this event: the thread must go on to write the others
             log.exception(
                 "could not write event",
                 extra=keys(object=f"{event.about.namespace}/{event.about.name}"),

@@ -1,6 +1,7 @@
-"""Where the control loop leaves what is to be recorded: bounded, and at no cost for a tick. Thread-safe.
+"""A bounded, thread-safe queue from the control loop to the writer of the decision log.
 
-Decisions are put into words on the thread that takes them out (`reconciler.records.writer`).
+It costs a tick almost nothing: decisions are turned into text on the thread that drains the queue
+(`reconciler.records.writer`).
 """
 
 import threading
@@ -17,40 +18,50 @@ MAX_WAITING = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing to take in, for one namespace; a decision is None where a job is gone."""
+    """A record for the log of one namespace; None if the job was deleted."""
 
     namespace: str
     job: str
     record: Record | None
     is_current: bool = False
-    """Whether it is the newest decision about the job itself."""
+    """Whether this is the newest decision about the job itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """A queued decision or record; `content` is None if the job was deleted."""
+
+    namespace: str
+    job: str
+    content: Decision | Record | None
+    is_current: bool
 
 
 class RecordInbox:
     """A bounded queue of decisions and records."""
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
-        """Starts empty; what comes while `max_waiting` entries wait is dropped and counted."""
+        """Initializes an empty inbox; entries beyond `max_waiting` are dropped and counted."""
         self._max_waiting = max_waiting
         self._lock = threading.Lock()
-        self._queue: deque[tuple[str, str, Decision | Record | None, bool]] = deque()
+        self._queue: deque[_Item] = deque()
         self._newest: dict[str, Decision] = {}
-        """Job key -> the newest decision about it, where only figures differ from the last in the queue."""
+        """Job key -> newest decision about it, if only its figures differ from the last one in the queue."""
         self._last: dict[str, tuple[Any, Any]] = {}
-        """Job key -> code and target of the last decision in the queue."""
+        """Job key -> code and target of the last decision put into the queue."""
         self.dropped = 0
-        """Entries that found the queue full."""
+        """Entries dropped because the queue was full."""
         self.jobs: frozenset[str] | None = frozenset()
-        """The jobs of the newest plan, where the writer has asked for them with None."""
+        """The jobs of the newest plan; the writer requests an update by setting this to None."""
         self.restored: Record | None = None
-        """How the reclaim objective stood with an earlier leader, where nobody has taken that in yet."""
+        """The previous leader's standing of the reclaim objective, until the observer has read it."""
 
     def put_decision(self, job: str, decision: Decision) -> None:
-        """Puts what has been decided once: a release, a refusal, an avoided node."""
+        """Puts a one-time decision: a release, a refusal or an avoided node."""
         self._put(job, decision, is_current=False)
 
     def put_current(self, job: str, decision: Decision) -> None:
-        """Puts the newest decision about a job; of those that differ in figures alone the last counts."""
+        """Puts the newest decision about a job; it replaces a waiting one that differs only in figures."""
         state = decision.code, decision.figures.get("target")
         with self._lock:
             if self._last.get(job) == state:
@@ -61,20 +72,22 @@ class RecordInbox:
         self._put(job, decision, is_current=True)
 
     def put(self, namespace: str, record: Record, *, is_current: bool = False) -> None:
-        """Puts a record of a namespace."""
-        self._append((namespace, record.job, record, is_current))
+        """Puts a record for a namespace."""
+        self._append(
+            _Item(namespace=namespace, job=record.job, content=record, is_current=is_current)
+        )
 
     def put_gone(self, job: str) -> None:
-        """Puts that a job is deleted."""
+        """Puts the deletion of a job."""
         with self._lock:
             self._last.pop(job, None)
             self._newest.pop(job, None)
         self._put(job, None, is_current=True)
 
     def _put(self, job: str, decision: Decision | None, *, is_current: bool) -> None:
-        self._append((job.partition("/")[0], job, decision, is_current))
+        self._append(_item(job, decision, is_current=is_current))
 
-    def _append(self, item: tuple[str, str, Decision | Record | None, bool]) -> None:
+    def _append(self, item: _Item) -> None:
         with self._lock:
             if len(self._queue) >= self._max_waiting:
                 self.dropped += 1
@@ -82,32 +95,40 @@ class RecordInbox:
             self._queue.append(item)
 
     def restart(self) -> None:
-        """Lets every job's next decision be put in whole: another process has led meanwhile."""
+        """Clears the inbox, so that each job's next decision is queued, after another process has led."""
         with self._lock:
             self._queue.clear()
             self._last.clear()
             self._newest.clear()
 
     def drain(self) -> list[Entry]:
-        """Takes out what is there, in order; names of other namespaces stand in those of the cluster alone."""
+        """Takes out all entries, in order; only entries for the cluster's log name other namespaces."""
         with self._lock:
             items = list(self._queue)
             self._queue.clear()
-            items += [(job.partition("/")[0], job, d, True) for job, d in self._newest.items()]
+            items += [
+                _item(job, decision, is_current=True) for job, decision in self._newest.items()
+            ]
             self._newest.clear()
-        return [entry for item in items for entry in _entries(*item)]
+        return [entry for item in items for entry in _entries(item)]
 
 
-def _entries(
-    namespace: str, job: str, content: Decision | Record | None, is_current: bool
-) -> list[Entry]:
+def _item(job: str, decision: Decision | None, *, is_current: bool) -> _Item:
+    namespace = job.partition("/")[0]
+    return _Item(namespace=namespace, job=job, content=decision, is_current=is_current)
+
+
+def _entries(item: _Item) -> list[Entry]:
+    """Returns the entries for the namespace, and for the cluster's log if it says more."""
+    namespace, job, content = item.namespace, item.job, item.content
     if isinstance(content, Record):
-        return [Entry(namespace, job, content, is_current)]
+        return [Entry(namespace, job, content, item.is_current)]
     if content is None:
-        return [Entry(place, job, None, is_current) for place in (namespace, CLUSTER)]
+        return [Entry(log, job, None, item.is_current) for log in (namespace, CLUSTER)]
     masked = records.for_namespace(content, namespace)
-    entries = [Entry(namespace, job, records.of_decision(masked, job, masked.at_s), is_current)]
+    masked_record = records.of_decision(masked, job, masked.at_s)
+    entries = [Entry(namespace, job, masked_record, item.is_current)]
     if masked is not content:
         whole = records.of_decision(content, job, content.at_s)
-        entries.append(Entry(CLUSTER, job, whole, is_current))
+        entries.append(Entry(CLUSTER, job, whole, item.is_current))
     return entries

@@ -1,4 +1,4 @@
-"""Training that is lost with trainers which end before their work is committed, by cause. Pure."""
+"""Counts the training lost with trainers that end before their work is committed, by cause. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,42 +9,42 @@ from policy.planning.plan import Release
 from runtime.bounded_dict import BoundedDict
 
 EVICTED = "Evicted"
-"""The cause of those that somebody else ends: kube-scheduler's preemption, a drain, a user."""
+"""Cause of trainers ended by others: preemption by kube-scheduler, a drain or a user."""
 FAILED = "Failed"
-"""The cause of those whose program fails."""
+"""Cause of trainers whose program failed."""
 _MAX_ENTRIES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A trainer that begins to leave before its work is done."""
+    """A trainer that starts to leave before its work is committed."""
 
     pod: Pod
     cause: str
-    """A `Reason` of EDL's release; EVICTED or FAILED."""
+    """The `Reason` of EDL's release, EVICTED or FAILED."""
 
     @property
     def seconds(self) -> float:
-        """Seconds of training that are lost with it, as its master has reported."""
+        """Seconds of training lost with the trainer, as reported by its master."""
         return self.pod.uncommitted_s
 
 
 class Losses:
-    """Sums the uncommitted seconds of trainers when they begin to leave; each counts once."""
+    """Adds up the uncommitted seconds of trainers that start to leave; each trainer counts once."""
 
     def __init__(self) -> None:
         self._reasons = BoundedDict[str, str](_MAX_ENTRIES)
-        """uid of a trainer that EDL releases -> why."""
+        """uid of a trainer that EDL releases -> the reason."""
         self._counted = BoundedDict[str, None](_MAX_ENTRIES)
-        """uids of trainers that are leaving, and were counted."""
+        """uids of leaving trainers that were counted already."""
 
     def note(self, releases: Iterable[Release]) -> None:
-        """Notes why EDL releases trainers; call it before their changes are observed."""
+        """Records why EDL releases trainers; must be called before their changes are observed."""
         for release in releases:
             self._reasons[release.uid] = str(release.reason)
 
     def observe(self, changes: Mapping[str, ObjectChange[Pod]]) -> list[Loss]:
-        """Takes in changes of pods; returns the trainers that have begun to leave."""
+        """Processes changes of pods; returns the trainers that have started to leave."""
         losses = []
         for uid, change in changes.items():
             pod = change.new or change.last
@@ -61,7 +61,7 @@ class Losses:
         return losses
 
     def _cause(self, pod: Pod) -> str:
-        """Why a trainer leaves; "" for one whose program has ended well."""
+        """Returns why a trainer leaves, or "" if its program succeeded."""
         reason = self._reasons.get(pod.uid, "")
         if reason:
             return reason
@@ -71,7 +71,7 @@ class Losses:
 
 
 def _is_leaving(change: ObjectChange[Pod]) -> bool:
-    """Whether a pod leaves or ends by this change; one that had ended before has left already."""
+    """Returns whether this change makes a pod leave or end, if it had not ended before."""
     last, new = change.last, change.new
     if last is None or last.terminal:
         return False

@@ -1,8 +1,8 @@
-"""The decision log of one namespace, as objects in the API server: what to write, and what to delete. Pure.
+"""The decision log of one namespace as objects on the API server: decides what to write and delete. Pure.
 
-The history is a row of segments, of which the newest is written again until it is full; the oldest are
-deleted. Beside it, the newest decision about each job is kept in objects of its own, so that a job which
-has waited for days is known however much has happened since.
+The history is a series of segments. The newest one is rewritten until it is full, and the oldest ones are
+deleted. The newest decision about each job is kept in separate objects, so that the reason of a job that
+has waited for days is known no matter how much has happened since.
 """
 
 from collections import deque
@@ -14,19 +14,19 @@ from kube import decode, record_log
 from policy.records import Record
 
 SEGMENT_BYTES = 48_000
-"""Lines of one segment; a tenth of it is stored."""
+"""Uncompressed size of one segment; about a tenth of it is stored."""
 MAX_SEGMENTS = 120
-"""Of one namespace: about 20 000 records."""
+"""Limit per namespace, about 20 000 records."""
 _MAX_UNWRITTEN = 20
-"""Full segments that the API server has not taken yet; newer records are dropped."""
+"""Full segments that wait to be written; beyond this, newer records are dropped."""
 _CHUNK = 500
-"""Jobs of one object of current decisions."""
+"""Jobs per object of current decisions."""
 _MAX_CHUNKS = 20
-"""Objects of current decisions that are read: the memory of a new leader is no matter of who may write some."""
+"""Objects of current decisions that are read, so that objects written by others cannot exhaust memory."""
 _CURRENT_EVERY_S = 5.0
-"""Between two writes of the current decisions."""
+"""Interval of writes of the current decisions."""
 _FIGURES_EVERY_S = 60.0
-"""The same where only figures have changed."""
+"""The same if only figures have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class Write:
     log: str
     """CURRENT or HISTORY of `kube.record_log`."""
     lines: int
-    """How many lines it has."""
+    """Number of its lines."""
     is_last: bool = True
-    """Whether all current decisions are written with this one."""
+    """Whether this is the last object of the current decisions."""
 
 
 @dataclass(slots=True)
 class _Segment:
-    """A segment that is not full, or not written yet."""
+    """A segment that is not full or not fully written yet."""
 
     name: str
     lines: list[bytes] = field(default_factory=list)
@@ -53,7 +53,7 @@ class _Segment:
     first_s: float = 0.0
     last_s: float = 0.0
     written: int = 0
-    """Lines that the API server has."""
+    """Number of lines that are stored on the API server."""
 
     def add(self, record: Record, line: bytes) -> None:
         self.first_s = self.first_s or record.at_s
@@ -63,31 +63,31 @@ class _Segment:
 
 
 class NamespaceLog:
-    """The records of one namespace; used on one thread."""
+    """The records of one namespace. Used on one thread."""
 
     def __init__(self, prefix: str, stored: Mapping[str, Mapping[str, Any]]) -> None:
-        """Continues what is stored.
+        """Continues the stored log.
 
         Args:
-            prefix: Begins the names of new segments; sorts after those of earlier writers.
+            prefix: Prefix of new segments' names; sorts after the prefixes of earlier writers.
             stored: Name -> DecisionLog of the namespace.
         """
         self._prefix = prefix
         self._count = 0
         self._stored: deque[tuple[str, float]] = deque()
-        """(name, time of the newest record) of segments that are not written any more."""
+        """(name, time of the newest record) of segments that are complete."""
         self._open: deque[_Segment] = deque()
         self._doomed: dict[str, None] = {}
-        """Names of objects to delete, in order."""
+        """Names of objects to delete, in order; a dict used as an ordered set."""
         self.current: dict[str, Record] = {}
-        """Job key, or what the record is about, -> the newest decision about it."""
+        """Job key, or the record's subject if it has no job -> the newest decision about it."""
         self._chunks = 0
-        """Objects of current decisions that exist."""
+        """Number of existing objects of current decisions."""
         self._current_due_s = float("inf")
-        """When current decisions are written; infinite while nothing has changed."""
+        """Time of the next write of the current decisions; infinite if nothing has changed."""
         self._current_written_s = 0.0
         self.dropped = 0
-        """Records that were not kept, because too many were not written yet."""
+        """Records dropped because too many were waiting to be written."""
         self._restore(stored)
 
     def _restore(self, stored: Mapping[str, Mapping[str, Any]]) -> None:
@@ -104,7 +104,7 @@ class NamespaceLog:
             self._continue(history[max(history)])
 
     def _continue(self, newest: Mapping[str, Any]) -> None:
-        """Goes on with the newest segment where it is not half full: leaders may change often."""
+        """Appends to the newest segment if it is less than half full, because leaders may change often."""
         segment = _Segment(self._stored[-1][0])
         for record in record_log.decode(newest):
             segment.add(record, record_log.line(record))
@@ -114,7 +114,7 @@ class NamespaceLog:
             self._open.append(segment)
 
     def add(self, record: Record) -> None:
-        """Adds what has happened."""
+        """Adds a record to the history."""
         if not self._open or self._open[-1].size >= SEGMENT_BYTES:
             if len(self._open) > _MAX_UNWRITTEN:
                 self.dropped += 1
@@ -124,7 +124,7 @@ class NamespaceLog:
         self._open[-1].add(record, record_log.line(record))
 
     def set_current(self, record: Record, now_s: float) -> None:
-        """Takes in the newest decision about a job; it is history, too, unless only figures differ."""
+        """Sets the newest decision about a job; it also becomes history unless only figures differ."""
         key = _key(record)
         last = self.current.get(key)
         every_s = _FIGURES_EVERY_S
@@ -140,13 +140,13 @@ class NamespaceLog:
         self._current_due_s = min(self._current_due_s, due_s)
 
     def forget(self, job: str, now_s: float) -> None:
-        """Drops the current decision about a job that is gone."""
+        """Drops the current decision about a deleted job."""
         if self.current.pop(job, None) is not None:
             due_s = max(now_s, self._current_written_s + _CURRENT_EVERY_S)
             self._current_due_s = min(self._current_due_s, due_s)
 
     def writes(self, now_s: float) -> list[Write]:
-        """What is to be written now; `written` takes in what was."""
+        """Returns the objects to write now; call `written` for each that was stored."""
         writes = [
             Write(
                 segment.name,
@@ -181,7 +181,7 @@ class NamespaceLog:
         ]
 
     def written(self, write: Write, now_s: float) -> int:
-        """Takes in that the API server has an object; returns how many records are new to it."""
+        """Records that an object was stored; returns the number of newly stored records."""
         if write.log == record_log.CURRENT:
             if write.is_last:
                 self._current_due_s, self._current_written_s = float("inf"), now_s
@@ -204,14 +204,14 @@ class NamespaceLog:
 
     @staticmethod
     def _has_aged(segment: _Segment, oldest_s: float) -> bool:
-        """Whether nothing was added for so long that it is to be deleted, full or not."""
+        """Returns whether a segment is old enough to be deleted, even if it is not full."""
         return segment.last_s < oldest_s and segment.written == len(segment.lines)
 
     def deletions(self, oldest_s: float) -> list[str]:
-        """Names of objects to delete; call `deleted` for each.
+        """Returns the names of objects to delete; call `deleted` for each that was deleted.
 
         Args:
-            oldest_s: Records before are not kept.
+            oldest_s: Records before this time are not kept.
         """
         while self._open and self._has_aged(self._open[0], oldest_s):
             self._close_oldest()
@@ -222,7 +222,7 @@ class NamespaceLog:
         return list(self._doomed)
 
     def deleted(self, name: str) -> None:
-        """Takes in that an object is gone."""
+        """Records that an object was deleted."""
         self._doomed.pop(name, None)
         index = _chunk_index(name)
         if index >= 0:
@@ -230,26 +230,26 @@ class NamespaceLog:
 
     @property
     def oldest_s(self) -> float:
-        """The time of the oldest segment that can be given up; infinite where there is none."""
+        """Time of the oldest segment that can be given up; infinite if there is none."""
         return self._stored[0][1] if self._stored else float("inf")
 
     @property
     def unwritten(self) -> int:
-        """Records that the API server does not have."""
+        """Number of records that are not stored on the API server yet."""
         return sum(len(segment.lines) - segment.written for segment in self._open)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is stored, nor to be written or deleted."""
+        """Whether nothing is stored, and nothing is left to write or delete."""
         return not (self._open or self._stored or self._doomed or self.current or self._chunks)
 
     @property
     def segments(self) -> int:
-        """Segments of the history that are stored."""
+        """Number of stored segments of the history."""
         return len(self._stored)
 
     def give_up_oldest(self) -> None:
-        """Lets the oldest segment be deleted."""
+        """Marks the oldest segment for deletion."""
         self._doom([self._stored.popleft()[0]])
 
     def _doom(self, names: Iterable[str]) -> None:
@@ -267,7 +267,7 @@ _CHUNK_NAMES = {_chunk_name(index): index for index in range(_MAX_CHUNKS)}
 
 
 def _chunk_index(name: str) -> int:
-    """The number in the name of an object of current decisions; -1 for other names."""
+    """Returns the index in the name of an object of current decisions, or -1 for other names."""
     digits = name.removeprefix(_CHUNK_PREFIX)
     return int(digits) if name.startswith(_CHUNK_PREFIX) and digits.isdecimal() else -1
 
@@ -282,5 +282,5 @@ def _key(record: Record) -> str:
 
 
 def _continues(last: Record, record: Record) -> bool:
-    """Whether a decision says the same as the one before, but for figures."""
+    """Returns whether a decision differs from the previous one only in figures."""
     return (last.code, last.figures.get("target")) == (record.code, record.figures.get("target"))

@@ -1,4 +1,4 @@
-"""The reclaim objective: how many services kept it in the policy's window, and how fast its budget burns. Pure."""
+"""The reclaim objective: how many services met it in the policy's window, and its burn rates. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -12,9 +12,9 @@ from reconciler.records.service_starts import ServiceStart
 
 ABOUT = "objective reclaim"
 _BUCKET_S = 300.0
-"""Services are counted in spans of this length."""
+"""Length of the time buckets in which services are counted."""
 BURN_SPANS_S = {"1h": 3600.0, "6h": 21_600.0}
-"""Label of a burn rate -> the time over which it is taken."""
+"""Label of a burn rate -> the time span that it covers."""
 _MAX_BUCKETS = int(168 * 3600 / _BUCKET_S)
 
 
@@ -23,10 +23,10 @@ class ObjectiveStanding:
     """The standing of the reclaim objective.
 
     Attributes:
-        objective: The policy's.
-        kept_count: Services within the time, in the window.
-        missed_count: Those that took longer.
-        burn: Label of a span -> burn rate there: 1 uses the budget up in just the window.
+        objective: The objective in the policy.
+        kept_count: Services in the window that started in time.
+        missed_count: Services in the window that started too late.
+        burn: Label of a span -> burn rate; a rate of 1 uses up the budget in exactly one window.
     """
 
     objective: ReclaimObjective
@@ -36,14 +36,14 @@ class ObjectiveStanding:
 
     @property
     def budget_left(self) -> float:
-        """The part of the budget that is left, 1 at most; below 0 the objective is missed."""
+        """Remaining part of the budget, at most 1; below 0 the objective is missed."""
         allowed = (1.0 - self.objective.share) * (self.kept_count + self.missed_count)
         if not self.missed_count:
             return 1.0
         return 1.0 - self.missed_count / allowed
 
     def record(self, now_s: float, buckets: Iterable[tuple[float, int, int]]) -> Record:
-        """The record of it, with which another leader goes on."""
+        """Returns the record of the standing, from which the next leader continues."""
         share, seconds = self.objective.share, self.objective.seconds
         figures: dict[str, Any] = {
             "share": share,
@@ -62,37 +62,50 @@ class ObjectiveStanding:
         return Record(now_s, ABOUT, Observation.OBJECTIVE, text, figures, since_s=now_s)
 
 
+@dataclass(slots=True)
+class _Bucket:
+    """The services that started within `_BUCKET_S` from `start_s`."""
+
+    start_s: float
+    kept: int = 0
+    missed: int = 0
+
+    def reaches(self, since_s: float) -> bool:
+        """Returns whether the bucket ends after `since_s`."""
+        return self.start_s + _BUCKET_S > since_s
+
+
 class ObjectiveCounter:
-    """Counts the services that kept and that missed the objective; used on one thread."""
+    """Counts the services that met and that missed the objective. Used on one thread."""
 
     def __init__(self) -> None:
-        self._buckets: deque[list[float]] = deque(maxlen=_MAX_BUCKETS)
-        """(start of the span, kept, missed), the oldest first."""
+        self._buckets: deque[_Bucket] = deque(maxlen=_MAX_BUCKETS)
+        """Oldest first."""
 
     def count(
         self, objective: ReclaimObjective, starts: Iterable[ServiceStart], now_s: float
     ) -> list[ServiceStart]:
-        """Counts services that have begun to run; returns those that missed the objective."""
+        """Counts services that have started to run; returns those that missed the objective."""
         missed = []
         for start in starts:
             if str(start.cause) not in objective.causes:
                 continue
             bucket = self._bucket(now_s)
             if start.seconds > objective.seconds:
-                bucket[2] += 1
+                bucket.missed += 1
                 missed.append(start)
             else:
-                bucket[1] += 1
+                bucket.kept += 1
         return missed
 
-    def _bucket(self, now_s: float) -> list[float]:
+    def _bucket(self, now_s: float) -> _Bucket:
         start_s = now_s - now_s % _BUCKET_S
-        if not self._buckets or self._buckets[-1][0] < start_s:
-            self._buckets.append([start_s, 0, 0])
+        if not self._buckets or self._buckets[-1].start_s < start_s:
+            self._buckets.append(_Bucket(start_s))
         return self._buckets[-1]
 
     def standing(self, objective: ReclaimObjective, now_s: float) -> ObjectiveStanding:
-        """How the objective stands."""
+        """Returns the current standing of the objective."""
         window_s = objective.window_hours * 3600.0
         kept_count, missed_count = self._sums(now_s - window_s)
         burn = {}
@@ -103,25 +116,24 @@ class ObjectiveCounter:
         return ObjectiveStanding(objective, kept_count, missed_count, burn)
 
     def _sums(self, since_s: float) -> tuple[int, int]:
-        recent = [bucket for bucket in self._buckets if bucket[0] + _BUCKET_S > since_s]
-        return int(sum(bucket[1] for bucket in recent)), int(sum(bucket[2] for bucket in recent))
+        recent = [bucket for bucket in self._buckets if bucket.reaches(since_s)]
+        return sum(bucket.kept for bucket in recent), sum(bucket.missed for bucket in recent)
 
     def buckets(self, objective: ReclaimObjective, now_s: float) -> list[tuple[float, int, int]]:
-        """The spans of the window, for a record."""
+        """Returns (start, kept, missed) of each bucket in the window, for a record."""
         since_s = now_s - objective.window_hours * 3600.0
         return [
-            (start_s, int(kept), int(missed))
-            for start_s, kept, missed in self._buckets
-            if start_s + _BUCKET_S > since_s
+            (bucket.start_s, bucket.kept, bucket.missed)
+            for bucket in self._buckets
+            if bucket.reaches(since_s)
         ]
 
     def restore(self, record: Record) -> None:
-        """Takes over what another process has counted before this one saw its first service."""
-        first_s = self._buckets[0][0] if self._buckets else float("inf")
+        """Adds what the previous leader counted before this process saw its first service."""
+        first_s = self._buckets[0].start_s if self._buckets else float("inf")
         earlier = [
-            [float(start_s), int(kept), int(missed)]
+            _Bucket(float(start_s), int(kept), int(missed))
             for start_s, kept, missed in record.figures.get("buckets", ())
             if float(start_s) < first_s
         ]
-        own = list(self._buckets)
-        self._buckets = deque([*earlier, *own], maxlen=_MAX_BUCKETS)
+        self._buckets = deque([*earlier, *self._buckets], maxlen=_MAX_BUCKETS)

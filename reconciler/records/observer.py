@@ -1,4 +1,4 @@
-"""Records what the loop observes: ends of jobs and trainers, bursts of services, the reclaim objective."""
+"""Records observations of the loop: ends of jobs and trainers, bursts, and the reclaim objective."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,27 +16,29 @@ from reconciler.records.reclaims import Reclaims
 from reconciler.records.service_starts import ServiceStart
 
 _MAX_MISSES = 20
-"""Services of one tick whose miss is recorded with its stages; metrics count all."""
+"""Services per tick whose miss is recorded with its stages; metrics count all of them."""
 _STANDING_EVERY_S = 60.0
-"""Between two records of how the objective stands."""
+"""Interval between two records of the objective's standing."""
 
 
 class Observer:
-    """An observer of each tick's changes; for the loop's thread."""
+    """Observes the changes of each tick. Used on the loop's thread."""
 
     def __init__(self, inbox: RecordInbox, metrics: ReconcilerMetrics) -> None:
-        """Starts without observations.
+        """Initializes the observer.
 
         Args:
-            inbox: Takes the records.
-            metrics: Measures the same pods, and shows the objective.
+            inbox: Receives the records.
+            metrics: Measures the same pods, and exports the objective.
         """
         self._inbox = inbox
         self._metrics = metrics
         self._reclaims = Reclaims()
         self._counter = ObjectiveCounter()
-        self._recorded: tuple[float, int, int] = (0.0, 0, 0)
-        """When the objective was recorded last, and its sums then."""
+        self._recorded_s = 0.0
+        """Time of the last record of the objective."""
+        self._recorded_counts = (0, 0)
+        """Services that had kept and missed the objective by then."""
 
     def observe(
         self,
@@ -47,7 +49,7 @@ class Observer:
         *,
         leads: bool,
     ) -> None:
-        """Takes in the changes of a tick. All replicas do, and only the leader records."""
+        """Processes the changes of a tick. All replicas do so, but only the leader records."""
         starts, losses = self._metrics.observe_pods(pods, now_s)
         reclaiming = self._metrics.service_starts.reclaiming
         nominated = [
@@ -69,7 +71,7 @@ class Observer:
     def note_released(
         self, evicted: Iterable[Release], cluster: ClusterState, now_s: float
     ) -> None:
-        """Notes trainers that EDL has evicted: those for services are what a burst takes."""
+        """Records evictions by EDL: trainers evicted for services belong to the current burst."""
         for release in evicted:
             if release.reason is Reason.SERVICES_FIRST:
                 pod = cluster.pods.get(release.uid)
@@ -112,9 +114,9 @@ class Observer:
         self._metrics.count_objective(counted - len(missed), len(missed))
         for start in missed[:_MAX_MISSES]:
             self._record_miss(objective, start, now_s)
-        sums = standing.kept_count, standing.missed_count
-        if self._recorded[1:] != sums and now_s - self._recorded[0] >= _STANDING_EVERY_S:
-            self._recorded = (now_s, *sums)
+        counts = standing.kept_count, standing.missed_count
+        if counts != self._recorded_counts and now_s - self._recorded_s >= _STANDING_EVERY_S:
+            self._recorded_s, self._recorded_counts = now_s, counts
             record = standing.record(now_s, self._counter.buckets(objective, now_s))
             self._inbox.put(CLUSTER, record, is_current=True)
 

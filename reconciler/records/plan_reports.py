@@ -1,4 +1,4 @@
-"""Decision records and events that describe a plan and what came of it."""
+"""Describes plans and their results as decision records and events."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,15 +22,15 @@ _REMEDIES = {
     Reason.BACKING_OFF: "see the logs of the failed trainers",
     Reason.REFUSED: "correct what the API server names; the Job then starts by itself",
 }
-"""Reasons for less than the minimum that are worth a warning -> what to do."""
+"""Reasons that deserve a warning when a job has fewer trainers than its minimum -> what to do."""
 _ALWAYS_REPORTED = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
-"""Reasons that get a warning whatever the number of trainers."""
+"""Reasons that get a warning regardless of the number of trainers."""
 _MAX_NAMES = 5
-"""Trainers that one event names: they fit a line."""
+"""Trainers named in one event, so that it fits on a line."""
 
 
 def job_decision(job_plan: JobPlan, node_figures: Figures, now_s: float) -> Decision:
-    """Describes how many trainers a job should have, and why not more.
+    """Describes how many trainers a job should have, and why it gets no more.
 
     Args:
         job_plan: The plan of the job.
@@ -58,7 +58,7 @@ def refusal_decision(result: CreationResult, now_s: float) -> Decision:
 
 
 def avoidance_decisions(plan: Plan, now_s: float) -> Iterator[tuple[str, Decision]]:
-    """Job key and decision, for each node that a job avoids."""
+    """Yields job key and decision for each node that a job avoids."""
     for key, nodes in plan.avoided.items():
         for node, until_s in nodes.items():
             yield (
@@ -70,11 +70,11 @@ def avoidance_decisions(plan: Plan, now_s: float) -> Iterator[tuple[str, Decisio
 def avoidance_events(
     plan: Plan, before: Mapping[str, Collection[str]], jobs: Mapping[str, Job]
 ) -> list[Event]:
-    """Warnings for jobs that avoid a node which they did not avoid in the plan before.
+    """Returns warnings for jobs that avoid a node which they did not avoid in the previous plan.
 
     Args:
         plan: The newest plan.
-        before: `Plan.avoided` of the one before.
+        before: `Plan.avoided` of the previous plan.
         jobs: Job key -> job.
     """
     return [
@@ -85,11 +85,11 @@ def avoidance_events(
 
 
 def as_executed(plan: Plan, results: Iterable[CreationResult]) -> Plan:
-    """The plan without the trainers that could not be created, and with the reason why.
+    """Returns the plan without the trainers that could not be created, and with the reason for that.
 
     Args:
         plan: The newest plan.
-        results: What came of its creations.
+        results: The results of the plan's creations.
     """
     failed = [result for result in results if result.error]
     if not failed:
@@ -118,7 +118,7 @@ def as_executed(plan: Plan, results: Iterable[CreationResult]) -> Plan:
 
 
 def creation_event(result: CreationResult) -> Event | None:
-    """The event about trainers that were created or refused, if any."""
+    """Returns the event about trainers that were created or refused, if any."""
     if result.created:
         text = f"Created {result.created} {result.tier} trainer{'' if result.created == 1 else 's'}"
         return Event(result.job, "TrainersMade", text)
@@ -128,7 +128,7 @@ def creation_event(result: CreationResult) -> Event | None:
 
 
 def release_events(evicted: Iterable[Release], jobs: Mapping[str, Job]) -> list[Event]:
-    """One event for each job and reason, with the names of the trainers."""
+    """Returns one event for each job and reason, with the names of the trainers."""
     groups: dict[tuple[str, Reason], list[Release]] = {}
     for release in evicted:
         groups.setdefault((release.job, release.reason), []).append(release)
@@ -146,7 +146,7 @@ def release_events(evicted: Iterable[Release], jobs: Mapping[str, Job]) -> list[
 def shortage_events(
     plan: Plan, before: Mapping[str, Reason], jobs: Mapping[str, Job]
 ) -> list[Event]:
-    """Warnings for jobs that have just become invalid or fallen below their minimum."""
+    """Returns warnings for jobs that have just become invalid or fallen below their minimum."""
     return [
         Event(
             jobs[job_plan.key],
@@ -160,7 +160,7 @@ def shortage_events(
 
 
 def _warning_text(job_plan: JobPlan, job: Job) -> str:
-    """The problem and its remedy; the detail of an invalid Job names its own remedy."""
+    """Returns the problem and its remedy; the detail of an invalid Job already names the remedy."""
     detail = job_plan.detail_for_owner
     if job_plan.reason is Reason.QUARANTINED:
         help_ = "see the reconciler's log; if you wrote the Job's annotations, correct them"

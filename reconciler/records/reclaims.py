@@ -1,6 +1,7 @@
-"""Bursts of services that take capacity of training: who asked, who gave, how long it took, what was lost. Pure.
+"""Records bursts: services taking capacity from training. Who asked, who gave, how long, what was lost. Pure.
 
-A burst lasts from the first service for which trainers are released or preempted until none such waits.
+A burst starts with the first service for which trainers are released or preempted, and ends when no such
+service is waiting.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,24 +17,24 @@ from reconciler.records.losses import EVICTED, Loss
 from reconciler.records.service_starts import RECLAIMS, ServiceStart, ServiceWait
 
 _PROGRESS_EVERY_S = 30.0
-"""Between two records of a burst that goes on."""
+"""Interval between two records of an ongoing burst."""
 _SETTLE_S = 3.0
-"""After the last start: trainers that were preempted for it are still being reported."""
+"""How long to wait after the last start, because reports of preempted trainers arrive later."""
 _MAX_S = 600.0
-"""A longer burst is recorded in parts."""
+"""A longer burst is recorded in several parts."""
 _MAX_LISTED = 20
-"""Groups of services, and jobs, that a record names; the others are one sum."""
+"""Groups of services, and jobs, that a record lists; all others are added up."""
 _NOMINATED_S = 10.0
-"""How long a node counts as nominated: its victims are reported before or after."""
+"""How long a node counts as nominated, because its victims are reported before or after the nomination."""
 STAGES = ("decide", "free", "start")
 
 
 @dataclass(slots=True)
 class _ServiceGroup:
-    """Services of one owner."""
+    """Services with the same owner."""
 
     name: str
-    """namespace/name of the first pod, with `*` for what differs."""
+    """namespace/name of the first pod, with `*` for the part that differs."""
     count: int = 0
     seconds: list[float] = field(default_factory=list)
     stages: dict[str, list[float]] = field(default_factory=lambda: {s: [] for s in STAGES})
@@ -49,7 +50,7 @@ class _Donor:
 
 @dataclass(slots=True)
 class _Burst:
-    """One burst."""
+    """A burst of services that take capacity from training."""
 
     since_s: float
     id: str
@@ -57,40 +58,40 @@ class _Burst:
     donors: dict[str, _Donor] = field(default_factory=dict)
     uids: set[str] = field(default_factory=set)
     quiet_s: float = 0.0
-    """Since when no service of it waits; 0 while one does."""
+    """Since when no service of the burst is waiting; 0 while one is."""
     recorded_s: float = 0.0
-    """When it was recorded last."""
+    """Time of the last record."""
 
     def group(self, pod: Pod) -> _ServiceGroup:
-        """The services with the owner of a pod; their names differ behind the last dash."""
+        """Returns the group of a pod's owner, whose pods have the same name up to the last dash."""
         stem = pod.key.rpartition("-")[0]
         name = f"{stem}-*" if stem and pod.owner_uid else pod.key
-        owner = f"{pod.namespace}/{pod.owner_uid or pod.uid}"  # a pod may name that of another namespace
+        owner = f"{pod.namespace}/{pod.owner_uid or pod.uid}"  # a pod may name another namespace's owner
         return self.services.setdefault(owner, _ServiceGroup(name))
 
     def count_trainer(self, job: str, lost_s: float) -> None:
-        """Counts a trainer of a job that leaves for it."""
+        """Counts a trainer of a job that leaves because of this burst."""
         donor = self.donors.setdefault(job, _Donor())
         donor.count += 1
         donor.lost_s += lost_s
 
 
 class Reclaims:
-    """The bursts that are under way; for one thread."""
+    """The current burst, and the trainers that leave because of it. Used on one thread."""
 
     def __init__(self) -> None:
         self._burst: _Burst | None = None
         self._nominated: dict[str, tuple[str, float]] = {}
-        """Node -> (service that kube-scheduler preempts for there, when that was seen last)."""
+        """Node -> (service for which kube-scheduler preempts there, when that was last seen)."""
         self._nominated_training: dict[str, tuple[str, float]] = {}
-        """Node -> (job for whose guaranteed pod it does so there, when that was seen last)."""
+        """Node -> (job for whose guaranteed pod kube-scheduler preempts there, when that was last seen)."""
         self._released: list[tuple[str, float, float]] = []
-        """(job, seconds lost, when) of trainers that EDL released for services, and no burst has yet."""
+        """(job, seconds lost, when) of trainers released for services and not yet assigned to a burst."""
         self._unclear: list[tuple[Loss, float]] = []
-        """Evicted trainers of which it is not clear yet whether they were preempted."""
+        """Evicted trainers that may turn out to have been preempted."""
 
     def note_released(self, job: str, lost_s: float, now_s: float) -> None:
-        """Notes that a trainer of a job was released for a service, with the training that it loses."""
+        """Records that a trainer was released for a service, and how much training that loses."""
         self._released.append((job, lost_s, now_s))
 
     def observe(
@@ -101,17 +102,17 @@ class Reclaims:
         now_s: float,
         nominated: Iterable[Pod] = (),
     ) -> list[tuple[str, Record]]:
-        """Takes in what a tick has seen.
+        """Processes what a tick has observed.
 
         Args:
             reclaiming: uid -> service that waits for trainers to leave.
-            starts: Services that have begun to run.
-            losses: Trainers that have begun to leave.
+            starts: Services that have started to run.
+            losses: Trainers that have started to leave.
             now_s: Seconds since the epoch.
-            nominated: Pods of training for which kube-scheduler preempts.
+            nominated: Training pods for which kube-scheduler preempts.
 
         Returns:
-            (namespace, record) of each that is due.
+            (namespace, record) for each record that is due.
         """
         for pod in nominated:
             self._nominated_training[pod.nominated] = (job_key(pod), now_s)
@@ -141,14 +142,18 @@ class Reclaims:
         return group
 
     def _count_losses(self, losses: Iterable[Loss], now_s: float) -> list[tuple[str, Record]]:
-        """Counts trainers that leave for services; records those that EDL has not released."""
+        """Counts trainers that leave for services; returns records of those that EDL did not release."""
         self._forget_nominated(now_s)
+        # Trainers that EDL released count for the burst. If there is none yet, the service that starts
+        # it is about to be observed, so they are kept for a moment.
         released, self._released = self._released, []
         for job, lost_s, since_s in released:
             if self._burst is not None:
                 self._burst.count_trainer(job, lost_s)
-            elif now_s - since_s < _SETTLE_S:  # its service is seen with the next change
+            elif now_s - since_s < _SETTLE_S:
                 self._released.append((job, lost_s, since_s))
+        # Trainers that others ended. A nomination of their node explains an eviction as preemption, but
+        # may be seen after it, so unexplained evictions wait for `_SETTLE_S` before they are recorded.
         records = []
         unclear, self._unclear = self._unclear, []
         for loss, since_s in [*unclear, *((loss, now_s) for loss in losses)]:
@@ -199,13 +204,13 @@ def _job_of(loss: Loss) -> str:
 
 
 def _preempted(loss: Loss, figure: str, winner: str, at_s: float) -> list[tuple[str, Record]]:
-    """The records of a trainer that kube-scheduler preempted: the job's namespace, and the cluster's.
+    """Returns the records of a trainer that kube-scheduler preempted, for its namespace and the cluster.
 
     Args:
         loss: The trainer.
-        figure: Its name in the records: `service`, or `to` for a job.
-        winner: For whom.
-        at_s: When.
+        figure: Name of the winner's figure: `service`, or `to` for a job.
+        winner: The pod or job for which the trainer was preempted.
+        at_s: Time of the preemption.
     """
     own = winner if winner.partition("/")[0] == loss.pod.namespace else ELSEWHERE
     return [
@@ -235,11 +240,11 @@ def _of_trainer(loss: Loss, code: Observation, at_s: float, **figures: Any) -> R
 
 
 _Group = dict[str, float]
-"""Figures of services, or of trainers, that a record names together."""
+"""Figures that a record gives for a group of services or trainers."""
 
 
 def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, Record]]:
-    """The record of a burst for the cluster, and what each namespace may see of it."""
+    """Returns the record of a burst for the cluster, and for each namespace the part that it may see."""
     services = _Groups((group.name, _of_services(group)) for group in burst.services.values())
     trainers = _Groups(
         (job, {"count": donor.count, "lostSeconds": donor.lost_s})
@@ -281,7 +286,7 @@ def _of_services(group: _ServiceGroup) -> _Group:
 
 
 class _Groups:
-    """Groups by name, and what each namespace may see: each group is looked at a few times for all of them."""
+    """Groups by name, and the part that each namespace may see. Sums are prepared once for all namespaces."""
 
     def __init__(self, groups: Iterable[tuple[str, _Group]]) -> None:
         self._by_name: dict[str, _Group] = {}
@@ -294,11 +299,11 @@ class _Groups:
 
     @property
     def namespaces(self) -> set[str]:
-        """Those that have a group."""
+        """The namespaces that have a group."""
         return set(self._own)
 
     def _sum_others(self) -> dict[str, _Group]:
-        """Namespace -> the sum of all groups of others: of those before it, and of those behind."""
+        """Returns namespace -> the sum of all other namespaces' groups: of those before it and after it."""
         sums: dict[str, _Group] = {namespace: {} for namespace in self._own}
         for order in (list(self._own), list(self._own)[::-1]):
             total: _Group = {}
@@ -309,7 +314,7 @@ class _Groups:
         return sums
 
     def seen(self, namespace: str) -> dict[str, _Group]:
-        """Name -> group as a namespace may see it, the largest first; without names of others."""
+        """Returns name -> group as visible to a namespace, largest first; others are added up as one."""
         if namespace == CLUSTER:
             return _listed(self._by_name)
         seen = _listed(self._own.get(namespace, {}))
@@ -322,7 +327,7 @@ class _Groups:
 
 
 def _listed(groups: Mapping[str, _Group]) -> dict[str, _Group]:
-    """The largest groups, and the sum of the others."""
+    """Returns the largest groups, and the sum of the rest."""
     listed: dict[str, _Group] = {}
     for name, group in sorted(groups.items(), key=lambda item: -item[1]["count"]):
         _merge(listed.setdefault(name if len(listed) < _MAX_LISTED else "others", {}), group)
@@ -341,7 +346,7 @@ def _rounded(group: _Group) -> _Group:
 
 
 def _stages(burst: _Burst) -> dict[str, dict[str, float]]:
-    """Median and longest seconds of each stage, and of all together."""
+    """Returns median and maximum, in seconds, of each stage and of the total."""
     stages: dict[str, dict[str, float]] = {}
     for stage in STAGES:
         stages[stage] = _spread(

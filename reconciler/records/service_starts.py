@@ -1,4 +1,4 @@
-"""How long services take from their creation until they run, and what they waited for. Pure."""
+"""Measures how long services take from creation until they run, and what they waited for. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,45 +10,45 @@ from policy.document.model import ReclaimCause
 from policy.names import DEFAULT_SCHEDULER
 
 _MAX_EXAMINED = 32
-"""Waiting pods of which one tick asks whether they fit: the oldest."""
+"""Waiting pods per tick, oldest first, for which placement is checked."""
 
 _ORDER = tuple(ReclaimCause)
 RECLAIMS = (ReclaimCause.RELEASED, ReclaimCause.PREEMPTED)
-"""The causes for which training gives capacity back."""
+"""The causes for which training gives capacity back to services."""
 
 
 @dataclass(slots=True)
 class ServiceWait:
-    """The wait of a service that does not run yet; times by the own clock, 0 where unknown."""
+    """A service that does not run yet; times are by this process's clock, 0 if unknown."""
 
     pod: Pod
-    """As it was seen last."""
+    """The pod as last seen."""
     cause: ReclaimCause = ReclaimCause.FREE
-    """What it has waited for so far."""
+    """What the service has been waiting for."""
     decided_s: float = 0.0
-    """When trainers were released, or preempted, for it first."""
+    """When trainers were first released or preempted for it."""
     bound_s: float = 0.0
-    """When it got its node."""
+    """When it was bound to a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceStart:
-    """A service that runs now."""
+    """A service that has started to run."""
 
     wait: ServiceWait
     seconds: float
-    """Since its creation."""
+    """Seconds since its creation."""
 
     @property
     def cause(self) -> ReclaimCause:
-        """What it waited for."""
+        """What the service waited for."""
         return self.wait.cause
 
     @property
     def stages(self) -> dict[str, float]:
-        """Its seconds by stage: until EDL or kube-scheduler decided, until it had its node, until it ran.
+        """Seconds by stage: until the decision by EDL or kube-scheduler, until bound, and until running.
 
-        Creation is on the API server's clock, in whole seconds: no stage is below 0.
+        The creation time is in whole seconds of the API server's clock, so negative values become 0.
         """
         decided_s = self.wait.decided_s or self.wait.pod.created_s
         bound_s = max(self.wait.bound_s or decided_s, decided_s)
@@ -61,24 +61,24 @@ class ServiceStart:
 
 
 class ServiceStarts:
-    """The services that do not run yet, with the causes of their waits."""
+    """The services that are not running yet, and what they wait for."""
 
     def __init__(self) -> None:
         self._waits: dict[str, ServiceWait] = {}
         """uid of a pod without running containers -> its wait."""
         self.reclaiming: dict[str, ServiceWait] = {}
-        """Those of them for which trainers were released or preempted."""
+        """The waiting services for which trainers were released or preempted."""
         self._gated: set[str] = set()
-        """uids of pods that had a scheduling gate: how long that takes is another's business."""
+        """uids of pods that had a scheduling gate, whose duration EDL cannot influence."""
 
     def note_released(self, uids: Iterable[str], now_s: float) -> None:
-        """Notes that trainers were released for these pods."""
+        """Records that trainers were released for these pods."""
         for uid in uids:
             if uid in self._waits:
                 self._raise(uid, ReclaimCause.RELEASED, now_s)
 
     def observe(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> list[ServiceStart]:
-        """Takes in changes of pods; returns the services that have begun to run.
+        """Processes changes of pods; returns the services that have started to run.
 
         Args:
             changes: uid -> the newest change of a pod.
@@ -92,6 +92,7 @@ class ServiceStarts:
             elif pod.phase is Phase.PENDING:
                 self._take_in(pod, now_s)
             elif pod.phase is Phase.RUNNING:
+                # Changes between two ticks are merged: the pod may have become pending and running in one.
                 last = change.last
                 if uid not in self._waits and last is not None and last.phase is Phase.PENDING:
                     self._take_in(last, now_s)
@@ -128,20 +129,20 @@ class ServiceStarts:
 
 
 def waiting(cluster: ClusterState) -> list[Pod]:
-    """The services without a node, the oldest first; those behind a scheduling gate left out."""
+    """Returns the services without a node, oldest first, except those with a scheduling gate."""
     pods = (pod for pod in cluster.waiting.values() if not (pod.is_training or pod.gated))
     return sorted(pods, key=lambda pod: (pod.created_s, pod.uid))
 
 
 def longest_starved_s(services: Iterable[Pod], cluster: ClusterState, now_s: float) -> float:
-    """How long a service has waited that would fit if surplus trainers left; 0 for none.
+    """Returns how long the oldest service has waited that would fit if surplus trainers left, or 0.
 
-    Left out is what training cannot help: pods that wait for a volume or a place of their own, have
-    another scheduler, or are larger than what any node could free.
+    Pods that training cannot help are skipped: they wait for a volume or for a particular node, use
+    another scheduler, or are larger than the capacity that any node could free.
 
     Args:
-        services: As `waiting` returns them.
-        cluster: The cluster.
+        services: The result of `waiting`.
+        cluster: The cluster state.
         now_s: Seconds since the epoch.
     """
     able = [
@@ -153,7 +154,7 @@ def longest_starved_s(services: Iterable[Pod], cluster: ClusterState, now_s: flo
         and not pod.constraints.only_node
     ]
     for pod in able[:_MAX_EXAMINED]:
-        # What fits now needs no count of what would fit without surplus, and the plan has looked for it.
+        # A service that already fits needs no count of free slots; the plan has cached this lookup.
         fits = cluster.fits(pod.requests, pod.constraints).costs
         if fits or cluster.slots(pod.requests, pod.constraints).total:
             return max(0.0, now_s - pod.created_s)

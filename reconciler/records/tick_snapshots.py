@@ -1,4 +1,4 @@
-"""Writes what each plan was made of, with the plan: to be planned again, and compared (decision 0060)."""
+"""Writes the input of each plan, and the plan, to files, to replay and compare plans (decision 0060)."""
 
 import logging
 from itertools import count
@@ -19,13 +19,13 @@ _PREFIX = "tick-"
 
 
 class TickSnapshots:
-    """The newest snapshots of this process, as files of one folder."""
+    """The newest snapshots of this process, as files in a folder."""
 
     def __init__(self, folder: Path, kept: int) -> None:
-        """Writes nothing yet.
+        """Initializes the snapshots without writing any.
 
         Args:
-            folder: Where the files are; it is created. Those of an earlier process are overwritten.
+            folder: The folder of the files, created if missing. Files of an earlier process are overwritten.
             kept: Number of files; the newest replaces the oldest.
         """
         self._folder = folder
@@ -34,21 +34,23 @@ class TickSnapshots:
 
     @classmethod
     def of(cls, settings: ReconcilerSettings) -> "TickSnapshots | None":
-        """Those that the settings ask for."""
+        """Returns the snapshots that the settings request, or None."""
         folder = settings.snapshot_folder
         return None if folder is None else cls(folder, settings.snapshots_kept)
 
     def record(
         self, cluster: ClusterState, policy: Policy, now_s: float, history: History, plan: Plan
     ) -> None:
-        """Writes one; what cannot be written is logged and costs nothing else."""
+        """Writes one snapshot; a failure is logged and has no other effect."""
         name = f"{_PREFIX}{next(self._numbers) % self._kept:05}.json"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             plan_input = PlanInput.of(cluster, policy, now_s, history)
             text = snapshot_file.dumps(SnapshotFile(plan_input, plan))
-            partial_file = self._folder / f"{name}.partial"  # readers see whole files alone
+            partial_file = (
+                self._folder / f"{name}.partial"
+            )  # so that readers only see complete files
             partial_file.write_bytes(text)
             partial_file.replace(self._folder / name)
-        except Exception as error:  # noqa: BLE001 - a tick must not fail because of what watches it
+        except Exception as error:  # noqa: BLE001 - a debugging aid must not make the tick fail
             log.warning("could not write snapshot", extra=keys(file=name, error=str(error)))

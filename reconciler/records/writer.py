@@ -1,7 +1,7 @@
-"""Writes the decision log into the API server, on a thread of its own (docs/decisions/0059).
+"""Writes the decision log to the API server on its own thread (docs/decisions/0059).
 
-While this process leads. A slow or refusing API server delays the records of a namespace, and in the end
-they are dropped and counted; the control loop never waits.
+It writes only while this process leads. If the API server is slow or refuses writes, a namespace's records are delayed, and finally dropped and
+counted. The control loop never waits.
 """
 
 import logging
@@ -27,13 +27,13 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 EVERY_S = 2.0
-"""Between two rounds of writes."""
+"""Interval between two rounds of writes."""
 MAX_WRITES = 20
-"""Of one round: the log is at most ten requests a second for the API server."""
+"""Writes per round, which limits the log to ten requests per second."""
 MAX_SEGMENTS = 3_000
-"""Of all namespaces: some 15 MB."""
+"""Limit over all namespaces, some 15 MB."""
 KEEP_S = 7 * 86_400.0
-"""Older segments are deleted."""
+"""Age at which segments are deleted."""
 _FIRST_PAUSE_S, _MAX_PAUSE_S, _CALM_S = 2.0, 300.0, 600.0
 _MAX_NAMESPACES = 2_000
 Listener = Callable[[str, Record], None]
@@ -41,7 +41,7 @@ Listener = Callable[[str, Record], None]
 
 
 class RecordWriter:
-    """The one writer of DecisionLogs."""
+    """Writes the DecisionLogs; no other component does."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class RecordWriter:
         epoch_s: Callable[[], float] = clock.epoch_s,
         keep_s: float = KEEP_S,
     ) -> None:
-        """Starts nothing.
+        """Initializes the record writer.
 
         Args:
-            api: Receives the requests.
-            inbox: What is to be written.
-            leads: Whether this process is the leader now.
-            policy: The policy in force; where it lets EDL not act, nothing is written.
-            epoch_s: The clock, in seconds since the epoch.
+            api: Sends the requests.
+            inbox: The records to write.
+            leads: Returns whether this process is the leader.
+            policy: Returns the policy in effect; nothing is written for namespaces in which it disables EDL.
+            epoch_s: Returns the seconds since the epoch.
             keep_s: How long records are kept.
         """
         self._api = api
@@ -70,30 +70,30 @@ class RecordWriter:
         self._epoch_s = epoch_s
         self._keep_s = keep_s
         self._logs: dict[str, NamespaceLog] | None = None
-        """Namespace -> its log; None until those that are stored have been read."""
+        """Namespace -> its log; None until the stored logs have been read."""
         self._order: list[str] = []
-        """Namespaces, the one whose turn is next first."""
+        """Namespaces in the order of their turns."""
         self._backoffs = Backoffs[str](_FIRST_PAUSE_S, _MAX_PAUSE_S, _CALM_S)
         self._load_backoff, self._load_after_s = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S), 0.0
         self._prefix = ""
         self._dropped = 0
         self.listeners: list[Listener] = []
         self.written = 0
-        """Records that the API server has taken."""
+        """Records that were stored on the API server."""
         self.bytes_written = 0
-        """Bytes of the bodies of all requests."""
+        """Bytes of all request bodies."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="records", daemon=True)
 
     @property
     def dropped(self) -> int:
-        """Records that were given up before they were written."""
+        """Records that were given up before they were stored."""
         logs = tuple((self._logs or {}).values())
         return self._inbox.dropped + self._dropped + sum(log.dropped for log in logs)
 
     @property
     def segments(self) -> int:
-        """Segments of the history that are stored; 0 while this process does not lead."""
+        """Stored segments of the history; 0 while this process does not lead."""
         return sum(log.segments for log in tuple((self._logs or {}).values()))
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class RecordWriter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Writes once more what is there, for at most a few seconds."""
+        """Writes the remaining records, within at most a few seconds."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5.0)
@@ -112,14 +112,14 @@ class RecordWriter:
         self.try_round()
 
     def try_round(self) -> None:
-        """Runs one round; an error of ours ends this round alone."""
+        """Runs one round; an internal error only ends this round."""
         try:
             self.round()
-        except Exception:  # the log must not end with one record that cannot be written
+        except Exception:  # a record that cannot be written must not end the log
             log.exception("could not write records")
 
     def round(self) -> None:
-        """Writes what is due, at most `MAX_WRITES` objects."""
+        """Writes the records that are due, to at most `MAX_WRITES` objects."""
         if not self._leads():
             if self._logs is not None:
                 self._dropped += sum(log.dropped + log.unwritten for log in self._logs.values())
@@ -144,7 +144,7 @@ class RecordWriter:
         self._limit(logs)
 
     def _load(self, now_s: float) -> dict[str, NamespaceLog] | None:
-        """Reads what earlier leaders have stored."""
+        """Reads the logs that earlier leaders have stored."""
         if now_s < self._load_after_s:
             return None
         try:
@@ -171,7 +171,7 @@ class RecordWriter:
         return self._logs
 
     def _forget_unknown(self, logs: dict[str, NamespaceLog], now_s: float) -> None:
-        """Drops the current decisions about jobs that went while no process led."""
+        """Drops current decisions about jobs that were deleted while no process was leading."""
         planned, self._inbox.jobs = self._inbox.jobs, frozenset()
         if not planned:
             self._inbox.jobs = planned
@@ -201,7 +201,7 @@ class RecordWriter:
             listener(entry.namespace, entry.record)
 
     def _write(self, namespace: str, logs: dict[str, NamespaceLog], now_s: float) -> int:
-        """Writes and deletes what is due in a namespace; returns the number of requests."""
+        """Writes and deletes the objects of a namespace that are due; returns the number of requests."""
         namespace_log = logs[namespace]
         count = 0
         try:
@@ -214,9 +214,11 @@ class RecordWriter:
                 self._delete(namespace, name)
                 namespace_log.deleted(name)
             self._backoffs.end(namespace)
-            if namespace_log.is_empty:  # else those of all namespaces there ever were would count
+            if (
+                namespace_log.is_empty
+            ):  # otherwise deleted namespaces would count toward the limit forever
                 self._drop(namespace, logs)
-        except NotFound:  # the namespace is gone, and its log with it
+        except NotFound:  # the namespace was deleted, and its log with it
             self._drop(namespace, logs)
         except KubeError as error:
             self._backoffs.begin(namespace, now_s)
@@ -224,7 +226,7 @@ class RecordWriter:
         return count
 
     def _drop(self, namespace: str, logs: dict[str, NamespaceLog]) -> None:
-        """Ends the log of a namespace."""
+        """Drops the log of a namespace."""
         namespace_log = logs.pop(namespace)
         self._dropped += namespace_log.dropped + namespace_log.unwritten
         self._order.remove(namespace)
@@ -244,7 +246,7 @@ class RecordWriter:
             self._api.send(request.delete(DECISIONLOGS, namespace, name))
 
     def _limit(self, logs: dict[str, NamespaceLog]) -> None:
-        """Gives up the oldest segments of all namespaces where there are too many."""
+        """Gives up the oldest segments over all namespaces while there are too many."""
         excess = sum(namespace_log.segments for namespace_log in logs.values()) - MAX_SEGMENTS
         for _ in range(excess):
             min(logs.values(), key=lambda namespace_log: namespace_log.oldest_s).give_up_oldest()

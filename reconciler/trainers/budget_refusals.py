@@ -1,21 +1,21 @@
-"""Since when PodDisruptionBudgets keep trainers that are to be evicted (decision 0044)."""
+"""Remembers how long PodDisruptionBudgets have refused evictions of trainers (decision 0044)."""
 
 from collections.abc import Collection
 
 _PATIENCE_S = 30.0
 """How long budgets may keep a surplus trainer."""
 _CALM_S = 300.0
-"""A refusal longer ago than this counts no more."""
+"""A refusal older than this no longer counts."""
 
 
 class BudgetRefusals:
-    """For each pod, when a budget refused its eviction first, and last; no more than there are pods."""
+    """For each pod, the times of the first and the last refusal; limited to existing pods."""
 
     def __init__(self) -> None:
         self._times: dict[str, tuple[float, float]] = {}
 
     def record(self, uid: str, now_s: float, pods: Collection[str]) -> None:
-        """Records a refusal; forgets pods that are not among those that exist."""
+        """Records a refusal; forgets pods that do not exist any more."""
         first_s, last_s = self._times.get(uid, (now_s, now_s))
         self._times[uid] = (now_s if now_s - last_s > _CALM_S else first_s), now_s
         if len(self._times) > len(pods):
@@ -24,7 +24,7 @@ class BudgetRefusals:
             }
 
     def last_too_long(self, uid: str, now_s: float) -> bool:
-        """Whether budgets have kept a pod for longer than they may keep surplus."""
+        """Returns whether budgets have kept a pod longer than they may keep surplus trainers."""
         if uid not in self._times:
             return False
         first_s, last_s = self._times[uid]

@@ -1,8 +1,8 @@
 """Creates and evicts trainer pods.
 
-Every id is reserved in the job's accounting, on the API server, before its pod is created. The
-write succeeds only on the accounting that was read, so two reconcilers never create the same
-trainer, and a pod name never stands for two ids.
+Every id is reserved in the job's accounting, on the API server, before its pod is created. The write
+succeeds only if the accounting has not changed since it was read. So two reconcilers never create the
+same trainer, and a pod name never stands for two ids.
 """
 
 import logging
@@ -14,16 +14,18 @@ from typing import Any
 
 from kube import decode, errors, request
 from kube.reading import call
-from policy.admission import sidecar
-from policy.admission.unstructured import labels
+from policy.admission.views import PodView
 from policy.cluster import trainer_accounting
+from policy.cluster.cluster_state import ClusterState
 from policy.cluster.live_trainers import is_surplus
 from policy.cluster.snapshot import Job, Pod, TrainerAccounting
 from policy.document.model import NodePool
 from policy.names import Role, Tier
 from policy.planning.plan import Create, Release
+from policy.planning.recent_history import RecentHistory
 from policy.reasons import Reason
 from reconciler.controller_context import ControllerContext
+from reconciler.jobs.status import WAITING
 from reconciler.jobs.writer import JobWriter, is_lost_race
 from reconciler.manifests import trainer as trainer_manifests
 from reconciler.quarantine import attempt
@@ -42,38 +44,38 @@ _BYPASS_BUDGET = (
     Reason.NODES_NOT_ADDED,
     Reason.START_REFUSED,
 )
-"""Reasons to delete a pod directly, which no PodDisruptionBudget can prevent."""
+"""Reasons for which a pod is deleted directly, bypassing PodDisruptionBudgets."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreationResult:
-    """The outcome of creating the planned trainers of one job and tier."""
+    """The result of creating the planned trainers of one job and tier."""
 
     job: Job
     created: int
     tier: Tier
     error: str = ""
-    """Why not all were created; one line."""
+    """Why some were not created, in one line; "" if all were."""
     refused: bool = False
-    """Whether the API server's rules are why, and not a failure that passes."""
+    """Whether the API server's rules refused them; False for temporary failures."""
 
 
 class MasterMissing(errors.KubeError):
     """Admission did not add the master to the pod that should host it."""
 
     def __str__(self) -> str:
-        """The message alone, without status and request."""
+        """Returns only the message, without status and request."""
         return self.message
 
 
 class TrainerController:
     """Creates and evicts trainer pods, with a back-off for each pod that cannot be evicted.
 
-    Methods are called on the loop's thread alone; requests run concurrently in `pool`.
+    Methods are called only on the loop's thread; requests run concurrently in the pool.
     """
 
     def __init__(self, context: ControllerContext, writer: JobWriter) -> None:
-        """Starts nothing; `writer` writes the accounting."""
+        """Initializes the trainer controller; `writer` writes the accounting."""
         self._context = context
         self._cluster = context.cluster
         self._expectations = context.expectations
@@ -81,26 +83,26 @@ class TrainerController:
         self._clock_s = context.clock_s
         self._writer = writer
         self._spare: dict[str, list[int]] = {}
-        """Job uid -> reserved ids whose pods the API server refused."""
+        """Job uid -> reserved ids whose pods the API server refused; they are tried again."""
         self._ahead: dict[str, list[int]] = {}
-        """Job uid -> ids reserved ahead, in order, for which no pod was ever requested."""
+        """Job uid -> ids reserved ahead, in order, for which no pod has been requested."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_MAX_BACKOFF_S)
-        """By pod uid: when no eviction is tried."""
+        """By pod uid: until when no eviction is attempted."""
         self._budget_refusals = BudgetRefusals()
         self._evictions: dict[str, tuple[Release, Future[errors.KubeError | None]]] = {}
-        """Pod uid -> an eviction in flight."""
+        """Pod uid -> its release and the eviction in flight."""
 
     def pending_ids(self, job: Job) -> frozenset[int]:
-        """Reserved ids whose pods will be created in a later tick."""
+        """Returns reserved ids whose pods will be created in a later tick."""
         return frozenset(self._spare.get(job.uid, ())) | self.unused_ids(job)
 
     def unused_ids(self, job: Job) -> frozenset[int]:
-        """Those of them for which no pod was ever requested, so that they may be given back."""
+        """Returns the pending ids for which no pod was ever requested, so that they may be given back."""
         ahead = self._ahead.get(job.uid)
         return frozenset(self._without_pod(job, ahead)) if ahead else frozenset()
 
     def forget_given_back(self, job: Job) -> None:
-        """Drops reserved ids that the written accounting does not have any more."""
+        """Drops reserved ids that the written accounting no longer contains."""
         self._ahead[job.uid] = sorted(self.unused_ids(job))
 
     def forget(self, job: Job) -> None:
@@ -115,20 +117,21 @@ class TrainerController:
         pools: tuple[NodePool, ...] = (),
         growing: Collection[str] = (),
     ) -> list[CreationResult]:
-        """Reserves ids for all jobs, then creates guaranteed pods, then surplus; each concurrently.
+        """Reserves ids for all jobs, then creates guaranteed pods, then surplus pods, each concurrently.
 
-        The ids of refused trainers are kept for the next try.
+        The ids of refused trainers are kept for the next attempt.
 
         Args:
             creates: The plan's creations.
-            grace_s: The policy's cap on the termination grace.
+            grace_s: Upper limit for the termination grace period, from the policy.
             pools: The policy's node pools.
-            growing: Keys of the jobs that will soon get more trainers: ids for these are reserved
-                by the same write.
+            growing: Keys of the jobs that will soon get more trainers. The same write reserves ids for
+                those in advance.
         """
         jobs = self._cluster.jobs
         endpoints = self._context.endpoints
         due = [create for create in creates if endpoints(jobs[create.job]) is not None]
+        # Ids are reserved for all creations of a job in one write, guaranteed trainers first.
         due.sort(key=lambda create: create.tier is Tier.SURPLUS)
         ids, unwritten = self._take_ids(due, growing)
         reserved = [(i, number) for i, numbers in enumerate(ids) for number in numbers]
@@ -139,6 +142,8 @@ class TrainerController:
             for i, (create, numbers) in enumerate(zip(due, ids, strict=True))
             if create.job in unwritten and len(numbers) < create.count
         }
+        # Count what was created. The ids of refused pods are kept for the next attempt, except for an id
+        # whose name another pod has taken.
         answers = self._create_all(due, ids, grace_s, pools)
         for (i, number), answer in zip(reserved, answers, strict=True):
             job = self._cluster.jobs[due[i].job]
@@ -146,7 +151,7 @@ class TrainerController:
                 self._expectations.expect_creation(self._cluster, answer, self._clock_s())
                 created[i] += 1
             elif isinstance(answer, MasterMissing):
-                problems[i] = str(answer)  # the pod existed, so its id is used
+                problems[i] = str(answer)  # the pod existed, so its id is used up
             elif not (isinstance(answer, errors.AlreadyExists) and self._is_taken(job, number)):
                 self._spare.setdefault(job.uid, []).append(number)
                 problems[i] = str(answer)
@@ -169,9 +174,9 @@ class TrainerController:
         grace_s: int,
         pools: tuple[NodePool, ...],
     ) -> list[Pod | errors.KubeError]:
-        """The answers for each id in turn; no surplus is requested before those for minimums.
+        """Returns the answers for each id in order; guaranteed pods are created before any surplus pod.
 
-        Else it may fill the namespace's ResourceQuota, and the minimum is refused.
+        Otherwise surplus could use up the namespace's ResourceQuota, and the minimum would be refused.
         """
         requests = [
             partial(
@@ -231,16 +236,16 @@ class TrainerController:
     def _take_ids(
         self, creates: list[Create], growing: Collection[str]
     ) -> tuple[list[list[int]], dict[str, errors.KubeError]]:
-        """Ids for each creation, reserved on the API server; fewer where that write fails.
+        """Returns the ids for each creation, reserved on the API server; fewer if that write fails.
 
-        Two creations of one job (two tiers) share one write. After a lost race, the next plan tries
-        again; other failures are returned, by job key.
+        Two creations of one job (for its two tiers) share one write. After a lost race, the next plan
+        tries again; other failures are returned by job key.
         """
         ids: list[list[int]] = []
         missing: dict[str, int] = {}
         for create in creates:
             job = self._cluster.jobs[create.job]
-            # A spare id's pod may have been created after all, and even have ended.
+            # The pod of a spare id may have been created after all, and may even have ended.
             spare = self._without_pod(job, self._spare.pop(job.uid, ()))
             taken = spare[: create.count]
             if spare[create.count :]:
@@ -257,14 +262,14 @@ class TrainerController:
         return ids, failures
 
     def _without_pod(self, job: Job, ids: Iterable[int]) -> list[int]:
-        """The open ones among reserved ids, without those whose pod exists."""
+        """Returns the reserved ids that are open and have no pod."""
         members = self._cluster.members.get(job.key, {}).values()
         present_ids = {pod.trainer_id for pod in members if pod.owner_uid == job.uid}
         open_ids = job.accounting.open
         return [number for number in ids if number in open_ids and number not in present_ids]
 
     def _take_ahead(self, job: Job, count: int) -> list[int]:
-        """Up to `count` of the ids that were reserved ahead, and are still the job's."""
+        """Returns up to `count` ids that were reserved ahead and are still in the job's accounting."""
         unused = sorted(self.unused_ids(job))
         if unused:
             self._ahead[job.uid] = unused[count:]
@@ -273,7 +278,7 @@ class TrainerController:
     def _reserve(
         self, missing: dict[str, int], growing: Collection[str]
     ) -> tuple[dict[str, list[int]], dict[str, errors.KubeError]]:
-        """Job key -> new ids where the accounting could be written; job key -> why it could not."""
+        """Returns job key -> new ids if the accounting was written, and job key -> error if it was not."""
         opened: dict[str, tuple[TrainerAccounting, list[int]]] = {}
         for key, count in missing.items():
             job = self._cluster.jobs[key]
@@ -296,16 +301,16 @@ class TrainerController:
         return ids_by_job, failures
 
     def _create(self, build: Callable[[], request.Request]) -> Pod | errors.KubeError:
-        """The created pod, or the error; on any thread."""
+        """Returns the created pod, or the error. Runs on any thread."""
         return attempt(lambda: self._with_master(call(self._context.api, build())))
 
     def _with_master(self, pod_object: Mapping[str, Any]) -> Pod | errors.KubeError:
-        """The created pod; one that should host the master and lacks it is deleted again.
+        """Returns the created pod; a pod that should host the master but lacks it is deleted again.
 
-        Admission fails open, and a master cannot be added later.
+        This happens because admission fails open, and a master cannot be added to an existing pod.
         """
         pod = decode.pod(pod_object)
-        if not sidecar.is_master_host(labels(pod_object)) or pod.master:
+        if pod.master or not PodView.parse(pod_object).hosts_master:
             return pod
         error = self._context.try_send(
             request.delete(request.PODS, pod.namespace, pod.name, uid=pod.uid)
@@ -321,11 +326,11 @@ class TrainerController:
         )
 
     def _is_taken(self, job: Job, trainer_id: int) -> bool:
-        """Whether a pod has the trainer's name, so that the id cannot be used any more.
+        """Returns whether a pod already has the trainer's name, so that the id cannot be used.
 
-        It is this job's, whose answer was lost, or a foreign one that may stay for ever: of an
-        earlier Job of the name, or of a StatefulSet. In the second case the accounting finds no pod
-        of the id and closes it, and the job gets another id.
+        The pod may belong to this job, with the response lost. Or it belongs to an earlier Job of the same
+        name or a StatefulSet, and may stay forever: then the accounting finds no pod for the id, closes
+        it, and the job gets another id.
         """
         name = trainer_manifests.pod_name(job, trainer_id)
         try:
@@ -340,10 +345,10 @@ class TrainerController:
         return True
 
     def evict(self, releases: Iterable[Release]) -> list[Release]:
-        """Starts evictions without waiting for them; returns all that have succeeded by now.
+        """Starts evictions without waiting for them; returns all releases that have succeeded by now.
 
-        An eviction can take seconds where the API server retries after a conflict, and the next
-        plan must not wait for that. Evictions that a budget refuses are tried again later.
+        An eviction can take seconds if the API server retries after a conflict, and the next plan must
+        not wait for that. Evictions that a budget refuses are retried later.
         """
         for release in releases:
             if release.uid not in self._evictions and not self._backoffs.is_waiting(
@@ -356,7 +361,7 @@ class TrainerController:
         return self.collect_evicted()
 
     def collect_evicted(self) -> list[Release]:
-        """Releases whose eviction has succeeded since the last call; failed ones are cancelled."""
+        """Returns the releases whose eviction succeeded since the last call; failed ones are cancelled."""
         done = [uid for uid, (_, future) in self._evictions.items() if future.done()]
         evicted: list[Release] = []
         for uid in done:
@@ -377,20 +382,64 @@ class TrainerController:
         return evicted
 
     def _is_kept_too_long(self, uid: str) -> bool:
-        """Whether budgets have kept a surplus trainer for longer than they may."""
+        """Returns whether budgets have kept a surplus trainer longer than allowed."""
         pod = self._cluster.pods.get(uid)
         is_over = self._budget_refusals.last_too_long(uid, self._clock_s())
         return is_over and pod is not None and is_surplus(pod)
 
     def _evict(self, release: Release, *, bypasses_budget: bool) -> errors.KubeError | None:
-        """Evicts through the Eviction API, which honours budgets; on any thread.
+        """Evicts through the Eviction API, which honors budgets. Runs on any thread.
 
-        Pods of a stopped job are deleted directly, and so are those of a start for which no nodes
-        came, and one whose capacity its own master or parameter server needs: the budget protects the
-        job's minimum from others, not from itself. So is surplus that a budget has kept for too long.
+        A pod is deleted directly if its job has stopped, if no nodes came for its job's start, or if its
+        job's own master or parameter server needs the capacity: the budget protects the job's minimum
+        from others, not from itself. Surplus that a budget has kept for too long is deleted directly too.
         """
         if bypasses_budget:
             return self._context.delete(release, node_lost="lost_node" in release.figures)
         return self._context.try_send(
             request.evict(release.namespace, release.pod, uid=release.uid)
         )
+
+
+def record_creations(
+    results: Iterable[CreationResult], history: RecentHistory, cluster: ClusterState, now_s: float
+) -> None:
+    """Records once per job whether the API server accepted its new trainers.
+
+    The next plan reads this (`policy.planning.creation_backoff`).
+
+    Args:
+        results: All results of one plan, one for each job and tier.
+        history: Receives the records.
+        cluster: The cluster state, which already contains the created trainers.
+        now_s: Seconds since the epoch.
+    """
+    results_by_job: dict[str, list[CreationResult]] = {}
+    for result in results:
+        results_by_job.setdefault(result.job.uid, []).append(result)
+    for uid, of_job in results_by_job.items():
+        created = sum(result.created for result in of_job)
+        job = of_job[0].job
+        trainers = len(cluster.trainers(job))
+        incomplete = any(result.refused for result in of_job if result.tier is Tier.GUARANTEED)
+        error = next((result.error for result in of_job if result.error), "")
+        starts = trainers == created or not _had_minimum(job)
+        if error or created:
+            # If the minimum of a job's start is refused in part, its pods so far are useless: the plan
+            # removes them, and the back-off grows with their number.
+            in_vain = 0
+            if incomplete and starts and trainers < job.min_trainers:
+                in_vain = trainers + len(cluster.servers_of(job))
+            if not created and any(result.tier is Tier.GUARANTEED for result in of_job):
+                history.cancel_gains(uid)
+            history.record_creation(uid, error, trainers=trainers, in_vain=in_vain, now_s=now_s)
+
+
+def _had_minimum(job: Job) -> bool:
+    """Returns whether a job has had its minimum since its start, as stored in its status.
+
+    It has not if it has been waiting ever since it started.
+    """
+    status = job.status
+    waits_s = [c.time_s for c in status.conditions if c.type == WAITING and c.status == "True"]
+    return status.start_s > 0 and not any(at_s <= status.start_s for at_s in waits_s)

@@ -1,15 +1,14 @@
-"""Learns what the API server makes of a job's trainers, by a dry run of one creation.
+"""Finds out how the API server changes or refuses a job's trainers, with a dry run of one creation.
 
-Admission may change a trainer or refuse it: sidecar injectors, LimitRanges, RuntimeClasses, quotas,
-Pod Security, policies. The plan counts with what comes out, and a job whose trainer would be
-refused is not started; nor is one that lacks objects of its own. Every generation of a template is
-tried once, and again after some minutes.
+Sidecar injectors, LimitRanges, RuntimeClasses, quotas, Pod Security and admission policies can all do so.
+The plan uses the resulting requests, and a job whose trainers would be refused, or that lacks its own
+objects, is not started. Each version of a template is tried once, and again after some minutes.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kube import errors, podspec, request
@@ -27,19 +26,22 @@ from reconciler.turns import in_turns
 from runtime import clock
 
 _IN_FLIGHT = 4
-"""Dry runs at one time: half of the writers, so that hanging webhooks do not stop writes."""
+"""Concurrent dry runs: half of the writers, so that hanging webhooks do not block writes."""
 _IN_FLIGHT_PER_NAMESPACE = 3
-"""A webhook that hangs for one namespace leaves a slot for the others."""
+"""Fewer, so that a webhook that hangs for one namespace leaves a slot for others."""
 _PER_TICK = 32
 _WAIT_S = 0.2
-"""Answers usually take milliseconds."""
+"""How long one tick waits for answers, which usually take milliseconds."""
 _TIMEOUT_S = 5.0
 _HOLD_S = 10.0
-"""How long a job waits for its first answer before it starts without."""
+"""How long a job waits for its first answer before it starts without one."""
 _REFRESH_S = 600.0
-_REFUSED_S = (1.0, 60.0)
-_FAILED_S = (5.0, 300.0)
-"""First and longest pause after a refusal, and after a dry run that failed itself."""
+_FIRST_REFUSED_PAUSE_S = 1.0
+_MAX_REFUSED_PAUSE_S = 60.0
+"""Longest pause after the API server refused the pod."""
+_FIRST_FAILED_PAUSE_S = 5.0
+_MAX_FAILED_PAUSE_S = 300.0
+"""Longest pause after the dry run itself failed, for example by a time-out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,52 +53,69 @@ class TrainerShape:
     constraints: Constraints
 
 
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """The input of an update that put all findings into a job."""
+
+    job: Job
+    trainers: LiveTrainers
+    lack: str | None
+
+    def is_same(self, job: Job, trainers: LiveTrainers, lack: str | None) -> bool:
+        """Returns whether an update with this input would change nothing."""
+        return self.job is job and self.trainers is trainers and self.lack == lack
+
+
 @dataclass(slots=True)
 class _Finding:
-    """The newest knowledge about the trainers of one job."""
+    """The latest findings about the trainers of one job."""
 
     namespace: str
     template_json: bytes
     since_s: float
     asked_s: float = 0.0
-    """When the newest answer came."""
+    """Time of the latest answer."""
     answered: bool = False
-    """Whether any answer came, or a failure to get one."""
+    """Whether there has been an answer or a failed attempt."""
     failures: int = 0
-    """Answers in a row that were refusals or failures."""
+    """Number of consecutive refusals or failures."""
     refusal: str = ""
     shape: TrainerShape | None = None
-    """From the newest answer that was a pod; None before the first."""
-    newest: tuple[int, Resources] = (-1, {})
-    """Highest id of a trainer that was seen, and its requests until they are out of date."""
+    """From the latest answer that was a pod; None before the first one."""
+    newest_id: int = -1
+    """Highest id of a trainer seen so far."""
+    newest_requests: Resources = field(default_factory=dict)
+    """Requests of that trainer; empty once they are out of date."""
     newest_lives: bool = False
-    """Whether a live trainer had these requests when the job was last looked at."""
+    """Whether a live trainer had these requests at the last check."""
     started: bool = False
-    """Whether the job had trainers when it was last looked at."""
+    """Whether the job had trainers at the last check."""
     template: TrainerShape | None = None
-    """What the template says itself; None before it has been read."""
-    applied: tuple[Job, LiveTrainers, str | None] | None = None
-    """The job, its trainers and what it lacks when nothing was left to put into the job."""
+    """The amounts in the template itself; None before it was read."""
+    applied: _Applied | None = None
+    """The input of the last update; None if an update is needed."""
 
     @property
     def due_s(self) -> float:
-        """When to ask again; of a job with trainers, their creations show refusals anyway."""
+        """When to ask again; less often for a job with trainers, whose creations show refusals anyway."""
         if not self.answered:
             return 0.0
         if self.refusal and not self.started:
-            return self.asked_s + pause_s(*_REFUSED_S, self.failures)
+            return self.asked_s + pause_s(
+                _FIRST_REFUSED_PAUSE_S, _MAX_REFUSED_PAUSE_S, self.failures
+            )
         if self.failures and not self.refusal:
-            return self.asked_s + pause_s(*_FAILED_S, self.failures)
+            return self.asked_s + pause_s(_FIRST_FAILED_PAUSE_S, _MAX_FAILED_PAUSE_S, self.failures)
         return self.asked_s + _REFRESH_S
 
     def record(self, answer: TrainerShape | errors.KubeError, now_s: float) -> None:
-        """Takes in an answer. A dry run that failed itself tells nothing and stops nothing.
+        """Records an answer. A dry run that failed for another reason proves nothing and stops nothing.
 
-        So does the refusal of one more trainer of a job that has some: it may fill its quota.
+        Neither does a refusal if the job already has trainers: they may have used up its quota.
         """
         self.asked_s, self.answered, self.applied = now_s, True, None
         if not self.newest_lives:
-            self.newest = self.newest[0], {}
+            self.newest_requests = {}
         if isinstance(answer, errors.KubeError):
             refused = errors.is_refusal(answer)
             self.failures = 0 if refused and self.started else self.failures + 1
@@ -104,12 +123,12 @@ class _Finding:
             return
         self.failures, self.refusal = 0, ""
         if self.shape is not None and _is_smaller(answer.requests, self.shape.requests):
-            self.newest = self.newest[0], {}
+            self.newest_requests = {}
         self.shape = answer
 
 
 class TrainerProbe:
-    """Keeps the findings of all jobs. Used on the loop's thread alone."""
+    """Keeps the findings about all jobs. Used only on the loop's thread."""
 
     def __init__(
         self,
@@ -119,31 +138,31 @@ class TrainerProbe:
         quarantine: Quarantine,
         lack: Callable[[Job], str | None] = lambda _: None,
     ) -> None:
-        """Sends nothing yet.
+        """Initializes the trainer probe.
 
         Args:
-            api: Receives the dry runs.
-            cluster: Its jobs get what is learned.
+            api: Sends the dry runs.
+            cluster: The cluster state, whose jobs are updated with the findings.
             pool: Runs the requests.
-            quarantine: For jobs whose data leads to an error.
-            lack: Which of a job's own objects cannot be created, in one line; "" while nobody has
-                tried, None where it has all. Without them no pod of the job is created.
+            quarantine: Receives jobs whose data causes errors.
+            lack: Returns in one line which of the job's own objects could not be created, "" before the
+                first attempt, or None if all exist. Without them no pod of the job is created.
         """
         self._quarantine = quarantine
         self._lack = lack
         self.wait_s = _WAIT_S
-        """How long one tick waits for answers; others come with the next."""
+        """How long one tick waits for answers; later ones are read by the next tick."""
         self._api = api
         self._cluster = cluster
         self._pool = pool
         self._findings: dict[str, _Finding] = {}
-        """Job uid -> what is known."""
+        """Job uid -> its findings."""
         self._in_flight: dict[Future[TrainerShape | errors.KubeError], _Finding] = {}
-        """Answer to come -> where it belongs."""
+        """Dry run in flight -> the findings to update."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether answers are still to come, so that the next tick should be soon."""
+        """Whether dry runs are in flight, so that the next tick should be soon."""
         return bool(self._in_flight)
 
     def forget(self, job: Job) -> None:
@@ -151,25 +170,27 @@ class TrainerProbe:
         self._findings.pop(job.uid, None)
 
     def update(self, now_s: float, grace_s: int) -> None:
-        """Sends the dry runs that are due, and puts what is known into the jobs of the cluster.
+        """Sends the dry runs that are due, and updates the jobs of the cluster state with the findings.
 
         Args:
             now_s: Seconds since the epoch.
-            grace_s: The policy's cap on the termination grace.
+            grace_s: Upper limit for the termination grace period, from the policy.
         """
-        jobs = [job for job in self._cluster.jobs.values() if _is_probed(job)]
+        jobs = [
+            job
+            for job in self._cluster.jobs.values()
+            if job.managed and not (job.stopped or job.error)
+        ]
         due: list[Job] = []
         for job in jobs:
             with self._quarantine.contain(job):
                 due += [job] if self._is_due(job, now_s) else []
-        self._ask(self._in_order(due)[:_PER_TICK], now_s, grace_s)
+        # Namespaces take turns, and jobs without trainers come first, because they wait for the answer.
+        ordered = sorted(in_turns(due), key=lambda job: bool(self._cluster.trainers(job)))
+        self._ask(ordered[:_PER_TICK], now_s, grace_s)
         for job in jobs:
             with self._quarantine.contain(job):
                 self._apply(job, self._findings[job.uid], now_s)
-
-    def _in_order(self, due: list[Job]) -> list[Job]:
-        """Jobs that wait come first; among them, namespaces take turns."""
-        return sorted(in_turns(due), key=lambda job: bool(self._cluster.trainers(job)))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         finding = self._findings.get(job.uid)
@@ -182,7 +203,7 @@ class TrainerProbe:
         return now_s >= finding.due_s
 
     def _ask(self, jobs: list[Job], now_s: float, grace_s: int) -> None:
-        """Sends dry runs, a few at a time, until all are answered or the tick's time is over."""
+        """Sends dry runs, a few at a time, until all are answered or the tick's time is used up."""
         queue = jobs[::-1]
         end_s = clock.monotonic_s() + self.wait_s
         self._collect(now_s)
@@ -197,7 +218,7 @@ class TrainerProbe:
             self._collect(now_s)
 
     def _next(self, queue: list[Job]) -> Job | None:
-        """Takes the last job from the queue for which a slot is free; None where there is none."""
+        """Takes the last job with a free slot from the queue, or returns None if there is none."""
         busy = Counter(finding.namespace for finding in self._in_flight.values())
         if busy.total() < _IN_FLIGHT:
             for position in reversed(range(len(queue))):
@@ -213,11 +234,10 @@ class TrainerProbe:
             self._in_flight.pop(future).record(future.result(), now_s)
 
     def _apply(self, job: Job, finding: _Finding, now_s: float) -> None:
-        """Puts what is known into a job, unless neither it nor its trainers have changed."""
+        """Updates a job with the findings, unless neither it nor its trainers have changed."""
         trainers = self._cluster.live_trainers(job)
         lack = self._lack(job)
-        applied_job, applied_trainers, applied_lack = finding.applied or (None, None, None)
-        if applied_job is job and applied_trainers is trainers and applied_lack == lack:
+        if finding.applied is not None and finding.applied.is_same(job, trainers, lack):
             return
         _see_newest(trainers, finding)
         template = finding.template = finding.template or _shape(_template_spec(job))
@@ -225,7 +245,7 @@ class TrainerProbe:
         held = not finding.answered and now_s - finding.since_s < _HOLD_S
         known = replace(
             job,
-            requests=amounts.largest(template.requests, shape.requests, finding.newest[1]),
+            requests=amounts.largest(template.requests, shape.requests, finding.newest_requests),
             limits=shape.limits,
             constraints=shape.constraints,
             refusal=lack or ("" if trainers.pods else finding.refusal),
@@ -235,11 +255,7 @@ class TrainerProbe:
             self._cluster.put_job(known)
         if not held:
             now = self._cluster.jobs[job.key]
-            finding.applied = now, self._cluster.live_trainers(now), lack
-
-
-def _is_probed(job: Job) -> bool:
-    return job.managed and not (job.stopped or job.error)
+            finding.applied = _Applied(now, self._cluster.live_trainers(now), lack)
 
 
 def _template_spec(job: Job) -> Mapping[str, Any]:
@@ -252,16 +268,17 @@ def _shape(spec: Mapping[str, Any]) -> TrainerShape:
 
 
 def _see_newest(trainers: LiveTrainers, finding: _Finding) -> None:
-    """Records the newest trainer's requests, unless it hosts the master, which makes it larger."""
+    """Records the newest trainer's requests, except for the master's host, whose requests are larger."""
     others = [pod for pod in trainers.pods if not pod.master]
     for pod in others:
-        if pod.trainer_id > finding.newest[0]:
-            finding.newest = (pod.trainer_id, pod.requests)
-    finding.newest_lives = any(pod.requests == finding.newest[1] for pod in others)
+        if pod.trainer_id > finding.newest_id:
+            finding.newest_id = pod.trainer_id
+            finding.newest_requests = pod.requests
+    finding.newest_lives = any(pod.requests == finding.newest_requests for pod in others)
 
 
 def _is_smaller(requests: Resources, before: Resources) -> bool:
-    """Whether a trainer requests less of a resource than before."""
+    """Returns whether a trainer requests less of some resource than before."""
     return any(requests.get(name, 0) < amount for name, amount in before.items())
 
 

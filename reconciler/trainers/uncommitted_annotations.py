@@ -1,10 +1,9 @@
 """Annotates trainer pods with the seconds of training that would be lost with them.
 
-The master reports them. They are written as an annotation because two processes choose victims by
-them: the extender for kube-scheduler, and the plan of this process. Writes are coarse and rare on
-purpose: each wakes every watcher of pods (docs/decisions/0009). Only a change of the leader is
-written as soon as it is reported, on the two trainers concerned: losing the leader costs most of
-its tier (docs/decisions/0013).
+Masters report these values. They are written as annotations because two processes choose victims by them:
+the extender for kube-scheduler, and the plan of this process. Writes are coarse and rare, because each one
+wakes every watcher of pods (docs/decisions/0009). Only a new leader is written at once, on the two trainers
+concerned, because evicting the leader is the most expensive choice in its tier (docs/decisions/0013).
 """
 
 import logging
@@ -24,9 +23,9 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 STEP_S = 5.0
-"""Granularity in seconds of training; smaller differences never decide between victims."""
+"""Granularity in seconds of training; smaller differences never matter for the choice of victims."""
 MAX_WRITES = 100
-"""Writes at one time, those with the largest difference first."""
+"""Writes started at once, those with the largest difference first."""
 _TIMEOUT_S = 5.0
 
 
@@ -37,16 +36,16 @@ class UncommittedAnnotator:
     """
 
     def __init__(self, api: Api) -> None:
-        """Starts nothing.
+        """Initializes the uncommitted annotator.
 
         Args:
-            api: Receives the writes.
+            api: Sends the writes.
         """
         self._api = api
         self._due_s = 0.0
         self._writes: list[Future[None]] = []
         self._leaders: dict[str, int | None] = {}
-        """Job uid -> the leader of its trainers at the last write."""
+        """Job uid -> id of the leading trainer at the last write."""
 
     def write(
         self,
@@ -56,13 +55,14 @@ class UncommittedAnnotator:
         now_s: float,
         pool: Executor,
     ) -> None:
-        """Starts writes of values that changed enough; none while older writes are in flight."""
+        """Starts writes of values that have changed enough, unless earlier writes are still in flight."""
         leaders = {uid: report.leader for uid, report in reports.items()}
         due = now_s >= self._due_s
         if not (due or leaders != self._leaders) or not all(write.done() for write in self._writes):
             return
         if due:
             self._due_s = now_s + EVERY_S
+        # Between regular writes, only the former and the new leader of a job are written.
         changes = [
             (pod, steps)
             for job in jobs
@@ -76,7 +76,7 @@ class UncommittedAnnotator:
         self._writes = [pool.submit(self._write, pod, steps) for pod, steps in changes[:MAX_WRITES]]
 
     def _leaders_changed(self, job: Job, report: MasterReport) -> tuple[int | None, ...]:
-        """Ids of the former and the new leader of a job, where they differ."""
+        """Returns the ids of the previous and the new leader of a job, if they differ."""
         before = self._leaders.get(job.uid)
         return () if before == report.leader else (before, report.leader)
 
@@ -93,7 +93,7 @@ class UncommittedAnnotator:
 
 
 def _steps(pod: Pod, report: MasterReport) -> int | None:
-    """The new annotation, in whole steps; None where the present one is close enough."""
+    """Returns the new annotation in whole steps, or None if the present one is close enough."""
     seconds = report.uncommitted.get(pod.trainer_id, 0.0)
     if abs(seconds - pod.uncommitted_s) < STEP_S:
         return None

@@ -6,26 +6,36 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from http.client import HTTPConnection
+from itertools import groupby
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import edl
 import orjson
 import pytest
 
-from policy.names import LABEL_MASTER
+from policy.document.model import Policy
+from policy.names import (
+    ANNOTATION_MASTER,
+    ANNOTATION_MASTER_ADDRESS,
+    ANNOTATION_SERVERS,
+    LABEL_MASTER,
+)
+from policy.priority_classes import EDL_CLASSES
 from tests.master.serving import TOKEN, Served
 from tests.page.serving import LIMIT_S, serving
 from tests.reconciler.waiting import until
 from tests.reconciler.world import Process, World
 from tests.webhook.cluster import put_policy, with_classes
-from tests.webhook.vectors import review
+from tests.webhook.vectors import request, review, thing
+from webhook.review import AdmissionContext, AdmissionRequest, mutate
 from webhook.server import WebhookServer
 from webhook.settings import WebhookSettings
 
 ROOT = Path(__file__).parents[2]
 _START = "start"
 """The caller where a thread, a task of a server or a test begins."""
+_PLANNER = "policy/planning/planner.py"
 Calls = set[tuple[str, str]]
 """(file of the caller, file of what is called)"""
 
@@ -69,6 +79,30 @@ def _calls(flow: Callable[[], None]) -> Calls:
         sys.setprofile(None)
         threading.setprofile(None)
     return calls
+
+
+def _stays(flow: Callable[[], object]) -> list[str]:
+    """The files that a reader of a run visits: consecutive calls and returns in one file are one stay."""
+    visits: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event not in ("call", "return") or not (file := _file(frame.f_code.co_filename)):
+            return
+        if event == "return":  # back in the nearest caller; libraries in between do not count
+            caller = frame.f_back
+            while caller is not None and not _file(caller.f_code.co_filename):
+                caller = caller.f_back
+            if caller is None:
+                return
+            file = _file(caller.f_code.co_filename)
+        visits.append(file)
+
+    sys.setprofile(note)
+    try:
+        flow()
+    finally:
+        sys.setprofile(None)
+    return [file for file, _ in groupby(visits)]
 
 
 def _new_trainer() -> None:
@@ -121,7 +155,7 @@ def _task_lease(tmp_path: Path) -> None:
     ("title", "flow", "most"),
     [
         ("A change of a pod", _new_trainer, 15),
-        ("An admission review", _admission_review, 8),
+        ("An admission review", _admission_review, 9),
         ("A task's lease", _task_lease, 14),
     ],
 )
@@ -138,3 +172,55 @@ def test_a_walk_has_all_files_of_its_way_once(
 
     assert len(files) == len(set(files)) == number <= most
     assert {file: callers[file] for file in files[1:] if not callers[file] & {*files, _START}} == {}
+
+
+def test_a_plan_visits_its_rules_one_after_the_other() -> None:
+    """Only the planner calls rules and writes the book: 30 visits, with each return to the planner."""
+    visits: list[str] = []
+    known = set[CodeType]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        called = _file(frame.f_code.co_filename)
+        caller = frame.f_back
+        is_from_planner = caller is not None and _file(caller.f_code.co_filename) == _PLANNER
+        is_new = event == "call" and frame.f_code not in known
+        if is_new and is_from_planner and called not in ("", _PLANNER):
+            known.add(frame.f_code)
+            visits.extend((_PLANNER, called))
+
+    sys.setprofile(note)
+    try:
+        _new_trainer()
+    finally:
+        sys.setprofile(None)
+
+    walk = [file for file, _ in groupby(visits)]
+    assert len(walk) <= 30
+    assert len({*walk}) <= 10
+
+
+def _host_of_a_master() -> AdmissionRequest:
+    """The creation of a trainer that hosts its job's master."""
+    pod = thing("pod-create-trainer")
+    pod["metadata"]["labels"][LABEL_MASTER] = "true"
+    pod["metadata"]["annotations"] = {ANNOTATION_MASTER_ADDRESS: "http://10.96.0.7:8790"}
+    return request("pod-create-trainer", object=pod)
+
+
+def _job_with_servers() -> AdmissionRequest:
+    """The creation of a Job with a master and parameter servers."""
+    job = thing("job-create-elastic")
+    job["metadata"]["annotations"] |= {ANNOTATION_MASTER: "true", ANNOTATION_SERVERS: "2"}
+    return request("job-create-elastic", object=job)
+
+
+@pytest.mark.parametrize("review_request", [_host_of_a_master(), _job_with_servers()])
+def test_a_review_goes_through_few_files(review_request: AdmissionRequest) -> None:
+    """`webhook.review.mutate` parses the object once, so a reader does not go back and forth."""
+    context = AdmissionContext(Policy(), EDL_CLASSES, master_image="edl:1")
+    answers = []
+    stays = _stays(lambda: answers.append(mutate(review_request, context)))
+
+    assert answers[0].operations
+    assert len(stays) <= 40
+    assert len(set(stays)) <= 9

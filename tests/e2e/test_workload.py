@@ -6,7 +6,8 @@ import pytest
 
 from e2e import workload
 from e2e.workload import FULL, QUICK, Scenario
-from policy.admission import job_spec
+from policy.admission import job_settings, job_spec
+from policy.admission.views import JobView
 from policy.document import parser as document
 from policy.names import LABEL_JOB, LABEL_ROLE
 
@@ -36,9 +37,9 @@ def test_overcommit_is_a_policy_and_room_to_grow() -> None:
 def test_jobs_are_valid_elastic_jobs(scenario: Scenario) -> None:
     """Bounds and spec are accepted by the rules that admission uses."""
     job = workload.elastic_job(scenario, "job-1")
-    bounds = job_spec.bounds(job["metadata"]["annotations"])
+    bounds = job_settings.bounds(job["metadata"]["annotations"])
     assert bounds == (scenario.min_trainers, scenario.max_trainers)
-    job_spec.check_spec(job["spec"])
+    job_spec.check_spec(JobView.parse(job))
 
 
 @pytest.mark.parametrize("plain", [True, False])

@@ -17,7 +17,7 @@ from kube import config, request
 from kube.request import CONFIGMAPS, NODES
 from lab.fake_api import FakeApi
 from policy.names import POLICY_CONFIGMAP, POLICY_KEY
-from runtime import logs, serve
+from runtime import logs, supervisor
 from tests.extender.vectors import sent
 from tests.reconciler import objects
 from tests.reconciler.waiting import until
@@ -134,7 +134,7 @@ def test_the_command_serves_what_it_was_told_to(
 
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
-    monkeypatch.setattr(serve, "run", lambda settings, build: served.append((settings, build)))
+    monkeypatch.setattr(supervisor, "run", lambda settings, build: served.append((settings, build)))
     monkeypatch.setattr(command, "build", lambda *arguments: arguments)
     where = tmp_path / "kubeconfig"
     flags = ["--namespace=edl", "--log-level=debug", "--log-format=text", f"--kubeconfig={where}"]

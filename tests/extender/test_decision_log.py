@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from flask import Flask
 from werkzeug.test import TestResponse
 
 from extender.decision_log import DecisionLog, add_decisions_route
@@ -118,7 +117,7 @@ def test_the_oldest_records_and_subjects_go_first() -> None:
     assert log.dropped == 4
 
 
-def _app(log: DecisionLog) -> Flask:
+def _app(log: DecisionLog) -> web.WebApp:
     app = web.application(
         "room",
         registry=Metrics("room"),

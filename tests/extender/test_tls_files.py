@@ -15,7 +15,7 @@ from extender.tls_files import TlsFiles
 from kube import request
 from lab.fake_api import FakeApi
 from policy.names import SYSTEM_NAMESPACE
-from runtime import extender_tls, serve, signals
+from runtime import extender_tls, supervisor
 from runtime.tls import Certificates
 from tests.reconciler.waiting import until
 
@@ -121,8 +121,8 @@ def test_the_command_serves_the_secrets_files_of_the_cluster_it_was_given(
         served.append((settings, api.closed))
 
     monkeypatch.setattr(__main__, "Client", client)
-    monkeypatch.setattr(serve, "run", run)
-    monkeypatch.setattr(signals, "exit_on_signals", lambda: None)
+    monkeypatch.setattr(supervisor, "run", run)
+    monkeypatch.setattr(supervisor, "exit_on_signals", lambda: None)
     flags = (f"--tls-secret={extender_tls.SECRET}", f"--tls-dir={tmp_path}")
     assert __main__.main([*flags, f"--kubeconfig={nowhere}"]) == 0
 

@@ -8,7 +8,7 @@ import orjson
 
 from kube import decode, podspec
 from kube.byte_cache import MAX_TEXT_BYTES, ByteCache
-from policy.admission.template_limits import MAX_CONSTRAINTS_BYTES
+from policy.admission.job_spec import MAX_CONSTRAINTS_BYTES
 from policy.cluster.snapshot import ANYWHERE
 
 

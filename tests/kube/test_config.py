@@ -1,8 +1,6 @@
 """Finding the API server."""
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -134,23 +132,3 @@ def test_a_namespace_of_no_context_is_refused(tmp_path: Path) -> None:
         config.namespace(kubeconfig(tmp_path / "k", 4, CA), "nope")
     with pytest.raises(ConfigError, match="/none: no usable"):
         config.namespace(tmp_path / "none")
-
-
-def test_a_command_does_not_wait_for_clients_that_it_does_not_use() -> None:
-    """Streams and OpenID are not imported; OpenID works where a kubeconfig names it."""
-    script = """
-import sys
-import kube.client, kube.config
-unused = {"kubernetes.stream", "kubernetes.watch", "websocket", "oauthlib", "requests_oauthlib", "requests"}
-assert not unused & set(sys.modules), unused & set(sys.modules)
-from kubernetes.config import kube_config
-assert kube_config.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError
-assert kube_config.OAuth2Session(client_id="me").client_id == "me"
-import kubernetes.watch
-from kubernetes import stream
-assert kubernetes.watch.Watch and stream.stream
-"""
-    done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.stderr == ""

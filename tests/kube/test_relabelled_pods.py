@@ -11,7 +11,7 @@ from policy.cluster.snapshot import Job, Pod, Snapshot
 from policy.document.model import Policy
 from policy.document.queue_model import Quota
 from policy.names import LABEL_JOB, LABEL_MASTER, LABEL_ROLE, LABEL_TIER, Tier
-from policy.planning.ceilings import Quotas
+from policy.planning.quotas import Quotas
 from policy.planning.victims import Candidate, Shares, choose
 from policy.priority_classes import CLASS_OF, EDL_CLASSES
 from reconciler.manifests import trainer as trainer_manifests

@@ -8,8 +8,7 @@ from edl_protocol.master import RendezvousPoll, RoundClaim, RoundMember
 
 from master.membership import MemberId
 from master.rendezvous import Rendezvous
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 STEP_S = 0.05
 POLL_S = 1.0
@@ -148,7 +147,7 @@ class Crowd:
         """Kills a process; its connection is cut, unless its node died with it."""
         player = self.players.pop(trainer)
         if disconnects:
-            self.master.disconnected(*player.member_id, self.now_s)
+            self.master.disconnected(player.member_id, self.now_s)
 
     def leave(self, trainer: str) -> None:
         """A member reports that it leaves."""

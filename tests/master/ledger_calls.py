@@ -7,7 +7,7 @@ import orjson
 from master import rewinds
 from master.commands import Describe, Retry, Rewind, from_json, to_json
 from master.ledger import Ledger
-from master.types import Json
+from runtime.call_checks import Json
 
 
 def shape(records: int = 40, **changes: Any) -> Json:

@@ -20,8 +20,7 @@ from master.fence import ConfigMapFence
 from master.leases import ACCEPTED
 from master.ledger import Ledger
 from master.startup import open_ledger
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 from tests.support.full_disks import files_up_to
 
 RECORDS, STEP, EPOCHS = 23, 4, 2

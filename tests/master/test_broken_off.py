@@ -9,7 +9,7 @@ from edl import Settings
 from edl.master.rendezvous import Rendezvous
 
 from master import rendezvous as master_rendezvous
-from master.change_window import WINDOW_S
+from master.round import WINDOW_S
 from tests.master.crowd import meet
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import LIMIT_S, until

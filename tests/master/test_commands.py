@@ -34,7 +34,7 @@ from master.commands import (
 from master.durable_ledger import DurableLedger
 from master.ledger import Ledger
 from master.protocol import check
-from master.types import Json
+from runtime.call_checks import Json
 from tests.master.ledger_calls import shape, who
 
 RECORDED = Path(__file__).parent / "recorded"

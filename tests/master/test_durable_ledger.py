@@ -30,8 +30,7 @@ from master.fence import ConfigMapFence, StoredSnapshot
 from master.ledger import Ledger
 from master.startup import open_ledger
 from master.takeover import MAX_ATTEMPT
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 from tests.master.ledger_calls import ref, shape, who
 from tests.support.full_disks import files_up_to
 

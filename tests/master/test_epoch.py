@@ -2,10 +2,9 @@
 
 import pytest
 
-from master.dataset import Dataset
+from master.dataset import Dataset, Evaluation
 from master.epoch import Epoch
-from master.evaluation import Evaluation
-from master.shuffle import TaskOrder
+from master.partitioning import TaskOrder
 from tests.master.ledger_calls import shape
 
 

@@ -16,8 +16,7 @@ from master.liveness import Liveness
 from master.rendezvous import Rendezvous
 from master.retry_pauses import OUTAGE_S, TICKET_S, RetryPauses
 from master.status import ServiceCounters, report
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 from tests.master.ledger_calls import done, end_pauses, join, opened, ref, shape, who, work
 
 Read = Callable[[Json, float], str]
@@ -318,7 +317,7 @@ def test_the_ticket_of_a_saver_that_hangs_ends() -> None:
     ledger.execute(command)
 
     assert ledger.execute(Save(**who("b")))["granted"] is True
-    with pytest.raises(RefusedError, match="not valid any more"):
+    with pytest.raises(RefusedError, match="no longer valid"):
         ledger.execute(Saved(ticket, "/models/1", 1, ok=True))
 
 

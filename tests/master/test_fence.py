@@ -17,7 +17,7 @@ from master.fence import MAX_BYTES, ConfigMapFence, pack, unpack
 from master.ledger import Ledger
 from master.startup import open_ledger
 from master.takeover import for_another_master
-from master.types import Json
+from runtime.call_checks import Json
 from tests.master.ledger_calls import opened, ref, who, work
 
 _PLACE = ("ml", "digits-master")

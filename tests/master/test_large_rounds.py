@@ -2,11 +2,10 @@
 
 import orjson
 
-from master.change_window import WINDOW_S
 from master.liveness import Liveness
 from master.membership import MAX_POLL_S, SILENT_S, SUSPICIOUS_S, poll_pace_s
 from master.rendezvous import Rendezvous
-from master.round import Round
+from master.round import WINDOW_S, Round
 from tests.master.crowd import Crowd, meet
 
 NAMES = [f"t-{number}" for number in range(40)]

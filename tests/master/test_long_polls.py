@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from edl import clock
 
-from master.change_window import WINDOW_S
 from master.long_polls import LongPolls
 from master.membership import DISCONNECTED_S
 from master.rendezvous import Rendezvous
+from master.round import WINDOW_S
 from tests.master.crowd import meet
 from tests.reconciler.waiting import LIMIT_S
 

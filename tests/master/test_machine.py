@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from master.commands import Describe, Expire, Join, Leave, from_json
 from master.dataset import FAILURE_BUDGET, PATIENT_BUDGET
-from master.failure_wave import OUTAGE_TASKS
+from master.failures import OUTAGE_TASKS
 from master.ledger import Ledger
-from master.types import Json
+from runtime.call_checks import Json
 from tests.master.ledger_calls import end_pauses, ref, shape, who
 from tests.support.strategies import THOROUGH
 

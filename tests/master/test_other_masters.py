@@ -11,7 +11,7 @@ import pytest
 
 from master.ledger import Ledger
 from master.partitioning import Partitioning
-from master.types import Json
+from runtime.call_checks import Json
 from tests.master.ledger_calls import done, end_pauses, opened, ref, work
 
 ROOT = Path(__file__).parents[2]

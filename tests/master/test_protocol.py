@@ -8,8 +8,7 @@ import pytest
 from edl_protocol import master as protocol
 
 from master.protocol import check, dataset_shape
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 
 _WHO: Json = {"trainer": "a", "incarnation": "a-1"}
 _SEAT: Json = {**_WHO, "address": "a:1"}

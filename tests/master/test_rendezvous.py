@@ -2,8 +2,8 @@
 
 import pytest
 
-from master.change_window import MAX_WINDOW_S, SHORT_WINDOW_S, WINDOW_S
 from master.rendezvous import Rendezvous
+from master.round import MAX_WINDOW_S, SHORT_WINDOW_S, WINDOW_S
 from runtime.call_checks import RefusedError
 from tests.master.crowd import STEP_S, Crowd, meet
 from tests.master.rounds import SLACK_S, trained
@@ -173,7 +173,7 @@ def test_leaving_twice_or_unknown_is_fine() -> None:
     for _ in range(2):
         crowd.leave("b")
     crowd.master.leave("x", "x-1", crowd.now_s)
-    crowd.master.disconnected("x", "x-1", crowd.now_s)
+    crowd.master.disconnected(("x", "x-1"), crowd.now_s)
     crowd.run(1.0)
 
     assert (crowd.number, crowd.names) == (2, ["a"])

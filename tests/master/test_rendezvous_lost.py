@@ -2,10 +2,9 @@
 
 import pytest
 
-from master.change_window import SHORT_WINDOW_S, WINDOW_S
 from master.membership import ANSWER_GAP_S, DISCONNECTED_S, ENDED_S, PROBE_S, SILENT_S
 from master.rendezvous import Rendezvous
-from master.round import FORMING_S
+from master.round import FORMING_S, SHORT_WINDOW_S, WINDOW_S
 from tests.master.crowd import STEP_S, Crowd, meet
 from tests.master.rounds import SLACK_S, trained
 
@@ -25,12 +24,12 @@ def test_a_killed_member_is_out_soon() -> None:
 def test_a_member_of_which_all_connections_are_cut_is_out_sooner() -> None:
     """Its process has ended; a call that comes all the same keeps it."""
     crowd = trained("a", "b", "c")
-    crowd.master.disconnected(*crowd.players["c"].member_id, crowd.now_s, has_ended=True)
+    crowd.master.disconnected(crowd.players["c"].member_id, crowd.now_s, has_ended=True)
     crowd.run(ENDED_S / 2)
     crowd.speak(crowd.players["c"])
     crowd.run(DISCONNECTED_S)
     assert crowd.number == 1
-    crowd.master.disconnected(*crowd.players.pop("b").member_id, crowd.now_s, has_ended=True)
+    crowd.master.disconnected(crowd.players.pop("b").member_id, crowd.now_s, has_ended=True)
     crowd.broken("a", "c")
     took_s = crowd.until(2, 2.0)
 
@@ -56,7 +55,7 @@ def test_others_hear_at_once_that_a_member_is_lost() -> None:
 def test_a_member_that_calls_again_after_its_connection_was_cut_stays() -> None:
     """The network was at fault."""
     crowd = trained("a", "b")
-    crowd.master.disconnected(*crowd.players["b"].member_id, crowd.now_s)
+    crowd.master.disconnected(crowd.players["b"].member_id, crowd.now_s)
     crowd.run(DISCONNECTED_S / 2)
     crowd.speak(crowd.players["b"])
     crowd.run(2.0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from master.membership import MemberId
-from master.types import Json
+from runtime.call_checks import Json
 from tests.master.crowd import Crowd, Player
 from tests.support.strategies import THOROUGH
 

@@ -4,11 +4,9 @@ import pytest
 from edl_protocol.master import RendezvousPoll
 
 from master.bounds import MAX_AHEAD
-from master.change_window import WINDOW_S
-from master.member_checks import MAX_CLAIMED
-from master.membership import SILENT_S
-from master.past_members import PastMembers
-from master.rendezvous import SETTLE_S, Rendezvous
+from master.membership import SILENT_S, PastMembers
+from master.rendezvous import MAX_CLAIMED, SETTLE_S, Rendezvous
+from master.round import WINDOW_S
 from runtime.call_checks import RefusedError
 from tests.master.crowd import Crowd, meet
 from tests.master.rounds import SLACK_S, trained

@@ -16,8 +16,8 @@ from edl import Settings, clock
 from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 
-from master.change_window import WINDOW_S
 from master.membership import DISCONNECTED_S, ENDED_S, PROBE_S
+from master.round import WINDOW_S
 from tests.master.processes import MasterProcess
 from tests.master.serving import TOKEN, Served
 from tests.reconciler.waiting import LIMIT_S, until

@@ -11,7 +11,7 @@ import pytest
 from master import rewinds
 from master.commands import Describe, EndSettling, Expire, Rewind, from_json, to_json
 from master.ledger import Ledger
-from master.types import Json
+from runtime.call_checks import Json
 from tests.master.ledger_calls import done, join, ref, shape, work
 
 _BATCH, _BATCHES, _MORE_BATCHES = 50, range(3), range(3, 40)

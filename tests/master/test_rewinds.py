@@ -6,8 +6,7 @@ import pytest
 from master import rewinds
 from master.commands import Describe, Evaluate, Expire, Rewind, from_json
 from master.ledger import Ledger
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 from tests.master.ledger_calls import done, join, opened, position_of, ref, rewind, shape, who, work
 
 

@@ -12,8 +12,7 @@ from master.commands import Fail, LostShare, Rollback, from_json
 from master.fence import MAX_BYTES, pack
 from master.ledger import Ledger
 from master.rollbacks import JobRollbacks
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 from tests.master.ledger_calls import done, join, opened, ref, who, work
 from tests.support.strategies import CALM
 

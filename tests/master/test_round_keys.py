@@ -14,9 +14,8 @@ from edl.master.connection import Connection
 from edl.master.round_store import RoundStore
 
 from master import round_keys
-from master.change_window import WINDOW_S
 from master.membership import Slot
-from master.round import Round
+from master.round import WINDOW_S, Round
 from master.round_keys import RoundKeys
 from runtime.call_checks import RefusedError
 from tests.master.serving import TOKEN, Served
@@ -243,7 +242,7 @@ def test_a_program_has_the_store_of_its_round_and_what_the_others_told(served: S
 
     def run(member: edl.Session) -> None:
         with edl.Rounds(extra="first", member=member) as rounds:
-            with pytest.raises(edl.RoundOver, match="has not begun"):
+            with pytest.raises(edl.RoundOver, match="has not started"):
                 rounds.store.set("k", b"")
             for entered in rounds:
                 rounds.tell("later")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.shuffle import TaskOrder
+from master.partitioning import TaskOrder
 
 
 @given(st.integers(1, 300), st.integers(0, 1 << 40), st.integers(0, 5))

@@ -14,8 +14,8 @@ from master.errors import FencedError, JournalError, UnavailableError
 from master.fence import StoredSnapshot
 from master.ledger import Ledger
 from master.service import MasterService
-from master.types import Json
 from runtime import clock
+from runtime.call_checks import Json
 from tests.master.ledger_calls import shape, who
 from tests.reconciler.waiting import LIMIT_S, until_in_loop
 

@@ -3,7 +3,7 @@
 from master.commands import Fail, Join, TakeOver
 from master.liveness import Liveness
 from master.status import LEADER_COST_S, ServiceCounters, outcome, position, report
-from master.types import Json
+from runtime.call_checks import Json
 from tests.master.ledger_calls import done, opened, position_of, who, work
 
 _ALONE: Json = {"round": 0, "formed": False, "members": []}

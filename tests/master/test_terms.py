@@ -6,9 +6,8 @@ import pytest
 
 from master.commands import from_json
 from master.ledger import Ledger
-from master.terms import Terms
-from master.types import Json
-from runtime.call_checks import RefusedError
+from master.model_history import Terms
+from runtime.call_checks import Json, RefusedError
 
 GROUP = "edl:group"
 

@@ -15,7 +15,7 @@ from edl_protocol.master import RendezvousPoll
 
 from master.membership import SUSPICIOUS_S, poll_pace_s
 from master.rendezvous import Rendezvous
-from master.types import Json
+from runtime.call_checks import Json
 
 _AROUND_S = 0.001
 """From a member to the master, or back."""

@@ -22,8 +22,7 @@ from master.durable_ledger import DurableLedger
 from master.errors import JournalError
 from master.ledger import Ledger
 from master.liveness import Liveness
-from master.types import Json
-from runtime.call_checks import RefusedError
+from runtime.call_checks import Json, RefusedError
 from tests.master.test_journal import full_disk
 
 JOB = "digits"

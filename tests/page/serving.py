@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 
-from flask import Flask
-
-from runtime import listener, web
+from runtime import listener
+from runtime.connection import Bounds
 from runtime.http_server import HttpServer, Service
-from runtime.listener import Bounds
+from runtime.web import WebApp
 
 LIMIT_S = 60.0
 """Ends a hang."""
@@ -18,7 +17,7 @@ _BUFFER_BYTES = 4096
 
 
 @contextmanager
-def serving(app: Flask, answer_s: float = LIMIT_S) -> Iterator[tuple[str, int]]:
+def serving(app: WebApp, answer_s: float = LIMIT_S) -> Iterator[tuple[str, int]]:
     """Serves an application on a free port.
 
     Args:
@@ -33,7 +32,6 @@ def serving(app: Flask, answer_s: float = LIMIT_S) -> Iterator[tuple[str, int]]:
         Service(app, None, 4, 1 << 20),
         bound,
         bounds,
-        app.extensions[web.DROPS],
         certificates=None,
         failed=lambda: failures.append("server"),
     )
@@ -42,7 +40,7 @@ def serving(app: Flask, answer_s: float = LIMIT_S) -> Iterator[tuple[str, int]]:
     try:
         yield address
     finally:
-        app.config[web.DRAINING] = True
+        app.draining = True
         server.stop(LIMIT_S)
         assert not failures
 

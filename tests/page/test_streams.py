@@ -11,7 +11,6 @@ import pytest
 from page import streams
 from page.sections import Section, Subscription
 from page.streams import StreamBounds, Streams
-from runtime import web
 from tests.page.serving import Readers, serving
 from tests.page.world import ALL, VISION, PageWorld, parse, rows_of
 from tests.reconciler.waiting import until
@@ -169,7 +168,7 @@ def test_streams_end_with_the_process() -> None:
         reader = readers.open(JOBS)
         blocks = reader.blocks()
         next(blocks)
-        world.app.config[web.DRAINING] = True
+        world.app.draining = True
 
         assert list(blocks) == []
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-from flask import Flask
 from werkzeug.test import TestResponse
 
 from bench.page_cluster import CALLERS, LiveCluster, Rights
@@ -40,7 +39,7 @@ class PageWorld:
             Instantly(self.cluster), SYSTEM_NAMESPACE, lambda: self.now_s, lambda: self.now_s
         )
         self.view = self.watches.view
-        self.app: Flask = application(
+        self.app = application(
             self._settings,
             self.watches,
             self.cluster.with_token,

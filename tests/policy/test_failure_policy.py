@@ -2,12 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from policy.admission import failure_policy, mutation
-from policy.cluster.failure_rules import FailureAction
+from policy.admission import job_spec, mutation
+from policy.cluster import failure_policy
+from policy.cluster.failure_rules import FailureAction, FailureRule
 from policy.cluster.snapshot import Phase
 from policy.errors import JobError
 from policy.names import ANNOTATION_MAX, ANNOTATION_MIN
-from tests.support.builders import job, trainer
+from tests.support.builders import job, job_view, trainer
 
 _FAILED = replace(
     trainer(job("net"), 0, "n0"),
@@ -29,8 +30,12 @@ def _conditions(action: str, **statuses: str) -> dict[str, object]:
     return {"action": action, "onPodConditions": patterns}
 
 
+def _rules(*entries: object) -> tuple[FailureRule, ...]:
+    return job_view({}, {"podFailurePolicy": {"rules": list(entries)}}).failure_rules
+
+
 def _judged(*entries: object) -> FailureAction:
-    rules = failure_policy.rules({"podFailurePolicy": {"rules": list(entries)}})
+    rules = _rules(*entries)
     return failure_policy.judge(rules, _FAILED)[0]
 
 
@@ -71,15 +76,13 @@ def test_the_first_rule_that_matches_decides() -> None:
 def test_a_failed_job_is_told_why() -> None:
     """With the words of the built-in controller."""
     entries = [_codes("Ignore", 7), _codes("FailJob", 42)]
-    rules = failure_policy.rules({"podFailurePolicy": {"rules": entries}})
+    rules = _rules(*entries)
 
     assert failure_policy.judge(rules, _FAILED)[1] == (
         "Container main for pod ml/net-trainer-0 failed with exit code 42 matching FailJob rule at "
         "index 1"
     )
-    by_condition = failure_policy.rules(
-        {"podFailurePolicy": {"rules": [_conditions("FailJob", ConfigIssue="True")]}}
-    )
+    by_condition = _rules(_conditions("FailJob", ConfigIssue="True"))
     assert failure_policy.judge(by_condition, _FAILED)[1] == (
         "Pod ml/net-trainer-0 has condition ConfigIssue matching FailJob rule at index 0"
     )
@@ -88,7 +91,7 @@ def test_a_failed_job_is_told_why() -> None:
 @pytest.mark.parametrize("spec", [{}, {"podFailurePolicy": None}, {"podFailurePolicy": []}])
 def test_no_policy_is_no_rules(spec: dict[str, object]) -> None:
     """Nor is what is no policy; the API server refuses it."""
-    assert failure_policy.rules(spec) == ()
+    assert job_view({}, spec).failure_rules == ()
 
 
 def test_values_that_are_no_codes_match_nothing() -> None:
@@ -105,11 +108,11 @@ def test_a_disruption_cannot_be_made_a_failure(action: str) -> None:
     spec = {"podFailurePolicy": {"rules": rules}}
 
     with pytest.raises(JobError, match=rf"rules\[1\] is {action} for DisruptionTarget"):
-        mutation.check_job(annotations, spec)
+        mutation.check_job(job_view(annotations, spec))
 
 
 def test_a_disruption_may_be_ignored() -> None:
     """As it is anyway: the rule is in many manifests."""
     rules = [_conditions("Ignore", DisruptionTarget="True")]
 
-    failure_policy.check({"podFailurePolicy": {"rules": rules}})
+    job_spec.check_failure_rules(job_view({}, {"podFailurePolicy": {"rules": rules}}))

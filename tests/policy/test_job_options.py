@@ -7,7 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from policy.admission import job_options, role_templates, servers, sidecar
+from policy.admission import job_settings, role_templates, sidecar
 from policy.admission.frameworks import RolePod, variables
 from policy.admission.mutation import check_job, pod_patch
 from policy.cluster.snapshot import Job, ServerSpec
@@ -32,9 +32,10 @@ from policy.names import (
     LABEL_SERVER,
     Role,
 )
-from policy.planning import ceilings
+from policy.planning import sizes
 from policy.priority_classes import EDL_CLASSES
 from tests.support import builders
+from tests.support.builders import job_view
 
 PROGRAM: dict[str, Any] = {
     "name": "own",
@@ -102,7 +103,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 def test_what_contradicts_itself_is_refused_by_name(annotations: dict[str, str], text: str) -> None:
     """Each with what would be right, in one line."""
     with pytest.raises(JobError) as refused:
-        job_options.check(annotations)
+        job_settings.parse({ANNOTATION_MIN: "1", ANNOTATION_MAX: "2", **annotations})
 
     assert text in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -155,7 +156,7 @@ REFUSED_SERVERS: list[tuple[str, str]] = [
 def test_a_template_of_servers_is_checked_field_by_field(template: str, text: str) -> None:
     """The API server sees it only when the first pod is created: that would be too late."""
     with pytest.raises(JobError) as refused:
-        servers.requested({ANNOTATION_SERVERS: "2", ANNOTATION_SERVER_TEMPLATE: template})
+        job_settings.servers({ANNOTATION_SERVERS: "2", ANNOTATION_SERVER_TEMPLATE: template})
 
     assert str(refused.value).startswith(ANNOTATION_SERVER_TEMPLATE)
     assert text in str(refused.value)
@@ -164,24 +165,24 @@ def test_a_template_of_servers_is_checked_field_by_field(template: str, text: st
 def test_servers_with_a_program_of_their_own_need_no_master() -> None:
     """Their requests are those of the template, and amounts for EDL's are refused."""
     annotations = {ANNOTATION_SERVERS: "3", ANNOTATION_SERVER_TEMPLATE: _text()}
-    spec = servers.requested(annotations)
+    spec = job_settings.servers(annotations)
 
     assert spec is not None
     assert (spec.count, spec.ports, spec.claim) == (3, (7164,), "")
     with pytest.raises(JobError, match="has your own program: write it there"):
-        servers.requested({**annotations, ANNOTATION_SERVER_CPU: "1"})
+        job_settings.servers({**annotations, ANNOTATION_SERVER_CPU: "1"})
 
 
 def test_a_template_without_containers_places_edls_own_servers() -> None:
     """They need EDL's master, as ever."""
     text = _text({"nodeSelector": {"disk": "ssd"}})
     annotations = {ANNOTATION_SERVERS: "2", ANNOTATION_SERVER_TEMPLATE: text}
-    spec = servers.requested({**annotations, ANNOTATION_MASTER: "true"})
+    spec = job_settings.servers({**annotations, ANNOTATION_MASTER: "true"})
 
     assert spec is not None
     assert (spec.ports, json.loads(spec.template_json)) == ((), json.loads(text))
     with pytest.raises(JobError, match="needs a master"):
-        servers.requested(annotations)
+        job_settings.servers(annotations)
 
 
 def test_the_ports_of_a_template_are_those_of_its_first_container() -> None:
@@ -195,10 +196,10 @@ def test_a_job_allows_the_sizes_that_it_names() -> None:
     job = _job(sizes=(1, 4, 6, 8, 90))
     policy = Policy.model_validate({"sizes": [{"powersOfTwo": True}]})
 
-    assert job_options.sizes({ANNOTATION_SIZES: "8, 4,4"}) == (4, 8)
-    assert [ceilings.next_size(Policy(), job, n) for n in (2, 4, 6, 8)] == [4, 6, 8, 8]
-    assert [ceilings.floor_size(Policy(), job, n) for n in (2, 3, 5, 7, 9)] == [2, 2, 4, 6, 8]
-    assert [ceilings.next_size(policy, job, n) for n in (2, 4)] == [4, 8]
+    assert job_settings.sizes({ANNOTATION_SIZES: "8, 4,4"}) == (4, 8)
+    assert [sizes.next_size(Policy(), job, n) for n in (2, 4, 6, 8)] == [4, 6, 8, 8]
+    assert [sizes.floor_size(Policy(), job, n) for n in (2, 3, 5, 7, 9)] == [2, 2, 4, 6, 8]
+    assert [sizes.next_size(policy, job, n) for n in (2, 4)] == [4, 8]
 
 
 def test_a_master_gets_what_its_job_asks_for() -> None:
@@ -217,7 +218,7 @@ def test_a_master_gets_what_its_job_asks_for() -> None:
         "requests": {"cpu": "2", "memory": "1Gi"},
         "limits": {"cpu": "2", "memory": "1Gi"},
     }
-    requests = job_options.master_requests({ANNOTATION_MASTER: "true", **annotations})
+    requests = job_settings.master_requests({ANNOTATION_MASTER: "true", **annotations})
     assert requests == {"cpu": 2000, "memory": builders.GI}
     assert sidecar.requests_of(_job(master_requests=requests)) == requests
     assert sidecar.requests_of(_job()) == sidecar.REQUESTS
@@ -326,6 +327,8 @@ def test_a_job_may_say_all_of_it() -> None:
     }
     spec = {"template": {"spec": {"hostNetwork": True, "containers": [{"name": "t"}]}}}
 
-    assert check_job(annotations, spec) == (2, 8)
-    assert job_options.environment(annotations) == ("paddle", "torch")
-    assert job_options.environment({ANNOTATION_ENVIRONMENT: "paddle"}) == ("paddle",)
+    settings = check_job(job_view(annotations, spec))
+
+    assert (settings.min_trainers, settings.max_trainers) == (2, 8)
+    assert job_settings.environment(annotations) == ("paddle", "torch")
+    assert job_settings.environment({ANNOTATION_ENVIRONMENT: "paddle"}) == ("paddle",)

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from policy.admission import job_spec, mutation
+from policy.admission import job_settings, job_spec, mutation
 from policy.errors import JobError
 from policy.names import (
     ANNOTATION_DATA,
@@ -17,6 +17,7 @@ from policy.names import (
     ANNOTATION_TOKEN_GENERATION,
     ANNOTATION_WEIGHT,
 )
+from tests.support.builders import job_view
 
 
 def _bounds(low: str, high: str) -> dict[str, str]:
@@ -40,15 +41,15 @@ def test_an_annotation_that_does_not_exist_is_refused(name: str, advice: str) ->
 
 def test_either_bound_makes_a_job_elastic() -> None:
     """A Job with one bound only is meant to be elastic, and refused for what is missing."""
-    assert job_spec.is_elastic({ANNOTATION_MIN: "1"})
-    assert job_spec.is_elastic({ANNOTATION_MAX: "1"})
-    assert not job_spec.is_elastic({"other": "1"})
+    assert job_settings.is_elastic({ANNOTATION_MIN: "1"})
+    assert job_settings.is_elastic({ANNOTATION_MAX: "1"})
+    assert not job_settings.is_elastic({"other": "1"})
 
 
 @pytest.mark.parametrize(("low", "high"), [("2", "60"), ("1", "1"), (" 3 ", "10000")])
 def test_good_bounds_are_read(low: str, high: str) -> None:
     """Whole numbers from 1 to 10000, spaces around them forgiven."""
-    assert job_spec.bounds(_bounds(low, high)) == (int(low), int(high))
+    assert job_settings.bounds(_bounds(low, high)) == (int(low), int(high))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_bad_bounds_are_refused(name: str, text: str) -> None:
     annotations = _bounds("1", "10000") | {name: text}
 
     with pytest.raises(JobError, match=f"^{name} is .*write a whole number from 1 to") as refusal:
-        job_spec.bounds(annotations)
+        job_settings.bounds(annotations)
     assert len(str(refusal.value)) < 200
 
 
@@ -71,30 +72,30 @@ def test_bad_bounds_are_refused(name: str, text: str) -> None:
 def test_both_bounds_are_needed(present: str, missing: str) -> None:
     """The one that is missing is named."""
     with pytest.raises(JobError, match=f"^{missing} is missing"):
-        job_spec.bounds({present: "2"})
+        job_settings.bounds({present: "2"})
 
 
 def test_min_above_max_is_refused() -> None:
     """Both annotations and both numbers are named."""
     with pytest.raises(JobError, match=f"{ANNOTATION_MIN} is 5 and {ANNOTATION_MAX} is 4"):
-        job_spec.bounds(_bounds("5", "4"))
+        job_settings.bounds(_bounds("5", "4"))
 
 
 def test_weight_is_one_unless_given() -> None:
     """A weight is a whole number from 1 to 1000."""
-    assert job_spec.weight({}) == 1
-    assert job_spec.weight({ANNOTATION_WEIGHT: "7"}) == 7
+    assert job_settings.weight({}) == 1
+    assert job_settings.weight({ANNOTATION_WEIGHT: "7"}) == 7
     with pytest.raises(JobError, match=f"{ANNOTATION_WEIGHT} is 1001"):
-        job_spec.weight({ANNOTATION_WEIGHT: "1001"})
+        job_settings.weight({ANNOTATION_WEIGHT: "1001"})
 
 
 def test_a_master_is_asked_for_by_true() -> None:
     """Absent and "false" mean none; anything else is refused by name."""
-    assert job_spec.master({ANNOTATION_MASTER: "true"})
-    assert not job_spec.master({ANNOTATION_MASTER: "false"})
-    assert not job_spec.master({})
+    assert job_settings.master({ANNOTATION_MASTER: "true"})
+    assert not job_settings.master({ANNOTATION_MASTER: "false"})
+    assert not job_settings.master({})
     with pytest.raises(JobError, match=r"edl.training/master is 'yes': write \"true\""):
-        job_spec.master({ANNOTATION_MASTER: "yes"})
+        job_settings.master({ANNOTATION_MASTER: "yes"})
 
 
 def test_a_master_may_be_told_how_to_run() -> None:
@@ -105,10 +106,10 @@ def test_a_master_may_be_told_how_to_run() -> None:
         ANNOTATION_DATA: "/data/train set",
         ANNOTATION_EPOCHS: "12",
     }
-    parsed = job_spec.master_settings({ANNOTATION_MASTER: "true", **settings})
+    parsed = job_settings.master_settings({ANNOTATION_MASTER: "true", **settings})
 
     assert parsed == {**settings, ANNOTATION_MASTER_STEPS: "500"}
-    assert job_spec.master_settings({}) == {}
+    assert job_settings.master_settings({}) == {}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_master_may_be_told_how_to_run() -> None:
 def test_what_no_master_takes_is_refused(name: str, text: str, words: str) -> None:
     """Before a pod starts that would end at once."""
     with pytest.raises(JobError, match=f"^{name} is .*{words}"):
-        job_spec.master_settings({ANNOTATION_MASTER: "true", name: text})
+        job_settings.master_settings({ANNOTATION_MASTER: "true", name: text})
 
 
 @pytest.mark.parametrize(
@@ -140,17 +141,17 @@ def test_what_no_master_takes_is_refused(name: str, text: str, words: str) -> No
 def test_settings_of_a_master_need_one(name: str) -> None:
     """They would be lost in silence."""
     with pytest.raises(JobError, match=f"^{name} needs a master"):
-        job_spec.master_settings({name: "5"})
+        job_settings.master_settings({name: "5"})
 
 
 def test_a_queue_is_a_short_name() -> None:
     """No queue is the empty one; what is longer than a label value is refused."""
-    assert job_spec.queue({}) == ""
-    assert job_spec.queue({ANNOTATION_QUEUE: "night"}) == "night"
+    assert job_settings.queue({}) == ""
+    assert job_settings.queue({ANNOTATION_QUEUE: "night"}) == "night"
     odd_values: list[Any] = ["q" * 64, {}, [], 1]
     for odd in odd_values:
         with pytest.raises(JobError, match=f"{ANNOTATION_QUEUE} is not text of at most 63"):
-            job_spec.queue({ANNOTATION_QUEUE: odd})
+            job_settings.queue({ANNOTATION_QUEUE: odd})
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_queue_is_a_short_name() -> None:
 )
 def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
     """What the API server fills in by itself is taken as not given."""
-    job_spec.check_spec(spec)
+    job_spec.check_spec(job_view({}, spec))
 
 
 @pytest.mark.parametrize(
@@ -211,21 +212,22 @@ def test_specs_that_agree_with_elasticity_pass(spec: dict[str, object]) -> None:
 def test_specs_that_contradict_elasticity_are_refused(spec: dict[str, object], words: str) -> None:
     """The message names the field and the way out."""
     with pytest.raises(JobError, match=words):
-        job_spec.check_spec(spec)
+        job_spec.check_spec(job_view({}, spec))
 
 
 def test_a_stored_default_job_cannot_be_elastic() -> None:
     """With the API server's completions of 1 and the built-in controller it can be one pod only."""
     with pytest.raises(JobError) as caught:
-        job_spec.check_stored({"completions": 1, "parallelism": 1})
+        job_spec.check_stored(job_view({}, {"completions": 1, "parallelism": 1}))
 
     assert str(caught.value) == (
         "spec.completions is 1: the Job was created while EDL's webhook was down, and the built-in "
         "controller creates no more pods than that"
     )
 
-    job_spec.check_stored({"parallelism": 1})
-    job_spec.check_stored({"completions": 1, "managedBy": "edl.training/reconciler"})
+    job_spec.check_stored(job_view({}, {"parallelism": 1}))
+    managed = {"completions": 1, "managedBy": "edl.training/reconciler"}
+    job_spec.check_stored(job_view({}, managed))
 
 
 @pytest.mark.parametrize(
@@ -247,19 +249,19 @@ def test_templates_of_which_nobody_can_say_where_they_fit_are_refused(
 ) -> None:
     """At admission, with the field; otherwise trainers would be made in vain."""
     bounds = {ANNOTATION_MIN: "1", ANNOTATION_MAX: "2"}
-    spec = {"template": {"spec": fields}}
+    job = job_view(bounds | annotations, {"template": {"spec": fields}})
     if not message:
-        assert mutation.check_job(bounds | annotations, spec) == (1, 2)
+        assert mutation.check_job(job).max_trainers == 2
         return
     with pytest.raises(JobError, match=message):
-        mutation.check_job(bounds | annotations, spec)
+        mutation.check_job(job)
 
 
 def test_a_token_has_a_generation() -> None:
     """The first one where none is named."""
     named = {ANNOTATION_MASTER: "true", ANNOTATION_TOKEN_GENERATION: "7"}
 
-    assert job_spec.token_generation({}) == 1
-    assert job_spec.token_generation(named) == 7
+    assert job_settings.token_generation({}) == 1
+    assert job_settings.token_generation(named) == 7
     with pytest.raises(JobError, match="token-generation needs a master"):
-        job_spec.token_generation({ANNOTATION_TOKEN_GENERATION: "7"})
+        job_settings.token_generation({ANNOTATION_TOKEN_GENERATION: "7"})

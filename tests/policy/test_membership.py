@@ -2,10 +2,9 @@
 
 import pytest
 
-from policy.admission.servers import name_of
 from policy.cluster import membership
 from policy.cluster.membership import NO_CONTROLLER, Controller, Membership
-from policy.names import LABEL_JOB, LABEL_ROLE, Role, Tier
+from policy.names import LABEL_JOB, LABEL_ROLE, Role, Tier, server_name
 
 RESNET = Controller("uid-1", "resnet", is_job=True)
 LONG = "x" * 70
@@ -43,7 +42,7 @@ def test_name_and_controller_decide_before_labels(
 
 def test_a_long_job_is_recognized_by_its_servers() -> None:
     """Their names have a hash of the job's in them."""
-    assert of(name_of(LONG, 5), Controller("u", LONG, is_job=True)).server == 5
+    assert of(server_name(LONG, 5), Controller("u", LONG, is_job=True)).server == 5
 
 
 @pytest.mark.parametrize(

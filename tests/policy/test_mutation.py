@@ -12,6 +12,7 @@ from policy.errors import JobError
 from policy.names import ANNOTATION_MIN, TRAINER_RESOURCE, Role, Tier
 from policy.priority_classes import EDL_CLASSES, PriorityClassValues
 from policy.scheduling import UNMARKED, Scheduling
+from tests.support.builders import job_view
 from tests.webhook.vectors import thing
 
 SELECTING = Policy(
@@ -346,12 +347,14 @@ def test_every_annotation_is_checked(annotation: str, value: str) -> None:
     annotations = thing("job-create-elastic")["metadata"]["annotations"] | {annotation: value}
 
     with pytest.raises(JobError, match=annotation):
-        check_job(annotations, {})
+        check_job(job_view(annotations, {}))
 
 
 def test_bounds_come_back() -> None:
     """A Job in which everything is right has its bounds read."""
     annotations = thing("job-create-elastic")["metadata"]["annotations"]
 
-    assert check_job(annotations, {}) == (2, 60)
+    settings = check_job(job_view(annotations, {}))
+
+    assert (settings.min_trainers, settings.max_trainers) == (2, 60)
     assert ANNOTATION_MIN in annotations

@@ -9,9 +9,9 @@ from policy.cluster.cluster_state import ClusterState
 from policy.cluster.live_trainers import is_surplus
 from policy.document.model import Policy, Reserve, Stability
 from policy.names import Tier
-from policy.planning import ceilings
 from policy.planning.plan import Plan
 from policy.planning.planner import plan
+from policy.planning.quotas import Quotas
 from policy.reasons import Reason
 from tests.support.builders import NOW_S, job, node, trainers
 from tests.support.simulate import Cluster
@@ -90,7 +90,7 @@ def test_no_job_is_planned_above_its_ceilings(case: Case) -> None:
     """
     state, new_plan = _plan(case)
     created = {c.job for c in new_plan.creates}
-    quotas = ceilings.Quotas(case.policy, state)
+    quotas = Quotas(case.policy, state)
     for job_plan in new_plan.jobs:
         owner = state.jobs[job_plan.key]
         quotas.reserve(owner, job_plan.target - job_plan.live)

@@ -8,9 +8,10 @@ import pytest
 from policy.cluster.snapshot import Job, Node, Pod
 from policy.document.model import Policy, Window
 from policy.names import Tier
-from policy.planning import ceilings
+from policy.planning.load import active_window, load_limits
 from policy.planning.plan import Plan
 from policy.planning.planner import plan
+from policy.planning.quotas import Quotas
 from policy.reasons import Reason
 from tests.support.builders import (
     LONG_AGO_S,
@@ -100,7 +101,7 @@ def test_no_quota_lacks_nothing() -> None:
     """Where all quotas have room there is nothing to say."""
     policy = _policy(quotas=[{"queue": "night", "requests": {"cpu": "8"}}])
 
-    assert ceilings.Quotas(policy, cluster_state()).lack(_A, 100) == {}
+    assert Quotas(policy, cluster_state()).lack(_A, 100) == {}
 
 
 def test_trainers_told_to_be_made_count_in_quotas() -> None:
@@ -188,7 +189,7 @@ def test_windows_follow_the_wall_clock_when_it_is_changed(
     """An hour left out is left out, an hour that comes twice counts twice."""
     now = datetime.fromisoformat(utc).replace(tzinfo=UTC)
 
-    assert (ceilings.active_window(Policy(windows=(window,)), now) is window) is inside
+    assert (active_window(Policy(windows=(window,)), now) is window) is inside
 
 
 def test_day_for_serving_and_night_for_training() -> None:
@@ -204,7 +205,7 @@ def test_day_for_serving_and_night_for_training() -> None:
     total = {"cpu": 100_000}
 
     def at(hour: int) -> dict[str, int]:
-        return ceilings.load_limits(policy, total, datetime(2026, 11, 2, hour, tzinfo=UTC))
+        return load_limits(policy, total, datetime(2026, 11, 2, hour, tzinfo=UTC))
 
     assert at(12) == {"cpu": 40_000}
     assert at(23) == at(5) == {"cpu": 90_000}

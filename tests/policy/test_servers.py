@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import quantity
-from policy.admission import servers
+from policy.admission import job_settings
 from policy.admission.mutation import NO_IMAGE, pod_patch
 from policy.cluster.snapshot import ServerSpec
 from policy.document.model import Policy
@@ -19,6 +19,7 @@ from policy.names import (
     ANNOTATION_SERVERS,
     LABEL_JOB,
     LABEL_SERVER,
+    server_name,
 )
 from policy.priority_classes import EDL_CLASSES
 from tests.support.builders import GI
@@ -35,12 +36,12 @@ def _requested(**changes: str | None) -> ServerSpec | None:
             annotations.pop(key)
         else:
             annotations[key] = value
-    return servers.requested(annotations)
+    return job_settings.servers(annotations)
 
 
 def test_a_job_that_says_nothing_has_none() -> None:
     """Nor does one with a master alone."""
-    assert servers.requested({}) is None
+    assert job_settings.servers({}) is None
     assert _requested(parameter_servers=None) is None
 
 
@@ -102,24 +103,24 @@ def test_details_of_servers_that_nobody_asked_for_are_a_slip(name: str) -> None:
         _requested(parameter_servers=None, **{name: "1Gi"})
 
 
-@given(st.text(max_size=12), st.sampled_from(servers.ANNOTATIONS))
+@given(st.text(max_size=12), st.sampled_from(job_settings.SERVER_ANNOTATIONS))
 def test_odd_text_is_refused_or_understood(text: str, name: str) -> None:
     """Never a crash, and never a server that asks for nothing."""
     annotations = {ANNOTATION_MASTER: "true", ANNOTATION_SERVERS: "2", name: text}
     try:
-        spec = servers.requested(annotations)
+        spec = job_settings.servers(annotations)
     except JobError as error:
         assert str(error).startswith(name)  # noqa: PT017 - a refusal is one of two right answers
     else:
         assert spec is not None
-        assert spec.requests["memory"] >= quantity.parse("memory", servers.MIN_MEMORY)
+        assert spec.requests["memory"] >= quantity.parse("memory", job_settings.MIN_SERVER_MEMORY)
 
 
 def test_pods_and_services_share_a_name() -> None:
     """The same for an index for ever; long names of jobs stay apart."""
-    assert servers.name_of("net", 0) == "net-ps-0"
-    assert len(servers.name_of("a" * 63, 63)) <= 63
-    assert servers.name_of("a" * 62 + "b", 1) != servers.name_of("a" * 62 + "c", 1)
+    assert server_name("net", 0) == "net-ps-0"
+    assert len(server_name("a" * 63, 63)) <= 63
+    assert server_name("a" * 62 + "b", 1) != server_name("a" * 62 + "c", 1)
 
 
 def _changed(containers: Any, image: str = "edl:1") -> tuple[dict[str, Any], tuple[str, ...]]:

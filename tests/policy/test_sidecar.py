@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kube import podspec
 from master.settings import MasterSettings
-from policy.admission import environment, sidecar
+from policy.admission import sidecar
 from policy.admission.mutation import NO_IMAGE, Mutation, pod_patch
-from policy.admission.patch import Patch
+from policy.admission.views import PodView
 from policy.document.model import Policy
 from policy.names import (
     ANNOTATION_KEPT_ENVIRONMENT,
@@ -64,7 +64,7 @@ def test_a_trainer_is_told_where_its_master_is() -> None:
     secret = {"name": "resnet-edl-master", "key": "token"}
     assert variables["EDL_TOKEN"] == {"secretKeyRef": secret}
     assert change.warnings == ()
-    assert not sidecar.has_sidecar(pod)
+    assert not PodView.parse(pod).has_master
 
 
 def test_token_and_snapshot_are_where_the_reconciler_says() -> None:
@@ -161,7 +161,7 @@ def test_a_pod_of_role_master_may_carry_it_without_an_address() -> None:
     pod["metadata"]["labels"] = labels
     changed, _ = _change(pod)
 
-    assert sidecar.has_sidecar(changed)
+    assert PodView.parse(changed).has_master
     assert changed["spec"]["containers"][0].get("env") == pod["spec"]["containers"][0].get("env")
 
 
@@ -179,7 +179,7 @@ def test_without_an_image_there_is_no_master_but_a_warning() -> None:
     """The trainer runs, and a warning explains why it has no master."""
     pod, change = _change(_trainer(carries=True), image="")
 
-    assert not sidecar.has_sidecar(pod)
+    assert not PodView.parse(pod).has_master
     assert change.warnings == (NO_IMAGE,)
 
 
@@ -261,11 +261,10 @@ def test_odd_specs_are_no_crash(containers: Any, init: Any, volumes: Any) -> Non
 def test_odd_metadata_is_no_crash(metadata: Any) -> None:
     """Labels that are none ask for nothing."""
     pod = {"metadata": metadata, "spec": None}
-    patch = Patch(pod)
+    view = PodView.parse(pod)
 
-    assert environment.add(patch, pod, 30) == []
-    assert patch.operations() == ()
-    assert not sidecar.has_sidecar(pod)
+    assert sidecar.add_variables(view, 30) == ([], [])
+    assert not view.has_master
 
 
 def test_a_master_reaches_the_api_server_as_any_pod_does() -> None:

@@ -12,11 +12,11 @@ from policy.cluster.snapshot import ANYWHERE, Constraints, Job, Requirement, Res
 from policy.document.model import Policy, Reserve
 from policy.document.queue_model import Quota
 from policy.names import Tier
-from policy.planning.ceilings import Quotas
-from policy.planning.cycle_state import CycleState
+from policy.planning.book import Book
 from policy.planning.free_capacity import FreeCapacity
 from policy.planning.plan import History
 from policy.planning.planner import plan
+from policy.planning.quotas import Quotas
 from policy.planning.rules import services
 from policy.reasons import Reason
 from tests.support.builders import (
@@ -177,12 +177,12 @@ def test_a_trainer_is_found_whatever_its_tier_is_taken_for() -> None:
     """A guaranteed trainer above a lowered minimum counts as surplus; its pod says otherwise."""
     owner = job("a", 1, 3)
     pods = [trainer(owner, number, "n0", Tier.GUARANTEED) for number in range(3)]
-    state = CycleState(cluster_state([node("n0", 20)], [owner], pods), _FREE, NOW_S, History())
+    book = Book(cluster_state([node("n0", 20)], [owner], pods), _FREE, NOW_S, History())
 
     for pod in pods[:2]:
-        state.drafts[0].remove(pod)
+        book.entries[0].remove(pod)
 
-    assert [pod.uid for pod in state.drafts[0].live] == [pods[2].uid]
+    assert [pod.uid for pod in book.entries[0].live] == [pods[2].uid]
 
 
 @CALM

@@ -4,12 +4,18 @@ from typing import Any
 
 import pytest
 
-from policy.admission import mutation, template_limits
+from policy.admission import job_spec, mutation
+from policy.admission.views import PodView
 from policy.errors import JobError
+from tests.support.builders import job_view
 
 
 def _template(**spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "main", "image": "net:1"}], **spec}}
+
+
+def _check(template: dict[str, Any]) -> None:
+    job_spec.check_size(template, PodView.parse(template))
 
 
 def _affinity(*terms: list[dict[str, Any]]) -> dict[str, Any]:
@@ -30,8 +36,8 @@ def test_what_clusters_really_use_is_allowed() -> None:
         volumes=[{"name": "x" * 60_000}],
     )
 
-    template_limits.check(template)
-    template_limits.check({})
+    _check(template)
+    _check({})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,7 @@ def test_constraints_that_every_plan_would_compare_with_every_node_are_refused(
 ) -> None:
     """By their bytes, and by their number: each is compared with each node."""
     with pytest.raises(JobError) as refusal:
-        template_limits.check(_template(**spec))
+        _check(_template(**spec))
 
     assert "node selector, required node affinity and tolerations" in str(refusal.value)
     assert "give the nodes a label" in str(refusal.value)
@@ -65,7 +71,7 @@ def test_a_large_template_is_refused() -> None:
     with pytest.raises(
         JobError, match=r"spec\.template has 13\d+ bytes.*put scripts and data into"
     ):
-        template_limits.check(_template(volumes=[{"name": "x" * 131_000}]))
+        _check(_template(volumes=[{"name": "x" * 131_000}]))
 
 
 def test_a_template_that_no_api_server_sends_is_refused() -> None:
@@ -75,7 +81,7 @@ def test_a_template_that_no_api_server_sends_is_refused() -> None:
         nested = {"spec": nested}
 
     with pytest.raises(JobError, match=r"spec\.template"):
-        template_limits.check(nested)
+        _check(nested)
 
 
 def test_admission_refuses_such_a_job() -> None:
@@ -84,4 +90,4 @@ def test_admission_refuses_such_a_job() -> None:
     template = _template(tolerations=[{"operator": "Exists"}] * 129)
 
     with pytest.raises(JobError, match="give the nodes a label"):
-        mutation.check_job(annotations, {"template": template})
+        mutation.check_job(job_view(annotations, {"template": template}))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import decisions
-from policy.admission import job_spec
+from policy.admission import job_settings
 from policy.cluster import trainer_accounting
 from policy.cluster.snapshot import TrainerAccounting
 from tests.support.strategies import CALM
@@ -178,7 +178,7 @@ def test_long_nonsense_is_given_up_before_it_fills_the_memory() -> None:
 
 def test_as_many_ids_as_a_job_can_have_are_read() -> None:
     """Twice the largest max-trainers, for those that still end; one more is nonsense."""
-    most = 2 * job_spec.MAX_TRAINERS
+    most = 2 * job_settings.MAX_TRAINERS
 
     assert (
         len(trainer_accounting.parse(json.dumps({"next": most + 9, "open": f"0-{most - 1}"})).open)

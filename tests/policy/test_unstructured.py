@@ -1,23 +1,8 @@
 """Objects of any shape are read without an error."""
 
-from typing import Any
-
 import pytest
 
 from policy.admission import unstructured
-
-
-@pytest.mark.parametrize("metadata", [None, [], "x", {}, {"labels": None}, {"labels": ["a"]}])
-def test_labels_of_any_shape_are_read(metadata: Any) -> None:
-    """What is no map of texts has none."""
-    assert unstructured.labels({"metadata": metadata}) == {}
-
-
-def test_values_other_than_strings_are_left_out() -> None:
-    """The API server would refuse them; the others count."""
-    pod = {"metadata": {"annotations": {"a": "1", "b": 2, "c": None}}}
-
-    assert unstructured.annotations(pod) == {"a": "1"}
 
 
 def test_positions_in_a_list_are_kept() -> None:

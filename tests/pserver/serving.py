@@ -11,7 +11,8 @@ from pserver import app
 from pserver.metrics import PserverMetrics
 from pserver.server import ParameterServer, ServerIdentity
 from pserver.service import ParameterService
-from pserver.startup import create_server, open_store
+from pserver.startup import create_server
+from pserver.store import CheckpointStore
 from runtime import clock
 from tests.sdk.support.master_server import TOKEN
 from tests.support.thread_server import ThreadServer
@@ -40,7 +41,9 @@ class RunningServer(ThreadServer):
 
     async def run(self) -> None:
         """See ThreadServer."""
-        with closing(open_store(self._directory, self._identity)) as store:
+        identity = self._identity
+        store = CheckpointStore(self._directory, identity.job, identity.index, identity.of)
+        with closing(store):
             self.server = create_server(store, self._identity, self._max_bytes, self.clock_s())
             service = ParameterService(self.server, store, self.clock_s)
 

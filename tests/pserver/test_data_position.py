@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from pserver import data_position
-from pserver.data_position import DataPosition
+from pserver import shard
+from pserver.shard import DataPosition
 
 
 def _restored(position: DataPosition) -> DataPosition:
@@ -62,7 +62,7 @@ def test_a_checkpoint_of_an_earlier_version_has_no_position() -> None:
 
 def test_the_list_of_tasks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond its limit finished tasks go, then the oldest; the position is unknown from then on."""
-    monkeypatch.setattr(data_position, "MAX_TASKS", 3)
+    monkeypatch.setattr(shard, "MAX_TASKS", 3)
     position = DataPosition()
     position.push({"finished": 0, "a": 1, "b": 2})
     within = (position.is_known, dict(position.remaining))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pserver import memory_limit
+from pserver import startup
 from pserver.__main__ import main
 from pserver.settings import PserverSettings
 from runtime.settings import SettingsError
@@ -126,9 +126,9 @@ def test_the_memory_for_arrays_follows_the_limit(
     limit, none = tmp_path / "memory.max", tmp_path / "other"
     limit.write_text("1000000\n")
     none.write_text("max\n")
-    monkeypatch.setattr(memory_limit, "_LIMITS", (str(none), str(tmp_path / "missing")))
-    machine = memory_limit.array_bytes()
-    monkeypatch.setattr(memory_limit, "_LIMITS", (str(none), str(limit)))
+    monkeypatch.setattr(startup, "_LIMITS", (str(none), str(tmp_path / "missing")))
+    machine = startup.array_bytes()
+    monkeypatch.setattr(startup, "_LIMITS", (str(none), str(limit)))
 
     assert machine == int(0.7 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    assert memory_limit.array_bytes() == 700_000
+    assert startup.array_bytes() == 700_000

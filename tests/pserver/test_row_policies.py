@@ -10,11 +10,12 @@ from edl_protocol.pserver import Model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pserver import admission, eviction, pages, shard_codec
+from pserver import pages, row_policies, shard_codec
 from pserver.errors import BusyError
 from pserver.memory import Memory
 from pserver.model import check_same
 from pserver.shard import Shard
+from pserver.shard_codec import ShardPlace
 from runtime.call_checks import RefusedError
 from tests.pserver.builders import ALL, make_shard, model, push, rows
 from tests.pserver.test_shard_codec import _file
@@ -72,7 +73,7 @@ def test_a_push_that_is_retried_counts_once_for_admission() -> None:
 
 def test_a_candidate_may_lose_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """So ids that occur once cost no memory; it is counted again from then on."""
-    monkeypatch.setattr(admission, "_PLACES", 1)
+    monkeypatch.setattr(row_policies, "_PLACES", 1)
     shard = make_shard(_model(admit_after=2))
     for id_ in (1, 2, 1, 1):
         _push(shard, id_)
@@ -168,7 +169,7 @@ def test_every_row_is_whole_or_as_if_it_had_never_been(
     made = 0
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(pages, "PAGE_BYTES", 32)
-        monkeypatch.setattr(eviction, "_MIN_ROWS", 7)
+        monkeypatch.setattr(row_policies, "_MIN_ROWS", 7)
         base = _model(**policy)
         shard = make_shard(replace(base, optimizer=spec))
         for _ in range(25):
@@ -195,7 +196,7 @@ def test_policies_go_on_from_a_checkpoint(after: int) -> None:
         _push(shard, *ids)
     file = _file(shard, 0, 1)
     servers = [
-        shard_codec.assemble(shard.model, ALL, (index, after), [file], Memory())
+        shard_codec.assemble(shard.model, ALL, ShardPlace(index, after), [file], Memory())
         for index in range(after)
     ]
     for server in servers:
@@ -216,7 +217,7 @@ def test_a_checkpoint_from_before_policies_is_read() -> None:
     _push(shard, 1, 2)
     file = _file(shard, 0, 1)
     del file.meta["row_counts"]
-    back = shard_codec.assemble(_model(evict_after=2), ALL, (0, 1), [file], Memory())
+    back = shard_codec.assemble(_model(evict_after=2), ALL, ShardPlace(0, 1), [file], Memory())
     for _ in range(3):
         _push(back, 1)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from edl_protocol.pserver import Lookup, Page, Pull, Push
 
-from pserver.checkpoint_schedule import MAX_PINS
+from pserver.serving import MAX_PINS
 from runtime.call_checks import RefusedError, check_fields
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import (

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from edl_protocol.pserver import Enter, Push, TicketRequest
 
-from pserver import coordinator_lease
-from pserver.checkpoint_schedule import CheckpointSchedule
-from pserver.coordinator_lease import SAVE, SETTLE, CoordinatorLeases
-from pserver.server import ParameterServer
+from pserver.checkpoint import CheckpointSchedule
+from pserver.server import SAVE, SAVE_S, SETTLE, SETTLE_S, CoordinatorLeases, ParameterServer
 from runtime.call_checks import RefusedError, check_fields
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import WHO, file, make_server, push_ones, settle
@@ -32,7 +30,7 @@ def test_tickets_are_server_0_s() -> None:
     server = make_server()
     assert request_ticket(server, 0) == {"granted": True, "ticket": 1}
     assert not request_ticket(server, 0)["granted"]
-    assert request_ticket(server, 0, now_s=coordinator_lease.SETTLE_S)["ticket"] == 2
+    assert request_ticket(server, 0, now_s=SETTLE_S)["ticket"] == 2
     settle(server, ticket=2)
     assert not request_ticket(server, 0)["granted"]
     assert request_ticket(server, 1)["granted"]
@@ -79,8 +77,8 @@ def test_a_save_that_nobody_finished_is_asked_for_again() -> None:
     push_ones(server)
 
     assert server.checkpoint_due("p", 0.0)
-    assert not server.checkpoint_due("q", coordinator_lease.SAVE_S - 1)
-    assert server.checkpoint_due("q", coordinator_lease.SAVE_S)
+    assert not server.checkpoint_due("q", SAVE_S - 1)
+    assert server.checkpoint_due("q", SAVE_S)
 
 
 def test_a_server_resumes_from_its_shutdown_checkpoint() -> None:

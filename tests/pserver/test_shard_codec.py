@@ -15,6 +15,7 @@ from pserver import frames, pages, shard_codec
 from pserver.errors import FullError, ShardError
 from pserver.memory import Memory, Views
 from pserver.shard import Shard
+from pserver.shard_codec import ShardPlace
 from tests.pserver.builders import ALL, make_shard, model, push, rows
 from tests.support.strategies import CALM
 
@@ -102,7 +103,9 @@ def test_another_number_of_servers_holds_the_same(
     news = []
     for index, pieces in enumerate(_split(model_, after)):
         needed = [files[index]] if before == after else files
-        news.append(shard_codec.assemble(model_, pieces, (index, after), needed, Memory()))
+        news.append(
+            shard_codec.assemble(model_, pieces, ShardPlace(index, after), needed, Memory())
+        )
     ids = list(range(-9, 41))
 
     was, now = _whole(olds, ids), _whole(news, ids)
@@ -131,7 +134,7 @@ def test_a_table_of_many_pages_comes_back(monkeypatch: pytest.MonkeyPatch) -> No
     shard.push(push(2, sparse={"words": (ids, np.ones((len(ids), 2), np.float32))}))
     file = frames.decode(b"".join(frames.encode(meta, arrays)))
     shard.views.close(view)
-    back = shard_codec.assemble(shard.model, ALL, (0, 1), [file], Memory())
+    back = shard_codec.assemble(shard.model, ALL, ShardPlace(0, 1), [file], Memory())
 
     assert np.array_equal(back.tables["words"].lookup(ids), was)
     assert back.version == 1
@@ -142,7 +145,7 @@ def test_files_that_lack_numbers_are_refused() -> None:
     shard = make_shard()
     shard.pieces = [Piece(name="b", start=0, stop=2)]
     with pytest.raises(ShardError, match="6 elements of dense parameters are missing"):
-        shard_codec.assemble(model(), ALL, (0, 1), [_file(shard, 0, 1)], Memory())
+        shard_codec.assemble(model(), ALL, ShardPlace(0, 1), [_file(shard, 0, 1)], Memory())
 
 
 def _damaged(name: str) -> Frame:
@@ -164,14 +167,14 @@ def _damaged(name: str) -> Frame:
 def test_contents_that_do_not_fit_together_are_refused(name: str) -> None:
     """One line, not a traceback."""
     with pytest.raises(ShardError):
-        shard_codec.assemble(model(), ALL, (0, 1), [_damaged(name)], Memory())
+        shard_codec.assemble(model(), ALL, ShardPlace(0, 1), [_damaged(name)], Memory())
 
 
 def test_what_does_not_fit_into_memory_is_said() -> None:
     """A server with less memory than the one before."""
     shard = make_shard()
     with pytest.raises(FullError):
-        shard_codec.assemble(model(), ALL, (0, 1), [_file(shard, 0, 1)], Memory(1000))
+        shard_codec.assemble(model(), ALL, ShardPlace(0, 1), [_file(shard, 0, 1)], Memory(1000))
 
 
 @pytest.mark.parametrize(

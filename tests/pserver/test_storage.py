@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pserver import hash_slots, pages, row_index, row_init
+from pserver import hash_slots, pages, row_index
 from pserver.errors import FullError
 from pserver.hash_slots import HashSlots
 from pserver.memory import Block, Memory, Views, zeros
 from pserver.pages import Pages
 from pserver.row_index import RowIndex
+from pserver.table import initial_rows
 from tests.support.strategies import CALM
 
 IDS = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), unique=True, max_size=200)
@@ -112,8 +113,8 @@ def test_a_large_index_returns_the_memory_of_what_was_moved() -> None:
 def test_a_row_starts_the_same_on_every_server(row: int, dim: int, seed: int) -> None:
     """A function of seed and id; others beside it do not matter."""
     seed %= 1 << 63
-    alone = row_init.rows(np.array([row]), dim, 0.5, seed)
-    among = row_init.rows(np.array([7, row, 9]), dim, 0.5, seed)
+    alone = initial_rows(np.array([row]), dim, 0.5, seed)
+    among = initial_rows(np.array([7, row, 9]), dim, 0.5, seed)
 
     assert np.array_equal(alone[0], among[1])
     assert (np.abs(alone) <= 0.5).all()
@@ -121,14 +122,14 @@ def test_a_row_starts_the_same_on_every_server(row: int, dim: int, seed: int) ->
 
 def test_rows_begin_evenly_spread() -> None:
     """Mean and deviation of a uniform distribution; no column is like another, nor like a row."""
-    rows = row_init.rows(np.arange(10_000), 8, 1.0, 3)
+    rows = initial_rows(np.arange(10_000), 8, 1.0, 3)
 
     assert abs(rows.mean()) < 0.01
     assert abs(rows.std() - 3**-0.5) < 0.01
     assert np.abs(np.corrcoef(rows.T) - np.eye(8)).max() < 0.05
     assert np.abs(np.corrcoef(rows[:8]) - np.eye(8)).max() < 0.99
-    assert not np.array_equal(rows, row_init.rows(np.arange(10_000), 8, 1.0, 4))
-    assert not row_init.rows(np.arange(3), 2, 0.0, 1).any()
+    assert not np.array_equal(rows, initial_rows(np.arange(10_000), 8, 1.0, 4))
+    assert not initial_rows(np.arange(3), 2, 0.0, 1).any()
 
 
 def test_a_view_holds_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:

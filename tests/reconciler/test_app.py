@@ -20,9 +20,8 @@ from policy.names import POLICY_CONFIGMAP, POLICY_KEY
 from reconciler import __main__ as command
 from reconciler import app
 from reconciler.settings import ReconcilerSettings
-from reconciler.wall_clock import WallClock
-from reconciler.watchdog import DEAD_S, PATIENCE_S, LoopHealth, Watchdog
-from runtime import logs, serve
+from reconciler.watchdog import DEAD_S, PATIENCE_S, LoopHealth, WallClock, Watchdog
+from runtime import logs, supervisor
 from runtime.serve import WebService
 from tests.reconciler import objects
 from tests.reconciler.waiting import until
@@ -208,7 +207,7 @@ def test_the_command_serves_what_it_was_told_to(
 
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
-    monkeypatch.setattr(serve, "run", lambda settings, build: served.append((settings, build)))
+    monkeypatch.setattr(supervisor, "run", lambda settings, build: served.append((settings, build)))
     monkeypatch.setattr(command, "build", lambda *arguments: arguments)
     flags = ["--namespace=edl", "--log-level=debug", "--log-format=text"]
     where = tmp_path / "kubeconfig"

@@ -241,7 +241,7 @@ def test_a_tick_creates_objects_of_a_few_jobs_only(api: Instant, pool: Executor)
     ticks = 0
     job_objects.ensure([*many, other], 0.0, pool)
     first = [job for job in [*many, other] if job_objects.endpoints(job)]
-    while job_objects.is_behind and ticks < 20:
+    while job_objects.has_deferred_jobs and ticks < 20:
         ticks += 1
         job_objects.ensure([*many, other], 0.1 * ticks, pool)
 

@@ -23,6 +23,7 @@ from reconciler.manifests import master as master_manifests
 from reconciler.manifests import server as server_manifests
 from tests.reconciler import objects
 from tests.reconciler.world import Process, World, posted
+from tests.support.builders import job_view
 
 _SERVER_PORT = 7164
 
@@ -209,10 +210,10 @@ def test_a_template_that_is_accepted_can_be_read_and_written() -> None:
             ANNOTATION_SERVERS: "1",
             ANNOTATION_SERVER_TEMPLATE: orjson.dumps(variant).decode(),
         }
-        read = elastic_spec.read(annotations, {"suspend": False}, pod_template)
+        read = elastic_spec.read(job_view(annotations, {"template": pod_template}))
         if not read.error:
             accepted += 1
-            assert read.servers is not None
-            server_manifests.pod(job_record, read.servers, 0, "a", 30, secret="own")  # noqa: S106
+            assert read.settings.servers is not None
+            server_manifests.pod(job_record, read.settings.servers, 0, "a", 30, secret="own")  # noqa: S106
 
     assert accepted > 10

@@ -14,7 +14,7 @@ from policy.names import (
     TRAINER_RESOURCE,
 )
 from policy.scheduling import Registration
-from reconciler.manifests import scheduler_check
+from reconciler.manifests import scheduler as scheduler_manifests
 from tests.reconciler import admission
 from tests.reconciler.server import of
 from tests.reconciler.world import Process, World
@@ -40,7 +40,11 @@ def _stored(world: World) -> dict[str, str]:
 
 
 def _test_pods(world: World) -> list[Any]:
-    return [pod for pod in world.api.all(PODS) if pod["metadata"]["name"] == scheduler_check.NAME]
+    return [
+        pod
+        for pod in world.api.all(PODS)
+        if pod["metadata"]["name"] == scheduler_manifests.CHECK_POD
+    ]
 
 
 def _set_policy(world: World, text: str) -> None:
@@ -158,7 +162,9 @@ def test_another_leader_continues_with_the_stored_result() -> None:
     world.extender = None
     world.ask(
         request.create(
-            PODS, SYSTEM_NAMESPACE, scheduler_check.pod(SYSTEM_NAMESPACE, "default-scheduler")
+            PODS,
+            SYSTEM_NAMESPACE,
+            scheduler_manifests.check_pod(SYSTEM_NAMESPACE, "default-scheduler"),
         )
     )
     (left_behind,) = _test_pods(world)
@@ -221,7 +227,7 @@ def test_a_test_pod_that_somebody_deletes_is_made_again() -> None:
     world = _world(10, extender=None)
     process = Process(world)
     process.run(3)
-    world.ask(request.delete(PODS, SYSTEM_NAMESPACE, scheduler_check.NAME, grace_s=0))
+    world.ask(request.delete(PODS, SYSTEM_NAMESPACE, scheduler_manifests.CHECK_POD, grace_s=0))
     world.extender = True
     process.run(35)
     process.stop()
@@ -231,7 +237,7 @@ def test_a_test_pod_that_somebody_deletes_is_made_again() -> None:
 
 def test_the_test_pod_requests_what_no_node_has_and_preempts_nobody() -> None:
     """It runs nowhere, adds no node and passes Pod Security `restricted`."""
-    spec = scheduler_check.pod(SYSTEM_NAMESPACE, "default-scheduler")["spec"]
+    spec = scheduler_manifests.check_pod(SYSTEM_NAMESPACE, "default-scheduler")["spec"]
 
     assert spec["priorityClassName"] == "edl-surplus"
     assert TRAINER_RESOURCE in spec["containers"][0]["resources"]["limits"]

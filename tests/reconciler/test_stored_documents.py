@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from policy.admission.mutation import check_job
+from policy.admission.views import JobView
 from policy.cluster.trainer_accounting import parse
 from policy.document import parser as document
 from policy.names import JOB_ANNOTATIONS
@@ -54,7 +55,7 @@ def test_a_training_job_becomes_the_same_job(folder: Path) -> None:
         job = training_job.job(yaml.safe_load(file.read_text()))
 
         assert job == json.loads(file.with_suffix(".json").read_text())
-        assert check_job(job["metadata"]["annotations"], job["spec"])
+        assert check_job(JobView.parse(job)).max_trainers
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -63,7 +64,7 @@ def test_examples_become_valid_jobs(path: Path) -> None:
     training = yaml.safe_load(path.read_text())
     job = training_job.job({**training, "metadata": {**training["metadata"], **_WHERE}})
 
-    assert check_job(job["metadata"]["annotations"], job["spec"])
+    assert check_job(JobView.parse(job)).max_trainers
 
 
 def test_the_newest_version_has_every_field() -> None:

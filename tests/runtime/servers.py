@@ -1,4 +1,4 @@
-"""A small service of its own on `runtime.serve`, run as a real process, and how to call it."""
+"""A small service of its own on `runtime.supervisor`, run as a real process, and how to call it."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import urllib3
 from flask import Response, request
 
-from runtime import certs, clock, metrics, serve, web, worker
+from runtime import certs, clock, metrics, serve, supervisor, web
 from runtime.certs import Pair
 
 ROOT = Path(__file__).parents[2]
@@ -222,10 +222,10 @@ def _patch(settings: EchoSettings) -> None:
         stuck = file is not None and file.exists() and file.read_text() in (str(os.getpid()), "any")
         return clock.monotonic_s() + 3600 * stuck
 
-    vars(worker)["monotonic_s"] = drain_clock_s
+    vars(supervisor)["monotonic_s"] = drain_clock_s
     vars(serve)["monotonic_s"] = beat_clock_s
     if settings.heartbeat_seconds:
-        vars(serve)["_HEARTBEAT_S"] = settings.heartbeat_seconds
+        vars(supervisor)["_HEARTBEAT_S"] = settings.heartbeat_seconds
 
 
 def main() -> None:
@@ -236,7 +236,7 @@ def main() -> None:
     _patch(settings)
     settings.start_logging()
     try:
-        serve.run(settings, lambda: service(settings))
+        supervisor.run(settings, lambda: service(settings))
     except serve.ServeError as error:
         raise SystemExit(f"echo: {error}") from error
 

@@ -8,7 +8,7 @@ from runtime.http_server import STUCK_S, stuck_reason
     [
         (100.0, [], ""),
         (99.0, [100.0 - STUCK_S, 99.5], ""),
-        (99.0, [99.5, 60.0], "a request takes 40 s already"),
+        (99.0, [99.5, 60.0], "a request has been running for 40 s"),
         (100.0 - STUCK_S, [], ""),
         (60.0, [], "the event loop has not run for 40 s"),
     ],

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from flask import Flask, Response, request
+from flask import Response, request
 
 from runtime import metrics, web
-from runtime.drop_counts import DropCounts
+from runtime.connection import Bounds
 from runtime.http_server import HttpServer, Service
-from runtime.listener import Bounds, bind
+from runtime.listener import bind
 from tests.runtime.servers import START_S, wait_until
 
 _MAX_BYTES = 12 * 1024
@@ -51,7 +51,7 @@ def work() -> Iterator[_Work]:
 @contextmanager
 def _serving(work: _Work) -> Iterator[tuple[str, int]]:
     """The address of a server with four threads."""
-    app: Flask = web.application(
+    app = web.application(
         "large",
         registry=metrics.Metrics("large"),
         readiness=lambda: web.Readiness(True),
@@ -59,9 +59,8 @@ def _serving(work: _Work) -> Iterator[tuple[str, int]]:
     )
     app.add_url_rule("/work", "work", work.answer, methods=["POST"])
     listening = bind("127.0.0.1:0")
-    drops: DropCounts = app.extensions[web.DROPS]
     service = Service(app, None, 4, _MAX_BYTES)
-    server = HttpServer(service, listening, _BOUNDS, drops, certificates=None, failed=lambda: None)
+    server = HttpServer(service, listening, _BOUNDS, certificates=None, failed=lambda: None)
     address: tuple[str, int] = listening.getsockname()
     server.start()
     try:

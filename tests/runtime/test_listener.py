@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import socket
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ from weakref import WeakSet
 
 import pytest
 
+from runtime.connection import Bounds, GuardedConnection
 from runtime.drop_counts import Drop, DropCounts
-from runtime.listener import Bounds, GuardedConnection, Listener, bind
+from runtime.listener import Listener, bind
 from runtime.tls import Certificates
 from tests.reconciler.waiting import LIMIT_S, until_in_loop
 from tests.runtime.servers import make_ca, make_leaf
@@ -347,6 +349,32 @@ def test_a_handshake_that_fails_frees_its_memory_at_once(
         await server.listener.close()
         for writer in writers:
             writer.close()
+
+    _play(scene)
+
+
+def test_silent_connections_with_tls_take_little_memory(tmp_path: Path) -> None:
+    """Asyncio's buffer of 256 KiB for each would let strangers fill a server's memory."""
+    ca, _ = make_ca(tmp_path)
+    certificates = Certificates(make_leaf(ca, tmp_path / "leaf.pem"))
+    count = 20
+
+    async def scene() -> None:
+        server = Server(certificates=certificates)
+        tracemalloc.start()
+        peers = [await asyncio.open_connection(*server.address) for _ in range(count)]
+        for _, writer in peers:
+            writer.write(b"\x16\x03\x01")
+        opening = server.listener._opening  # noqa: SLF001 - nothing shows a silent peer
+        await until_in_loop(lambda: len(opening) == count)
+        await asyncio.sleep(0)
+        memory, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        await server.listener.close()
+        for _, writer in peers:
+            writer.close()
+
+        assert memory / count < 128 * 1024
 
     _play(scene)
 

@@ -12,8 +12,9 @@ import urllib3
 from pydantic import ValidationError
 
 from runtime.certs import Pair
-from runtime.serve import ServeError, run
+from runtime.serve import ServeError
 from runtime.settings import address
+from runtime.supervisor import run
 from tests.runtime.servers import (
     JSON,
     START_S,

@@ -5,8 +5,8 @@ from tests.support.programs import line, started
 
 _ENDS = """
 import time
-from runtime import signals
-signals.exit_on_signals()
+from runtime import supervisor
+supervisor.exit_on_signals()
 try:
     print("ready", flush=True)
     [time.sleep(0.05) for _ in range(400)]

@@ -16,9 +16,10 @@ from simulator.timing import Timing
 from simulator.workload import Arrival, Workload
 from tests.simulator import forecasts, lines
 from tests.support.builders import service
+from tests.support.storm_size import part_of
 
-_CASES = 200
-_QUEUES = 24
+_CASES = part_of(200)
+_QUEUES = part_of(24)
 
 
 def test_a_policy_does_what_the_forecast_says() -> None:

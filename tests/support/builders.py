@@ -3,10 +3,11 @@
 CPU and memory are given in whole cores and GiB, as people speak of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from policy.admission.views import JobView
 from policy.cluster.cluster_state import ClusterState
 from policy.cluster.snapshot import Job, Node, Phase, Pod, ServerSpec, Snapshot
 from policy.names import Role, Tier
@@ -50,6 +51,11 @@ def job(
         "created_s": LONG_AGO_S,
     }
     return Job(**values | fields)
+
+
+def job_view(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> JobView:
+    """A batch/v1 Job as admission reads it."""
+    return JobView.parse({"metadata": {"annotations": annotations}, "spec": spec})
 
 
 def trainer(

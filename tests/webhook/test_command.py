@@ -9,7 +9,7 @@ import pytest
 from kubernetes.client.configuration import Configuration
 
 from kube import config
-from runtime import logs, serve, signals
+from runtime import logs, supervisor
 from webhook import __main__ as command
 from webhook.settings import WebhookSettings
 
@@ -53,7 +53,7 @@ class Happened:
         return "service"
 
     def serve(self, settings: WebhookSettings, build: Callable[[], Any]) -> None:
-        """Stands in for `runtime.serve.run`."""
+        """Stands in for `runtime.supervisor.run`."""
         self.settings, self.build = settings, build
         self.steps.append(("serve",))
 
@@ -77,8 +77,8 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> Happened:
 
     monkeypatch.setattr(config, "load", load)
     monkeypatch.setattr(logs, "setup", setup)
-    monkeypatch.setattr(signals, "exit_on_signals", lambda: recorded.steps.append(("signals",)))
-    monkeypatch.setattr(serve, "run", recorded.serve)
+    monkeypatch.setattr(supervisor, "exit_on_signals", lambda: recorded.steps.append(("signals",)))
+    monkeypatch.setattr(supervisor, "run", recorded.serve)
     monkeypatch.setattr(command, "first_certificate", first)
     monkeypatch.setattr(command, "Client", recorded.client)
     monkeypatch.setattr(command, "WebhookServer", recorded.server)

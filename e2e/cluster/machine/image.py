@@ -1,6 +1,6 @@
 """A container image as one tar file (OCI image layout), made of files without Docker.
 
-Who calls: `python_image` for images with Python in them, `fleet` for the pause image. The
+Used by `python_image` for images with Python, and by `fleet` for the pause image. The
 archive is what `ctr images import` and `docker load` read. Layers are not compressed: they
 never travel.
 """

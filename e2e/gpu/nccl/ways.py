@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.distributed as dist
+from edl.overriding import override
 
 from e2e.gpu.nccl.library import UNIQUE_ID_BYTES, Communicator, Library
 
@@ -55,56 +56,55 @@ class Way(Protocol):
         ...
 
 
-class Gloo:
+class Gloo(Way):
     """Fresh gloo groups: sums of CPU tensors, or of CUDA tensors through the host."""
 
     ends_sums: ClassVar[bool] = False
 
     def __init__(self, store: Any, rank: int, device: Any) -> None:
-        """As in `Way`."""
         self._store, self._rank = store, rank
         self._group: Any = None
         self._left: list[Any] = []
         """Groups whose destructors would wait for sums that never end."""
         del device
 
+    @override
     def form(self, number: int, ranks: Sequence[int]) -> None:
-        """As in `Way`."""
         self.abort()
         store = dist.PrefixStore(f"group/{number}", self._store)
         self._group = dist.ProcessGroupGloo(store, ranks.index(self._rank), len(ranks), _NEVER)
 
+    @override
     def begin(self, tensor: Any) -> Any:
-        """As in `Way`."""
         return self._group.allreduce([tensor])
 
+    @override
     def is_done(self, work: Any) -> bool:
-        """As in `Way`."""
         if work.is_completed():
             work.wait()  # returns at once: raises the work's error, orders the current stream
             return True
         return False
 
+    @override
     def abort(self) -> None:
         """Leaves the group behind: gloo has no way to end its sums."""
         self._left.append(self._group)
         self._group = None
 
 
-class Legacy:
+class Legacy(Way):
     """A fresh `ProcessGroupNCCL` of torch for each group, non-blocking; `form` includes a first sum."""
 
     ends_sums: ClassVar[bool] = True
 
     def __init__(self, store: Any, rank: int, device: Any) -> None:
-        """As in `Way`."""
         self._store, self._rank, self._device = store, rank, device
         self._group: Any = None
         self._aborted: list[Any] = []
         """Kept: a destructor joins threads of the group."""
 
+    @override
     def form(self, number: int, ranks: Sequence[int]) -> None:
-        """As in `Way`."""
         self.abort()
         options = dist.ProcessGroupNCCL.Options()
         options.config.blocking = 0
@@ -115,41 +115,41 @@ class Legacy:
         ones = torch.ones(1, device=self._device)
         await_work(self, self.begin(ones), _CONNECT_S)  # NCCL connects in the first sum
 
+    @override
     def begin(self, tensor: Any) -> Any:
-        """As in `Way`."""
         work = self._group.allreduce([tensor])
         work.wait()  # without a time-out, it orders the current stream behind the sum
         event = torch.cuda.Event()
         event.record()
         return work, event
 
+    @override
     def is_done(self, work: Any) -> bool:
-        """As in `Way`; `is_completed` is true as soon as an error is noticed, and sums go on."""
+        # `is_completed` is true as soon as an error is noticed, while sums continue
         return bool(work[1].query())
 
+    @override
     def abort(self) -> None:
-        """As in `Way`."""
         group, self._group = self._group, None
         if group is not None:
             self._aborted.append(group)
             group.abort()
 
 
-class Raw:
+class Raw(Way):
     """Communicators of NCCL itself, each ended by `ncclCommAbort`."""
 
     ends_sums: ClassVar[bool] = True
 
     def __init__(self, store: Any, rank: int, device: Any) -> None:
-        """As in `Way`."""
         self._store, self._rank = store, rank
         self._library = Library()
         self._stream = torch.cuda.Stream(device)
         self._communicator: Communicator | None = None
         self._ranks: list[int] = []
 
+    @override
     def form(self, number: int, ranks: Sequence[int]) -> None:
-        """As in `Way`."""
         self._release()
         key = f"unique-id/{number}"
         if self._rank == ranks[0]:
@@ -160,8 +160,8 @@ class Raw:
         self._communicator = self._library.form(unique_id, index, size)
         self._ranks = list(ranks)
 
+    @override
     def begin(self, tensor: Any) -> Any:
-        """As in `Way`."""
         assert self._communicator is not None
         self._stream.wait_stream(torch.cuda.current_stream())
         self._library.begin_sum(self._communicator, tensor, self._stream.cuda_stream)
@@ -169,12 +169,12 @@ class Raw:
         event.record(self._stream)
         return event
 
+    @override
     def is_done(self, work: Any) -> bool:
-        """As in `Way`."""
         return bool(work.query())
 
+    @override
     def abort(self) -> None:
-        """As in `Way`."""
         self._release()
 
     def _release(self) -> None:
@@ -189,7 +189,12 @@ class RawShrink(Raw):
     ends_sums: ClassVar[bool] = False
 
     def __init__(self, store: Any, rank: int, device: Any) -> None:
-        """As in `Way`.
+        """Loads NCCL.
+
+        Args:
+            store: A store of torch that all ranks share.
+            rank: This rank's number, the same in all groups.
+            device: The torch device of the tensors.
 
         Raises:
             NotImplementedError: This NCCL has no `ncclCommShrink`.
@@ -197,8 +202,9 @@ class RawShrink(Raw):
         super().__init__(store, rank, device)
         _require(self._library, "ncclCommShrink")
 
+    @override
     def form(self, number: int, ranks: Sequence[int]) -> None:
-        """As in `Way`; shrinks if no rank is new."""
+        # shrinks unless a rank is new
         parent = self._communicator
         lost = [index for index, rank in enumerate(self._ranks) if rank not in ranks]
         if parent is None or not lost or not set(ranks) <= set(self._ranks):
@@ -208,6 +214,7 @@ class RawShrink(Raw):
         self._ranks = list(ranks)
         self._library.abort(parent)
 
+    @override
     def abort(self) -> None:
         """Leaves the end of the sums to `form`."""
 

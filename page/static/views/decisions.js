@@ -1,4 +1,4 @@
-// Decisions and observations, the newest first: filtered, with reasons and figures.
+// Decisions and observations, newest first, with a filter, reasons and figures.
 
 import { get, path } from "../api.js";
 import { h, setText } from "../dom.js";
@@ -35,7 +35,7 @@ class Decisions {
         { key: "at", title: "When", kind: "time", sort: (record) => record.at, descends: true, render: (cell, record) => this.renderWhen(cell, record) },
         { key: "code", title: "Reason", kind: "code", sort: (record) => record.code, render: renderCode },
         { key: "about", title: "About", kind: "about", sort: (record) => record.about, render: renderAbout },
-        { key: "text", title: "In words", render: (cell, record) => { setText(cell, record.text || record.meaning || ""); cell.title = record.text || record.meaning || ""; } },
+        { key: "text", title: "Explanation", render: (cell, record) => { setText(cell, record.text || record.meaning || ""); cell.title = record.text || record.meaning || ""; } },
       ],
     });
     this.table.element.classList.add("tall");
@@ -81,7 +81,7 @@ class Decisions {
       const before = model.records[0]?.at ?? model.now;
       const answer = await get(path("/api/v1/records", { namespace: this.page.namespace, before: String(before), limit: OLDER }));
       model.addOlder(answer.records);
-      setText(this.olderNote, answer.more ? `${count(answer.records.length)} older ones` : "These are all that are kept.");
+      setText(this.olderNote, answer.more ? `${count(answer.records.length)} older decisions loaded` : "No older decisions are kept.");
       this.older.disabled = !answer.more;
       this.update();
     } catch (error) {

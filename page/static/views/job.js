@@ -1,4 +1,4 @@
-// One job: why it has what it has, its trainers, its training as the master tells it, what was redone, and decisions.
+// One job: the reason for its number of trainers, its trainers, its training, repeated work, and decisions.
 
 import { keyPath } from "../api.js";
 import { TimeChart } from "../chart.js";
@@ -15,8 +15,8 @@ const LEAST_SPAN_S = 600;
 const LONGEST_SPAN_S = 86_400;
 const SHOWN_DECISIONS = 12;
 const BOOKS = [
-  ["nextId", "trainers numbered so far"], ["open", "open"], ["succeeded", "succeeded"], ["failed", "failed"], ["excused", "failed, not counted"],
-  ["disrupted", "ended by others"], ["released", "released by EDL"], ["failuresInRow", "failures in a row"],
+  ["nextId", "ids used so far"], ["open", "open"], ["succeeded", "succeeded"], ["failed", "failed"], ["excused", "failed, not counted"],
+  ["disrupted", "disrupted"], ["released", "released by EDL"], ["failuresInRow", "consecutive failures"],
 ];
 
 class JobView {
@@ -32,12 +32,12 @@ class JobView {
     this.tiles = Object.fromEntries(["Trainers", "Share", "Training lost", "Trainers ended early"].map((title) => [title, new Tile(title)]));
     this.chart = new TimeChart({ label: `Trainers of ${this.key} over time`, series: [{ key: "trainers", title: "Trainers", css: "surplus" }], format: count, kind: "steps", limitTitle: "Maximum", height: 180 });
     this.training = new Training(page, this.key, () => this.members.draw());
-    this.members = new Table({ label: "Trainers", keyOf: (row) => row.name, sortBy: "id", columns: memberColumns(page, (row) => this.training.of(row)), empty: "It has no trainers now." });
+    this.members = new Table({ label: "Trainers", keyOf: (row) => row.name, sortBy: "id", columns: memberColumns(page, (row) => this.training.of(row)), empty: "The job has no trainers." });
     this.memberCount = h("span", { class: "soft" });
     this.servers = new Table({ label: "Parameter servers", keyOf: (row) => row.name, sortBy: "index", columns: serverColumns(page), empty: "" });
     this.serverPanel = section("Parameter servers", {}, this.servers.element);
     this.decisions = h("ul", { class: "decisions" });
-    this.noDecisions = h("p", { class: "empty", hidden: true }, "Nothing is recorded about it.");
+    this.noDecisions = h("p", { class: "empty", hidden: true }, "No decisions are recorded for this job.");
     this.books = h("dl", { class: "figure-list" });
     this.facts = h("dl", { class: "figure-list" });
     this.body = h(
@@ -49,7 +49,7 @@ class JobView {
       this.training.element,
       section("Trainers now", { aside: this.memberCount }, this.members.element),
       this.serverPanel,
-      h("div", { class: "columns" }, section("Decisions", { aside: h("a", { href: `#/decisions/${keyPath(this.key)}` }, "All decisions") }, this.noDecisions, this.decisions), h("div", { class: "stack" }, section("Trainer accounting", {}, this.books), section("What it asks for", {}, this.facts))),
+      h("div", { class: "columns" }, section("Decisions", { aside: h("a", { href: `#/decisions/${keyPath(this.key)}` }, "All decisions") }, this.noDecisions, this.decisions), h("div", { class: "stack" }, section("Trainer accounting", {}, this.books), section("Settings", {}, this.facts))),
     );
     this.note = h("p", { class: "empty" }, "Loading …");
     this.element = h(
@@ -79,7 +79,7 @@ class JobView {
   }
 
   refused(error) {
-    this.say(error.status === 404 ? `There is no elastic job ${this.key}, or it is not visible with your rights.` : error.message);
+    this.say(error.status === 404 ? `Elastic job ${this.key} does not exist, or you do not have permission to see it.` : error.message);
   }
 
   say(text) {
@@ -123,7 +123,7 @@ class JobView {
     if (this.why.shownText === text) return;
     this.why.shownText = text;
     this.why.replaceChildren(
-      h("p", { class: "sentence" }, job.code ? codeChip(job.code) : null, job.text || job.message || "EDL has not decided about it yet.", job.since ? h("span", { class: "soft", title: moment(job.since) }, ` for ${age(job.since, this.page.model.now)}`) : null),
+      h("p", { class: "sentence" }, job.code ? codeChip(job.code) : null, job.text || job.message || "EDL has not planned this job yet.", job.since ? h("span", { class: "soft", title: moment(job.since) }, ` for ${age(job.since, this.page.model.now)}`) : null),
       job.helps ? h("p", {}, h("b", {}, "What to do: "), job.helps) : "",
       job.message && job.text ? h("p", { class: "soft" }, job.message) : "",
     );
@@ -133,12 +133,12 @@ class JobView {
     const waiting = job.waiting ? `, ${count(job.waiting)} without a node` : "";
     const tone = job.state === "Waiting" ? "warn" : "";
     this.tiles.Trainers.set(`${count(job.trainers)} of ${count(job.min)}–${count(job.max)}`, `wanted now: ${count(job.target)}${waiting}`, tone);
-    const fulfilment = !(job.fulfilment >= 0) ? "" : `${percent(job.fulfilment)} of what it may have above its minimum`;
-    this.tiles.Share.set(job.share === null ? "–" : percent(job.share, 1), job.share === null ? "needs the right to list nodes" : fulfilment);
-    this.tiles["Training lost"].set(duration(job.lostSeconds ?? 0), "by releases and preemptions; it was repeated");
+    const fulfilment = !(job.fulfilment >= 0) ? "" : `${percent(job.fulfilment)} of the range above its minimum`;
+    this.tiles.Share.set(job.share === null ? "–" : percent(job.share, 1), job.share === null ? "needs permission to list nodes" : fulfilment);
+    this.tiles["Training lost"].set(duration(job.lostSeconds ?? 0), "by releases and preemptions, then repeated");
     const { books = {} } = job;
     const ended = (books.released ?? 0) + (books.disrupted ?? 0) + (books.failed ?? 0);
-    this.tiles["Trainers ended early"].set(count(ended), `released ${count(books.released ?? 0)}, by others ${count(books.disrupted ?? 0)}, failed ${count(books.failed ?? 0)}`);
+    this.tiles["Trainers ended early"].set(count(ended), `released ${count(books.released ?? 0)}, disrupted ${count(books.disrupted ?? 0)}, failed ${count(books.failed ?? 0)}`);
   }
 
   drawChart(job) {
@@ -181,7 +181,7 @@ function phase(row) {
   return row.phase;
 }
 
-/** told: row -> what the job's master says of a trainer. */
+/** told: row -> the master's report about a trainer. */
 function memberColumns(page, told) {
   return [
     { key: "id", title: "Trainer", sort: (row) => row.id, render: (cell, row) => nameCell(cell, row) },
@@ -200,7 +200,7 @@ function nameCell(cell, row) {
   const text = `${row.name} ${row.master}`;
   if (cell.shownText === text) return;
   cell.shownText = text;
-  cell.replaceChildren(h("span", { class: "name", title: row.name }, row.name), ...(row.master ? [h("span", { class: "tag", title: "It carries the job's master." }, "master")] : []));
+  cell.replaceChildren(h("span", { class: "name", title: row.name }, row.name), ...(row.master ? [h("span", { class: "tag", title: "This pod hosts the job's master." }, "master")] : []));
 }
 
 function nodeCell(cell, row, page) {

@@ -1,4 +1,4 @@
-// All elastic jobs: trainers over time, and a table that is sorted and filtered.
+// All elastic jobs: trainers over time, and a table with sorting and a filter.
 
 import { get, path } from "../api.js";
 import { TimeChart } from "../chart.js";
@@ -57,7 +57,7 @@ class Jobs {
       this.steps.begin(answer.series);
       this.drawChart();
     } catch {
-      // the chart begins now; the stream says what is wrong
+      // the chart starts now; the stream reports the error
     }
   }
 
@@ -87,7 +87,7 @@ class Jobs {
     const rows = [...model.jobs.values()].filter((row) => (!this.state || row.state === this.state) && matches(row, words));
     const isNarrowed = words.length || this.state;
     setText(this.count, isNarrowed ? `${count(rows.length)} of ${counted(model.jobs.size, "job")}` : counted(model.jobs.size, "job"));
-    setText(this.table.note, isNarrowed ? "No job matches the filter." : "No elastic job is here. docs/training.md says how to submit one.");
+    setText(this.table.note, isNarrowed ? "No job matches the filter." : "There are no elastic jobs. To submit one, see docs/training.md.");
     this.table.setRows(rows);
   }
 
@@ -109,7 +109,7 @@ class Jobs {
   }
 }
 
-/** The share of one trainer of a job, as far as it is known. */
+/** The share of one trainer of a job, if known. */
 function shareOfOne(row) {
   return row?.share && row.trainers ? row.share / row.trainers : 0;
 }
@@ -130,7 +130,7 @@ function columns(page) {
   ];
 }
 
-/** Makes a cell's content again only where what it shows has changed. */
+/** Rebuilds a cell's content only if its values have changed. */
 function once(cell, text, make) {
   if (cell.shownText === text) return;
   cell.shownText = text;

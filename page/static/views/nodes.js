@@ -1,4 +1,4 @@
-// Nodes as a heat map: what is used by whom, and how many more trainers of a job fit where.
+// Nodes as a heat map: their use, and how many more trainers of a job fit on each.
 
 import { get } from "../api.js";
 import { h, setText } from "../dom.js";
@@ -11,7 +11,7 @@ const READY = 1;
 const CORDONED = 2;
 const TAINTED = 4;
 const LEAVING = 8;
-const ORDERS = [["name", "By name"], ["use", "By use"], ["fits", "By what fits"]];
+const ORDERS = [["name", "By name"], ["use", "By use"], ["fits", "By trainers that fit"]];
 
 class Nodes {
   constructor(page, name = null) {
@@ -30,9 +30,9 @@ class Nodes {
       return;
     }
     this.resources = select("Resource", [["cpu", "cpu"]], "cpu", (value) => this.set({ resource: value }));
-    this.jobs = select("Job of which to show what fits", [["", "What fits: choose a job"]], this.job, (value) => this.ask(value));
+    this.jobs = select("Job whose trainers to fit", [["", "Trainers that fit: choose a job"]], this.job, (value) => this.ask(value));
     this.orders = select("Order", ORDERS, this.order, (value) => this.set({ order: value }));
-    this.withSurplus = choice("Room", [["no", "Fits now"], ["yes", "Without surplus"]], "no", (value) => this.set({ surplus: value }));
+    this.withSurplus = choice("Capacity", [["no", "Fits now"], ["yes", "Without surplus"]], "no", (value) => this.set({ surplus: value }));
     this.search = h("input", { type: "search", placeholder: "Filter: name, label", "aria-label": "Filter nodes", oninput: () => this.set({ filter: this.search.value }) });
     this.summary = h("p", { class: "sentence", role: "status" }, "Loading …");
     this.legend = h("ul", { class: "legend" });
@@ -44,7 +44,7 @@ class Nodes {
       "div",
       { class: "view nodes" },
       h("h1", {}, "Nodes"),
-      section("What is used, and what fits where", { aside: h("div", { class: "controls" }, this.resources, this.jobs, this.withSurplus, this.orders, this.search) }, this.summary, this.legend, this.map.element),
+      section("Use and free capacity", { aside: h("div", { class: "controls" }, this.resources, this.jobs, this.withSurplus, this.orders, this.search) }, this.summary, this.legend, this.map.element),
       name ? section(`Node ${name}`, { id: "node" }, this.detail) : null,
       section("As a table", {}, this.table.element),
     );
@@ -61,7 +61,7 @@ class Nodes {
     this.update();
   }
 
-  /** Asks the server how many trainers of a job fit where. */
+  /** Asks the server how many trainers of a job fit on each node. */
   ask(job) {
     this.job = job;
     this.parameters = { fits: job };
@@ -77,7 +77,7 @@ class Nodes {
     const { model } = this.page;
     if (changed.has("jobs") && model.hasJobs) {
       const open = [...model.jobs.values()].filter((row) => !["Complete", "Failed", "Invalid"].includes(row.state)).map((row) => row.key).sort();
-      setOptions(this.jobs, [["", open.length ? "What fits: choose a job" : "No job to try"], ...open.map((key) => [key, `What fits: ${key}`])], this.job);
+      setOptions(this.jobs, [["", open.length ? "Trainers that fit: choose a job" : "No job to choose"], ...open.map((key) => [key, `Trainers that fit: ${key}`])], this.job);
     }
     const { nodes } = model;
     if (!nodes.isWhole || !changed.has("nodes")) return;
@@ -176,7 +176,7 @@ class Nodes {
     ];
   }
 
-  /** What is on one node. */
+  /** The details of one node. */
   async load(name) {
     try {
       const node = await get(`/api/v1/nodes/${encodeURIComponent(name)}`);
@@ -210,7 +210,7 @@ function stateOf(row) {
   const words = [];
   if (!(row.flags & READY)) words.push("not ready");
   if (row.flags & CORDONED) words.push("cordoned");
-  if (row.flags & LEAVING) words.push("pods leave");
+  if (row.flags & LEAVING) words.push("pods terminating");
   if (row.flags & TAINTED && !words.length) words.push("tainted");
   return words.join(", ") || "ready";
 }

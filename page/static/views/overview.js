@@ -99,7 +99,7 @@ class Overview {
     if (!usage) return;
     const { waiting } = usage;
     if (waiting) {
-      const note = waiting.services ? `the oldest for ${age(waiting.oldestSince, now)}` : "each service has its node";
+      const note = waiting.services ? `the oldest for ${age(waiting.oldestSince, now)}` : "all services have a node";
       this.tiles["Services waiting"].set(count(waiting.services), note, waiting.services ? "warn" : "good");
     }
     const parts = usage.points.at(-1)?.[1][usage.resources.indexOf(this.resource)];
@@ -118,7 +118,7 @@ class Overview {
     const trainers = running.reduce((sum, row) => sum + row.trainers, 0);
     this.tiles.Trainers.set(count(trainers), `of ${counted(running.length, "job")}${waiting ? `; ${count(waiting)} below minimum` : ""}`, waiting ? "warn" : "");
     const largest = running.sort((a, b) => (b.share ?? 0) - (a.share ?? 0) || b.trainers - a.trainers || (a.key < b.key ? -1 : 1)).slice(0, SHOWN);
-    this.say("jobs", !largest.length ? "No elastic job is here. docs/training.md says how to submit one." : "");
+    this.say("jobs", !largest.length ? "There are no elastic jobs. To submit one, see docs/training.md." : "");
     keyed(this.jobs, largest, (row) => row.key, () => h("li", { class: "job-line" }), (element, row) => {
       const text = JSON.stringify([row.trainers, row.min, row.max, row.state, row.share, row.code]);
       if (element.shownText === text) return;
@@ -142,12 +142,12 @@ class Overview {
     if (newest) {
       const worst = newest.stages?.total?.max;
       const services = total(newest.services);
-      const gave = `${counted(total(newest.trainers), "trainer")} gave way`;
-      const when = newest.over ? `${age(newest.since, model.now)} ago` : "goes on";
+      const gave = `${counted(total(newest.trainers), "trainer")} evicted`;
+      const when = newest.over ? `${age(newest.since, model.now)} ago` : "ongoing";
       this.tiles["Newest reclaim"].set(worst === undefined ? counted(services, "service") : duration(worst), `${worst === undefined ? "" : `slowest of ${counted(services, "service")}; `}${gave}, ${when}`, newest.over ? "" : "warn");
-    } else if (model.hasReclaims) this.tiles["Newest reclaim"].set("none", "no service has needed capacity of training");
+    } else if (model.hasReclaims) this.tiles["Newest reclaim"].set("none", "no service has needed capacity from training");
     const shown = all.slice(0, SHOWN - 1);
-    this.say("bursts", model.hasReclaims && !shown.length ? "No service has taken capacity of training in the time that records are kept." : "");
+    this.say("bursts", model.hasReclaims && !shown.length ? "The records show no service that took capacity from training." : "");
     const longest = longestBurst(shown);
     keyed(this.bursts, shown, (burst) => burst.id, () => h("li"), (element, burst) => burstItem(element, burst, longest, model.now));
   }
@@ -166,12 +166,12 @@ class Overview {
     this.objective.set(objective, this.page.me.objective);
     const tile = this.tiles.Objective;
     if (!objective) {
-      tile.set("–", this.page.me.objective ? "the policy names none" : "not visible with your rights");
+      tile.set("–", this.page.me.objective ? "none in the policy" : "needs permission");
       return;
     }
     const services = objective.kept + objective.missed;
     const tone = objective.budgetLeft < 0 ? "bad" : objective.budgetLeft < 0.25 ? "warn" : "good";
-    tile.set(services ? percent(objective.kept / services, 1) : "–", `within ${duration(objective.seconds)}, wanted ${percent(objective.share)}; ${percent(Math.max(0, objective.budgetLeft))} of the budget left`, tone);
+    tile.set(services ? percent(objective.kept / services, 1) : "–", `within ${duration(objective.seconds)}; target ${percent(objective.share)}, ${percent(Math.max(0, objective.budgetLeft))} of the budget left`, tone);
   }
 
   say(name, text) {

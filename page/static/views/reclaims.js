@@ -1,4 +1,4 @@
-// Bursts of services that took capacity of training: each with its stages; one of them in full.
+// Bursts of services that took capacity from training, each with its stages, and one of them in detail.
 
 import { burstDetail } from "../burst.js";
 import { h, setText } from "../dom.js";
@@ -21,7 +21,7 @@ class Reclaims {
       onOpen: (burst) => page.go(`#/reclaims/${encodeURIComponent(burst.id)}`),
       sortBy: "since",
       descending: true,
-      empty: "No service has taken capacity of training in the time that records are kept.",
+      empty: "The records show no service that took capacity from training.",
       columns: [
         { key: "since", title: "When", kind: "time", sort: (burst) => burst.since, descends: true, render: (cell, burst) => this.since(cell, burst) },
         { key: "asked", title: "Asked", kind: "groups", sort: (burst) => total(burst.services), descends: true, render: textCell((burst) => groups(burst.services)) },
@@ -64,11 +64,11 @@ class Reclaims {
     this.table.setRows(bursts);
     if (!this.id || !model.hasReclaims) return;
     const burst = bursts.find((candidate) => candidate.id === this.id);
-    this.detail.replaceChildren(burst ? burstDetail(burst, model.now) : h("p", { class: "empty" }, "This burst is not known any more, or not visible with your rights."));
+    this.detail.replaceChildren(burst ? burstDetail(burst, model.now) : h("p", { class: "empty" }, "This burst is no longer recorded, or you do not have permission to see it."));
   }
 
   since(cell, burst) {
-    setText(cell, burst.over ? `${age(burst.since, this.page.model.now)} ago` : "goes on");
+    setText(cell, burst.over ? `${age(burst.since, this.page.model.now)} ago` : "ongoing");
     cell.title = moment(burst.since);
     cell.classList.toggle("tone-warn", !burst.over);
   }

@@ -1,86 +1,100 @@
 """Rule 5, admission order: a minimum that has waited long keeps its nodes from younger jobs.
 
-Jobs start where they fit, so small ones that came later would take for ever what a large minimum
-waits for. Where the policy wants them to start in order, the nodes that a job may use are held for it:
-no younger job starts there. What runs stays, is replaced when it is lost, and surplus uses the nodes
-meanwhile. One job at a time is at the head of the line, and not for ever (docs/decisions/0022).
+Jobs start where they fit, so younger small jobs could always take the capacity that a large minimum
+waits for. Where the policy wants jobs to start in order, the nodes that the oldest job may use are held
+for it: no younger job starts there. Running trainers stay, lost ones are replaced, and surplus uses the
+nodes meanwhile. One job at a time is at the head of the line, for a limited time (docs/decisions/0022).
 """
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from policy.cluster import amounts
-from policy.decisions import Figure, time
+from policy.decisions import time
 from policy.document.model import AdmissionOrder
-from policy.planning.cycle_state import CycleState
+from policy.planning.book import Book
+from policy.planning.decisions import Blocked
 from policy.planning.free_capacity import NOWHERE, When
-from policy.planning.job_draft import JobDraft
+from policy.planning.job_entry import JobEntry
 from policy.planning.plan import Head, Line
 from policy.reasons import Reason
 
 _MAX_EXAMINED = 4
-"""Jobs for which one plan adds up all nodes, where those before them could never start."""
+"""How many jobs one plan examines as the next head, where earlier ones could never start."""
 _MAX_VAIN = 256
-"""Jobs whose holds in vain are remembered."""
+"""How many jobs with failed holds are remembered."""
 _BLOCKED = (Reason.WAITING_FOR_ROOM, Reason.QUEUED)
 
 
-def turn(draft: JobDraft) -> tuple[int, float, str]:
-    """Sort key of jobs: those of the highest priority first, and of these the oldest."""
-    return -draft.priority, draft.job.created_s, draft.key
+def turn(entry: JobEntry) -> tuple[int, float, str]:
+    """Returns the sort key of jobs: the highest priority first, then the oldest job."""
+    return -entry.facts.priority, entry.job.created_s, entry.key
 
 
-def missing(draft: JobDraft) -> int:
-    """Number of guaranteed trainers to create; 0 or less where a job has its minimum."""
-    present = draft.guaranteed - draft.stranded if draft.job.managed else draft.count
-    return draft.covered_min - present
+def missing(entry: JobEntry) -> int:
+    """Returns the number of guaranteed trainers to create; 0 or less where a job has its minimum."""
+    present = entry.guaranteed - entry.facts.stranded if entry.job.managed else entry.count
+    return entry.covered_min - present
 
 
-def hold_nodes(state: CycleState) -> None:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The line of jobs that wait, and the nodes that are held for its head."""
+
+    line: Line
+    nodes: frozenset[str] = NOWHERE
+    younger: frozenset[str] = frozenset()
+    """Keys of the jobs that must not start on these nodes."""
+
+    def closed_to(self, entry: JobEntry) -> frozenset[str]:
+        """Returns the nodes that a job must not start on."""
+        return self.nodes if entry.key in self.younger else NOWHERE
+
+
+def hold_nodes(book: Book) -> Held:
     """Holds nodes for the head of the line: closes them to younger jobs that have not started."""
-    if state.policy.admission.order is not AdmissionOrder.STRICT_FIFO:
-        return
-    before = state.history.line
-    blocked = {d.job.uid: d for d in state.drafts if d.grows and missing(d) > 0}
+    if book.policy.admission.order is not AdmissionOrder.STRICT_FIFO:
+        return Held(Line())
+    before = book.history.line
+    blocked = {e.job.uid: e for e in book.entries if e.grows and missing(e) > 0}
     head, vain, nodes = before.head, before.vain, NOWHERE
     if head is not None:
-        nodes = _nodes_of_head(state, blocked, head)
-        if not nodes and not _has_minimum(state, head):
-            vain = _after_vain(vain, head, state.now_s)
+        nodes = _nodes_of_head(book, blocked, head)
+        if not nodes and not _has_minimum(book, head):
+            vain = _after_vain(vain, head, book.now_s)
     if not nodes:
-        head, nodes = _next_head(state, blocked, vain)
-    state.line = Line(before.blocked_since, head, vain)
-    if head is not None:
-        first = turn(blocked[head.uid])
-        for draft in blocked.values():
-            if turn(draft) > first and not draft.live:
-                draft.closed = nodes
+        head, nodes = _next_head(book, blocked, vain)
+    line = Line(before.blocked_since, head, vain)
+    if head is None:
+        return Held(line)
+    first = turn(blocked[head.uid])
+    younger = (e.key for e in blocked.values() if turn(e) > first and not e.live)
+    return Held(line, nodes, frozenset(younger))
 
 
-def _nodes_of_head(
-    state: CycleState, blocked: Mapping[str, JobDraft], head: Head
-) -> frozenset[str]:
-    """The nodes that are still held for the head of the line; none where its hold is over."""
-    waits = head.uid in blocked and head.uid in state.history.line.blocked_since
-    expired = state.now_s - head.since_s >= state.policy.admission.hold_seconds
-    return _nodes_for(state, blocked[head.uid]) if waits and not expired else NOWHERE
+def _nodes_of_head(book: Book, blocked: Mapping[str, JobEntry], head: Head) -> frozenset[str]:
+    """Returns the nodes that are still held for the head of the line; none where its hold is over."""
+    waits = head.uid in blocked and head.uid in book.history.line.blocked_since
+    expired = book.now_s - head.since_s >= book.policy.admission.hold_seconds
+    return _nodes_for(book, blocked[head.uid]) if waits and not expired else NOWHERE
 
 
 def _next_head(
-    state: CycleState, blocked: Mapping[str, JobDraft], vain: Mapping[str, tuple[int, float]]
+    book: Book, blocked: Mapping[str, JobEntry], vain: Mapping[str, tuple[int, float]]
 ) -> tuple[Head | None, frozenset[str]]:
-    """The job for which nodes are held from now on, and these nodes."""
-    for draft in _ranked(state, blocked, vain)[:_MAX_EXAMINED]:
-        nodes = _nodes_for(state, draft)
+    """Returns the job for which nodes are held from now on, and these nodes."""
+    for entry in _ranked(book, blocked, vain)[:_MAX_EXAMINED]:
+        nodes = _nodes_for(book, entry)
         if nodes:
-            return Head(draft.key, draft.job.uid, state.now_s), nodes
+            return Head(entry.key, entry.job.uid, book.now_s), nodes
     return None, NOWHERE
 
 
-def _has_minimum(state: CycleState, head: Head) -> bool:
-    """Whether the head of the line has started, which ends its hold as it should."""
+def _has_minimum(book: Book, head: Head) -> bool:
+    """Returns whether the head of the line has started, so that its hold was a success."""
     return any(
-        draft.job.uid == head.uid and draft.grows and missing(draft) <= 0 for draft in state.drafts
+        entry.job.uid == head.uid and entry.grows and missing(entry) <= 0 for entry in book.entries
     )
 
 
@@ -94,48 +108,48 @@ def _after_vain(
 
 
 def _ranked(
-    state: CycleState, blocked: Mapping[str, JobDraft], vain: Mapping[str, tuple[int, float]]
-) -> list[JobDraft]:
-    """The jobs that have waited long enough to be the head of the line, the next first.
+    book: Book, blocked: Mapping[str, JobEntry], vain: Mapping[str, tuple[int, float]]
+) -> list[JobEntry]:
+    """Returns the jobs that have waited long enough to be the head of the line, the next first.
 
-    Those of namespaces with the fewest holds in vain, of these the jobs with the fewest, then the
-    oldest: a namespace with many jobs that never fit keeps no nodes from others for long.
+    The namespace with the fewest failed holds comes first, then the job with the fewest, then the
+    oldest: a namespace with many jobs that never fit keeps nodes from others only briefly.
     """
-    if any(until_s > state.now_s for _, until_s in vain.values()):
+    if any(until_s > book.now_s for _, until_s in vain.values()):
         return []
-    since_s = state.history.line.blocked_since
-    after_s = state.policy.admission.after_seconds
+    since_s = book.history.line.blocked_since
+    after_s = book.policy.admission.after_seconds
     of_namespace = Counter[str]()
     for key, (number, _) in vain.items():
         of_namespace[key.split("/")[0]] += number
     return sorted(
         (
-            draft
-            for uid, draft in blocked.items()
-            if uid in since_s and state.now_s - since_s[uid] >= after_s
+            entry
+            for uid, entry in blocked.items()
+            if uid in since_s and book.now_s - since_s[uid] >= after_s
         ),
-        key=lambda draft: (
-            of_namespace[draft.job.namespace],
-            vain.get(draft.key, (0, 0.0))[0],
-            turn(draft),
+        key=lambda entry: (
+            of_namespace[entry.job.namespace],
+            vain.get(entry.key, (0, 0.0))[0],
+            turn(entry),
         ),
     )
 
 
-def _nodes_for(state: CycleState, draft: JobDraft) -> frozenset[str]:
-    """The nodes that a job waits for: those where one of its pods would fit without other jobs.
+def _nodes_for(book: Book, entry: JobEntry) -> frozenset[str]:
+    """Returns the nodes that a job waits for: one of its pods would fit there without other jobs.
 
-    Empty where what it lacks would not fit even then: services are in the way, or the cluster is
+    Empty where the missing pods would not fit even then: services are in the way, or the cluster is
     too small.
     """
-    spec, servers = draft.job.servers, draft.servers_to_start
-    job, capacity = state.cluster.jobs[draft.key], state.capacity
+    spec, servers = entry.job.servers, entry.servers_to_start
+    job, capacity = book.cluster.jobs[entry.key], book.capacity
     held, trainers = set[str](), 0
-    room = _room_without_jobs(state)
+    room = _room_without_jobs(book)
     for_trainers = capacity.open_nodes(job.constraints, pooled=True)
     for_servers = capacity.open_nodes(job.server_constraints, pooled=False) if servers else ()
     for name in {*for_trainers, *for_servers}:
-        fitting = amounts.times(draft.job.requests, room[name]) if name in for_trainers else 0
+        fitting = amounts.times(entry.job.requests, room[name]) if name in for_trainers else 0
         trainers += fitting
         open_to_servers = bool(servers) and name in for_servers
         fitting_servers = (
@@ -144,56 +158,56 @@ def _nodes_for(state: CycleState, draft: JobDraft) -> frozenset[str]:
         servers -= min(servers, fitting_servers)
         if fitting or fitting_servers:
             held.add(name)
-    return frozenset(held) if trainers >= missing(draft) and not servers else NOWHERE
+    return frozenset(held) if trainers >= missing(entry) and not servers else NOWHERE
 
 
-def _room_without_jobs(state: CycleState) -> dict[str, dict[str, int]]:
-    """Node -> what would be free there without the trainers and servers of all jobs."""
-    nodes = state.cluster.nodes
-    room = {name: dict(state.capacity.free_at(name, When.RECLAIMED)) for name in nodes}
-    for draft in state.drafts:
-        for pod in (*draft.live[len(draft.surplus) :], *state.cluster.servers_of(draft.job)):
+def _room_without_jobs(book: Book) -> dict[str, dict[str, int]]:
+    """Returns node -> free capacity there without the trainers and servers of all jobs."""
+    nodes = book.cluster.nodes
+    room = {name: dict(book.capacity.free_at(name, When.RECLAIMED)) for name in nodes}
+    for entry in book.entries:
+        for pod in (*entry.live[len(entry.surplus) :], *book.cluster.servers_of(entry.job)):
             if pod.node in room and not (pod.deleting or pod.terminal):
                 amounts.add(room[pod.node], pod.requests)
     return room
 
 
-def explain(state: CycleState, draft: JobDraft) -> None:
-    """Records for a job that lacks room what the order has to do with it."""
-    line, policy = state.line, state.policy.admission
-    if draft.reason is not Reason.WAITING_FOR_ROOM:
-        return
-    if line.head is None:
-        _explain_wait(state, draft)
-        return
-    until = time(line.head.since_s + policy.hold_seconds)
-    if draft.closed:
-        draft.set_reason(Reason.QUEUED, {"job": line.head.key, "until": until})
-    elif draft.key == line.head.key:
-        figures: dict[str, Figure] = {**draft.figures, "until": until}
-        draft.set_reason(Reason.WAITING_FOR_ROOM, figures)
+def explained(book: Book, held: Held, entry: JobEntry, blocked: Blocked) -> Blocked:
+    """Adds to the reason of a job that lacks capacity what the order has to do with it."""
+    head, policy = held.line.head, book.policy.admission
+    if blocked.reason is not Reason.WAITING_FOR_ROOM:
+        return blocked
+    if head is None:
+        return _with_wait(book, held.line, entry, blocked)
+    until = time(head.since_s + policy.hold_seconds)
+    if held.closed_to(entry):
+        return Blocked(Reason.QUEUED, {"job": head.key, "until": until})
+    if entry.key == head.key:
+        return Blocked(Reason.WAITING_FOR_ROOM, {**blocked.figures, "until": until})
+    return blocked
 
 
-def _explain_wait(state: CycleState, draft: JobDraft) -> None:
-    """Records from when on nodes are held for a job that waits, while that is ahead."""
-    policy, line = state.policy.admission, state.line
+def _with_wait(book: Book, line: Line, entry: JobEntry, blocked: Blocked) -> Blocked:
+    """Adds from when on nodes are held for a job that waits, while that is ahead."""
+    policy = book.policy.admission
     if policy.order is not AdmissionOrder.STRICT_FIFO:
-        return
-    since_s = line.blocked_since.get(draft.job.uid, state.now_s)
+        return blocked
+    since_s = line.blocked_since.get(entry.job.uid, book.now_s)
     pause_s = max((until_s for _, until_s in line.vain.values()), default=0.0)
     from_s = max(since_s + policy.after_seconds, pause_s)
-    if from_s > state.now_s:
-        draft.set_reason(draft.reason, {**draft.figures, "held_from": time(from_s)})
+    if from_s <= book.now_s:
+        return blocked
+    return Blocked(blocked.reason, {**blocked.figures, "held_from": time(from_s)})
 
 
-def record_line(state: CycleState) -> None:
-    """Notes for the next plan which jobs wait, and whether one still is the head of the line."""
-    if state.policy.admission.order is not AdmissionOrder.STRICT_FIFO:
-        return
-    before = state.line.blocked_since
+def line_after(book: Book, held: Held) -> Line:
+    """Returns for the next plan which jobs wait, and whether one still is the head of the line."""
+    if book.policy.admission.order is not AdmissionOrder.STRICT_FIFO:
+        return held.line
+    before = held.line.blocked_since
     blocked_since = {
-        draft.job.uid: before.get(draft.job.uid, state.now_s)
-        for draft in state.drafts
-        if draft.reason in _BLOCKED
+        entry.job.uid: before.get(entry.job.uid, book.now_s)
+        for entry in book.entries
+        if entry.reason in _BLOCKED
     }
-    state.line = Line(blocked_since, state.line.head, state.line.vain)
+    return Line(blocked_since, held.line.head, held.line.vain)

@@ -1,123 +1,108 @@
-"""Jobs whose new trainers are refused or never placed: they are held back, each for itself."""
+"""Jobs whose new trainers are refused or never placed: each waits on its own, others go on."""
 
 from policy.cluster.snapshot import Pod
 from policy.decisions import Figure, time
 from policy.names import Tier
-from policy.planning import ceilings
+from policy.planning import sizes
+from policy.planning.book import Book
 from policy.planning.creation_backoff import CreationBackoff, unplaced
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
+from policy.planning.decisions import Blocked, Decisions, ReleaseTrainer
+from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 
-def is_stuck(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
-    """Whether a waiting trainer waits for something else than kube-scheduler's next free moment."""
-    return pod.refused or pod.gated or draft.job.uid in state.creation_backoffs
+def is_stuck(book: Book, entry: JobEntry, pod: Pod) -> bool:
+    """Returns whether a waiting trainer waits for more than kube-scheduler's next free moment."""
+    return pod.refused or pod.gated or entry.job.uid in book.creation_backoffs
 
 
-def is_refused(state: CycleState, draft: JobDraft) -> bool:
-    """Whether the API server refuses further trainers of a job for now; records that reason.
-
-    So does a job of which that is not known yet.
-    """
-    backoff = state.creation_backoffs.get(draft.job.uid)
-    if draft.job.unprobed:
-        draft.set_reason(Reason.CHECKING)
-        return True
-    if draft.job.refusal:
-        draft.set_reason(Reason.REFUSED, {"error": draft.job.refusal})
-        return True
-    if backoff is None or not backoff.error or _had_more(state, draft, backoff):
-        return False
-    if backoff.until_s <= state.now_s:
-        return False
-    draft.set_reason(Reason.REFUSED, {"error": backoff.error})
-    return True
+def refusal(book: Book, entry: JobEntry) -> Blocked | None:
+    """Returns why the API server takes no further trainers of a job for now, as far as is known."""
+    backoff = book.creation_backoffs.get(entry.job.uid)
+    if entry.job.unprobed:
+        return Blocked(Reason.CHECKING)
+    if entry.job.refusal:
+        return Blocked(Reason.REFUSED, {"error": entry.job.refusal})
+    if backoff is None or not backoff.error or _had_more(book, entry, backoff):
+        return None
+    if backoff.until_s <= book.now_s:
+        return None
+    return Blocked(Reason.REFUSED, {"error": backoff.error})
 
 
-def holds_surplus(state: CycleState, draft: JobDraft) -> bool:
-    """Whether a job gets no further surplus trainer for now; records that reason.
+def surplus_hold(book: Book, entry: JobEntry) -> Blocked | None:
+    """Returns why a job gets no further surplus trainer for now; None where it may get one.
 
-    After the pause it gets one, or as many as its next allowed size takes. While trainers have
+    After the pause it gets one, or the number of its next allowed size. While trainers have
     scheduling gates, from the template or an admission webhook, more would have them too.
     """
-    if is_refused(state, draft):
-        return True
-    gated = sum(pod.gated for pod in draft.waiting)
+    if blocked := refusal(book, entry):
+        return blocked
+    gated = sum(pod.gated for pod in entry.waiting)
     if gated:
-        draft.set_reason(Reason.GATED, {"gated": gated})
-        return True
-    backoff = state.creation_backoffs.get(draft.job.uid)
-    if backoff is None or _had_more(state, draft, backoff):
-        return False
-    trying = bool(draft.creates[Tier.SURPLUS] or draft.waiting)
-    if backoff.until_s <= state.now_s and not trying:
-        return False
+        return Blocked(Reason.GATED, {"gated": gated})
+    backoff = book.creation_backoffs.get(entry.job.uid)
+    if backoff is None or _had_more(book, entry, backoff):
+        return None
+    trying = bool(entry.creates[Tier.SURPLUS] or entry.waiting)
+    if backoff.until_s <= book.now_s and not trying:
+        return None
     if backoff.error:
-        draft.set_reason(Reason.REFUSED, {"error": backoff.error})
-    else:
-        until = time(backoff.until_s)
-        draft.set_reason(Reason.UNPLACED, {"trainers": backoff.trainers, "until": until})
-    return True
+        return Blocked(Reason.REFUSED, {"error": backoff.error})
+    until = time(backoff.until_s)
+    return Blocked(Reason.UNPLACED, {"trainers": backoff.trainers, "until": until})
 
 
-def may_receive(state: CycleState, draft: JobDraft) -> bool:
-    """Whether other jobs give trainers to a job: for sizes that came to nothing rarely, one at a time.
+def may_receive(book: Book, entry: JobEntry) -> bool:
+    """Returns whether other jobs may give trainers to a job.
 
-    None where a minimum of its namespace has what a ResourceQuota leaves.
+    A job whose last trainers came to nothing gets them rarely, and one size at a time. A job gets none
+    while a minimum of its namespace takes the rest of a ResourceQuota.
     """
-    if draft.job.namespace in state.awaiting_quota:
+    if entry.job.namespace in book.awaiting_quota:
         return False
-    backoff = state.creation_backoffs.get(draft.job.uid)
+    backoff = book.creation_backoffs.get(entry.job.uid)
     if backoff is None:
         return True
-    if draft.expected_count:
+    if entry.expected_count:
         return False
-    return _had_more(state, draft, backoff) or backoff.allows_move(state.now_s)
+    return _had_more(book, entry, backoff) or backoff.allows_move(book.now_s)
 
 
-def _had_more(state: CycleState, draft: JobDraft, backoff: CreationBackoff) -> bool:
-    """Whether a job has had a larger size than now; of trainers between two sizes none stays."""
-    return draft.count < ceilings.floor_size(state.policy, draft.job, backoff.trainers)
+def _had_more(book: Book, entry: JobEntry, backoff: CreationBackoff) -> bool:
+    """Returns whether a job has had a larger allowed size than it has now."""
+    return entry.count < sizes.floor_size(book.policy, entry.job, backoff.trainers)
 
 
-def record_size(state: CycleState, draft: JobDraft, excess: int) -> None:
-    """Lengthens the pause of a job for trainers that its back-off keeps from the next size."""
-    backoff = state.creation_backoffs.get(draft.job.uid)
-    if backoff is not None:
-        state.creation_backoffs[draft.job.uid] = backoff.after_vain(excess)
+def after_unplaced(book: Book, entry: JobEntry, pod: Pod) -> CreationBackoff | None:
+    """Returns the back-off of a job whose trainer is withdrawn although a node has capacity for it.
 
-
-def record_unplaced(state: CycleState, draft: JobDraft, pod: Pod) -> None:
-    """Backs a job off whose trainer is withdrawn although a node has room for it.
-
-    Only where kube-scheduler has tried it: one that is away says nothing about the job. Not while
-    it places others of the job's trainers: then it is only slow. Trainers of one try count once.
+    None where kube-scheduler has not tried it, which says nothing about the job; nor while it places
+    other trainers of the job, as it is only slow then. Trainers of one attempt count once.
     """
     if not pod.refused:
-        return
-    since_s = state.now_s - state.policy.stability.withdraw_after_seconds
-    first_seen = state.cluster.first_seen
-    if any(t.node and first_seen.started_s(t, state.now_s) > since_s for t in draft.live):
-        return
-    before = state.creation_backoffs.get(draft.job.uid)
-    if before is None or first_seen.created_s(pod, state.now_s) > before.last_s:
-        placed = draft.count - len(draft.waiting)
-        state.creation_backoffs[draft.job.uid] = unplaced(
-            before, trainers=placed, now_s=state.now_s
-        )
+        return None
+    since_s = book.now_s - book.policy.stability.withdraw_after_seconds
+    first_seen = book.cluster.first_seen
+    if any(t.node and first_seen.started_s(t, book.now_s) > since_s for t in entry.live):
+        return None
+    before = book.creation_backoffs.get(entry.job.uid)
+    if before is not None and first_seen.created_s(pod, book.now_s) <= before.last_s:
+        return None
+    placed = entry.count - len(entry.waiting)
+    return unplaced(before, trainers=placed, now_s=book.now_s)
 
 
-def take_back_partial_starts(state: CycleState) -> None:
+def take_back_partial_starts(book: Book) -> Decisions[None]:
     """Releases the first trainers of a job where the API server refused some of them."""
-    for draft in state.drafts:
-        backoff = state.creation_backoffs.get(draft.job.uid)
-        if backoff is None or not backoff.partial or draft.guaranteed >= draft.job.min_trainers:
+    for entry in book.entries:
+        backoff = book.creation_backoffs.get(entry.job.uid)
+        if backoff is None or not backoff.partial or entry.guaranteed >= entry.job.min_trainers:
             continue
         figures: dict[str, Figure] = {
-            "live": len(draft.live),
-            "min": draft.job.min_trainers,
+            "live": len(entry.live),
+            "min": entry.job.min_trainers,
             "error": backoff.error,
         }
-        for pod in tuple(draft.live):
-            state.release(draft, pod, Reason.START_REFUSED, figures)
+        for pod in tuple(entry.live):
+            yield ReleaseTrainer(entry.key, pod, Reason.START_REFUSED, figures)

@@ -1,10 +1,10 @@
 """Rule 7, lending: surplus that a queue borrows is returned at once when the owner asks for it.
 
-The owner asks by a job that could grow within its queue's nominal quota and lacks room or quota. Neither
-the pace of moves nor the shares of jobs count here: in one plan all goes that the owner can use. A queue
-never gives below its own quota, but for the rest of the last trainer, and minimums never borrow
-(`policy.planning.borrowing`), so none gives way. What was returned is not asked back: the queue that gave it would
-have to borrow again.
+A queue asks for its share when one of its jobs could grow within its nominal quota but lacks capacity or
+quota. Neither the pace of moves nor the shares of jobs count here: one plan returns everything the owner
+can use. A queue never gives below its own quota, except for the rest of the last trainer. Minimums never
+borrow (`policy.planning.borrowing`), so no minimum is evicted. A returned share is not asked back: the queue
+that gave it would have to borrow again.
 """
 
 from heapq import heapify, heappop, heappush
@@ -12,112 +12,97 @@ from heapq import heapify, heappop, heappush
 from policy.cluster import amounts
 from policy.cluster.snapshot import Pod, Resources
 from policy.decisions import Figures
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules.admission import explain_own_quota
+from policy.planning.book import Book
+from policy.planning.decisions import Decisions, Explain
+from policy.planning.job_entry import JobEntry
+from policy.planning.rules.admission import own_quota_lack
 from policy.planning.rules.moves import Donors, Move
-from policy.planning.rules.receivers import CURED_BY_MOVE, lacking, may_receive, next_step, rank
+from policy.planning.rules.receivers import CURED_BY_MOVE, lacking, may_receive, rank
 from policy.reasons import Reason
 
 
-def return_shares(state: CycleState) -> None:
+def return_shares(book: Book) -> Decisions[None]:
     """Releases borrowed surplus for jobs that lack part of their own queue's quota.
 
-    Not while services reclaim capacity, because they decide how much is left to share.
+    Waits while services reclaim capacity, because they decide how much remains to share.
     """
-    if state.burst or not state.quotas.borrowing:
+    if book.burst or not book.quotas.borrowing:
         return
-    owners = [entry for entry in lacking(state) if _asks(state, entry[-1])]
+    ranked = yield from lacking(book)
+    owners = [item for item in ranked if _asks(book, item[-1])]
     heapify(owners)
-    donors = Donors(state)
+    donors = Donors(book)
     ruled_out_nodes: dict[tuple[object, ...], set[str]] = {}
     failed_steps: dict[tuple[object, ...], int] = {}
-    """Kind of owner -> its smallest step that nothing could be given for: later ones find less."""
+    """Kind of owner -> its smallest step that failed: later owners of the kind find even less."""
     while owners:
         *_, owner = heappop(owners)
         job = owner.job
         key = tuple(sorted(job.requests.items())), job.constraints, owner.reason, job.queue
         nodes = ruled_out_nodes.setdefault(key, set())
-        kind, step = (job.namespace, *key), next_step(state, owner)
+        kind, step = (job.namespace, *key), book.next_step(owner)
         if step >= failed_steps.get(kind, step + 1):
             continue
-        move = Move(state, owner, donors, _Return(state, owner), nodes)
+        move = Move(book, owner, donors, _Return(book, owner), nodes)
         if not move.possible:
             failed_steps[kind] = step
             continue
-        move.carry_out()
-        for donor in {draft.key: draft for draft, _ in move.victims}.values():
+        yield from move.decisions()
+        for donor in {entry.key: entry for entry, _ in move.victims}.values():
             donors.changed(donor)
-        if may_receive(state, owner) and _asks(state, owner):
-            heappush(owners, (*rank(state, owner), owner))
+        if (yield from may_receive(book, owner)) and _asks(book, owner):
+            heappush(owners, (*rank(book, owner), owner))
 
 
-def release_uncovered(state: CycleState) -> None:
-    """Releases guaranteed trainers above their job's minimum that their queue's nominal quota does not cover.
+def explain_minimums(book: Book) -> Decisions[None]:
+    """Explains to running jobs below their minimum what their queue's nominal quota does not cover.
 
-    They count as surplus, and would be a minimum again if that were raised: whoever lowers and raises
-    minimums in turn would gather guaranteed trainers. Surplus may take their place.
+    They may borrow the rest, as surplus, but the missing quota is the reason to show.
     """
-    for draft in state.drafts if state.quotas.borrowing and state.has_excess else ():
-        pods = [pod for pod in draft.surplus if pod.uid in draft.excess]
-        covered = state.quotas.room_for_minimum(draft.job, len(pods), 0)
-        figures = (
-            state.quotas.lack_for_minimum(draft.job, len(pods), 0) if covered < len(pods) else {}
-        )
-        state.quotas.claim(draft.job, covered, 0)
-        for pod in pods[: len(pods) - covered]:
-            state.release(draft, pod, Reason.QUOTA_REACHED, figures)
+    for entry in book.entries:
+        is_short = entry.covered_min <= entry.count < entry.job.min_trainers
+        if is_short and entry.reason in CURED_BY_MOVE:
+            yield Explain(entry.key, own_quota_lack(book, entry, entry.uncovered))
 
 
-def explain_minimums(state: CycleState) -> None:
-    """Records for running jobs that are short what their queue's nominal quota has to do with it.
-
-    They may borrow the rest, as surplus; that there is none to borrow now is not what they lack.
-    """
-    for draft in state.drafts:
-        is_short = draft.covered_min <= draft.count < draft.job.min_trainers
-        if is_short and draft.reason in CURED_BY_MOVE:
-            explain_own_quota(state, draft, draft.uncovered)
-
-
-def _asks(state: CycleState, draft: JobDraft) -> bool:
-    """Whether a job's next size stays within its queue's own quota."""
-    step = next_step(state, draft)
-    lends = state.quotas.borrowing.covers(draft.job.queue)
-    return step > 0 and lends and not state.quotas.borrows(draft.job, step)
+def _asks(book: Book, entry: JobEntry) -> bool:
+    """Returns whether a job's next size stays within its queue's own quota."""
+    step = book.next_step(entry)
+    lends = book.quotas.borrowing.covers(entry.job.queue)
+    return step > 0 and lends and not book.quotas.borrows(entry.job, step)
 
 
 class _Return:
-    """The terms of a return: queues give what they borrow, until they borrow nothing."""
+    """The terms of a return: queues give trainers until they borrow nothing."""
 
     gives_more = True
 
-    def __init__(self, state: CycleState, owner: JobDraft) -> None:
-        self._state = state
+    def __init__(self, book: Book, owner: JobEntry) -> None:
+        self._book = book
         self._owner = owner
 
-    def donors(self, donors: Donors) -> dict[str, JobDraft]:
-        """The jobs of queues that borrow, the lowest priority first and then the largest share."""
-        borrowers = [draft for draft in donors.all() if self._borrowed(draft, {})]
-        return {draft.key: draft for draft in sorted(borrowers, key=lambda d: d.priority)}
+    def donors(self, donors: Donors) -> dict[str, JobEntry]:
+        """Returns the jobs of queues that borrow: the lowest priority first, then the largest share."""
+        borrowers = [entry for entry in donors.all() if self._borrowed(entry, {})]
+        return {entry.key: entry for entry in sorted(borrowers, key=lambda d: d.facts.priority)}
 
-    def may_give(self, donor: JobDraft, given: int, freed: Resources) -> bool:  # noqa: ARG002
-        """Whether the donor's queue still borrows before the last of its trainers goes."""
+    def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:  # noqa: ARG002
+        """Returns whether the donor's queue still borrows before its last trainer is released."""
         before = dict(freed)
         amounts.subtract(before, donor.job.requests)
         return bool(self._borrowed(donor, before))
 
     def may_leave(self, pod: Pod) -> bool:
-        """Any trainer that has a node: one that has none yet soon gets one or is withdrawn."""
+        """Allows trainers that have a node: one without soon gets one or is withdrawn."""
         return bool(pod.node)
 
-    def explain(self, donor: JobDraft) -> tuple[Reason, Figures]:
-        """What the queue that gives uses, and what it has."""
+    def explain(self, donor: JobEntry) -> tuple[Reason, Figures]:
+        """Explains a return by what the donor's queue uses and owns."""
         requests = self._owner.job.requests
-        figures = self._state.quotas.borrowing.figures(donor.job.queue, requests)
+        figures = self._book.quotas.borrowing.figures(donor.job.queue, requests)
         return Reason.SHARE_RETURNED, {**figures, "to": self._owner.key}
 
-    def _borrowed(self, donor: JobDraft, freed: Resources) -> list[str]:
-        """What the donor's queue borrows; the owner's borrows nothing, or it would not ask."""
+    def _borrowed(self, donor: JobEntry, freed: Resources) -> list[str]:
+        """Returns the resources that the donor's queue borrows."""
         requests, queue = self._owner.job.requests, donor.job.queue
-        return self._state.quotas.borrowing.borrowed(queue, requests, freed)
+        return self._book.quotas.borrowing.borrowed(queue, requests, freed)

@@ -1,106 +1,165 @@
-"""Rules 2, 8 and 10, limits, allowed sizes and reserve: releases trainers above a limit."""
+"""Rules 2, 8 and 10, limits, allowed sizes and reserve: releases trainers above a limit.
+
+Rule 2 also releases pods that wait for a scheduler that training does not use any more.
+"""
 
 from heapq import heapify, heappop, heappush
 
-from policy.names import Tier
-from policy.planning import ceilings, vacancy
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules import creation_backoffs
+from policy.cluster.snapshot import Pod
+from policy.names import TRAINER_RESOURCE, Tier
+from policy.planning import sizes, vacancy
+from policy.planning.book import Book
+from policy.planning.decisions import BackOff, CancelAbsent, Decisions, DeleteServer, ReleaseTrainer
+from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 
-def release_excess(state: CycleState) -> None:
+def release(book: Book) -> Decisions[None]:
+    """Releases trainers above a limit, then pods that no scheduler takes any more."""
+    yield from _release_excess(book)
+    yield from _replace_outdated(book)
+
+
+def _release_excess(book: Book) -> Decisions[None]:
     """Releases trainers of stopped jobs, and those above max or quota.
 
     A quota takes no job below its minimum. A job whose annotations became invalid keeps its
     trainers until they are corrected.
     """
-    for draft in state.drafts:
-        if draft.job.error and not draft.stopped:
+    for entry in book.entries:
+        if entry.job.error and not entry.stopped:
             continue
-        allowed = _allowed_count(draft)
-        reason = Reason.JOB_STOPPED if draft.stopped else Reason.ABOVE_MAX
-        _cancel_absent(state, draft, min(draft.absent, max(0, draft.count - allowed)))
-        for pod in draft.live[: max(0, len(draft.live) - allowed)]:
-            state.release(draft, pod, reason, {"live": draft.initial_count, "wanted": allowed})
-        for pod in draft.live[:] if draft.excess and not draft.stopped else ():
-            if pod.uid in draft.excess and not pod.node:
-                state.release(draft, pod, Reason.ABOVE_MIN, {"min": draft.job.min_trainers})
-        while draft.absent and draft.count > draft.covered_min and state.quotas.exceeded(draft.job):
-            _cancel_absent(state, draft, 1)
-        while (victim := state.quotas.reliever(draft.job, draft.spare)) is not None:
-            state.release(draft, victim, Reason.QUOTA_REACHED, state.quotas.lack(draft.job, 0))
+        allowed = _allowed_count(entry)
+        reason = Reason.JOB_STOPPED if entry.stopped else Reason.ABOVE_MAX
+        if cancelled := min(entry.absent, max(0, entry.count - allowed)):
+            yield CancelAbsent(entry.key, cancelled)
+        for pod in entry.live[: max(0, len(entry.live) - allowed)]:
+            yield ReleaseTrainer(
+                entry.key, pod, reason, {"live": entry.facts.count, "wanted": allowed}
+            )
+        for pod in entry.live[:] if entry.facts.excess and not entry.stopped else ():
+            if pod.uid in entry.facts.excess and not pod.node:
+                yield ReleaseTrainer(
+                    entry.key, pod, Reason.ABOVE_MIN, {"min": entry.job.min_trainers}
+                )
+        while entry.absent and entry.count > entry.covered_min and book.quotas.exceeded(entry.job):
+            yield CancelAbsent(entry.key, 1)
+        while (victim := book.quotas.reliever(entry.job, entry.spare)) is not None:
+            lack = book.quotas.lack(entry.job, 0)
+            yield ReleaseTrainer(entry.key, victim, Reason.QUOTA_REACHED, lack)
 
 
-def _cancel_absent(state: CycleState, draft: JobDraft, absent: int) -> None:
-    """Takes back trainers that the built-in controller should create and has not created yet."""
-    draft.cancel_absent(absent)
-    state.quotas.unreserve(draft.job, absent)
-
-
-def _allowed_count(draft: JobDraft) -> int:
-    """Number of live trainers that a job may keep: missing guaranteed ones count against it."""
-    if draft.stopped:
+def _allowed_count(entry: JobEntry) -> int:
+    """Returns the number of live trainers that a job may keep, less missing guaranteed ones."""
+    if entry.stopped:
         return 0
-    if not draft.job.managed:
-        return draft.job.max_trainers
-    present = draft.guaranteed - draft.stranded
-    missing = max(0, draft.covered_min - present) if draft.grows else 0
-    return draft.job.max_trainers + draft.stranded - missing
+    if not entry.job.managed:
+        return entry.job.max_trainers
+    present = entry.guaranteed - entry.facts.stranded
+    missing = max(0, entry.covered_min - present) if entry.grows else 0
+    return entry.job.max_trainers + entry.facts.stranded - missing
 
 
-def release_to_allowed_size(state: CycleState) -> None:
-    """Releases surplus of jobs whose number of trainers lies between two allowed sizes."""
-    for draft in state.drafts:
-        size = ceilings.floor_size(state.policy, draft.job, draft.count)
-        excess = draft.count - size
-        if draft.grows and draft.job.managed and excess > 0 and not draft.paused:
-            creation_backoffs.record_size(state, draft, excess)
-            for pod in draft.surplus[:excess]:
-                figures = {"live": draft.initial_count, "size": size}
-                state.release(draft, pod, Reason.SIZE_NOT_ALLOWED, figures)
+def _replace_outdated(book: Book) -> Decisions[None]:
+    """Releases waiting trainers and parameter servers that were created for another scheduler.
 
-
-def vacate_nodes(state: CycleState) -> None:
-    """Releases surplus from nodes that nothing else has needed for a while.
-
-    An autoscaler without a priority cut-off, such as Karpenter, would keep such a node for it.
+    Without the extender's entries no scheduler finds a node for a pod with the marker resource. Surplus
+    would be withdrawn after a while anyway; guaranteed trainers and parameter servers wait for ever.
+    Rules 3 and 5 create them again, for the scheduler in use.
     """
-    after_s = state.policy.autoscaling.vacate_after_seconds
-    needed_soon = {node for draft in state.drafts for node in draft.creates[Tier.GUARANTEED]}
-    unneeded = vacancy.unneeded_nodes(state.cluster, state.policy) - needed_soon
-    for draft in state.drafts if unneeded else ():
-        for pod in draft.spare:
-            since_s = state.history.unneeded_since.get(pod.node, state.now_s)
-            if pod.node in unneeded and state.now_s - since_s >= after_s:
-                figures = {"unneeded_s": int(state.now_s - since_s)}
-                state.release(draft, pod, Reason.NODE_NOT_NEEDED, figures)
+    for entry in book.entries:
+        if not (entry.job.managed and entry.grows):
+            continue
+        waiting = (pod for pod in entry.live if not pod.node)
+        for pod in [pod for pod in waiting if _is_outdated(book, entry, pod)]:
+            figures = {"why": _why(book, entry, pod)}
+            yield ReleaseTrainer(
+                entry.key, pod, Reason.SCHEDULER_CHANGED, figures, takes_master=pod.master
+            )
+        for pod in book.cluster.servers_of(entry.job):
+            if not (pod.deleting or pod.terminal) and _is_outdated(book, entry, pod):
+                yield DeleteServer(entry.key, pod, Reason.SCHEDULER_CHANGED)
 
 
-def restore_reserve(state: CycleState) -> None:
+def _why(book: Book, entry: JobEntry, pod: Pod) -> str:
+    scheduler = book.history.scheduling.scheduler_of(entry.job.scheduler)
+    if pod.scheduler != scheduler:
+        return f"it waits for {pod.scheduler}, but trainers now use {scheduler}"
+    return f"it requests {TRAINER_RESOURCE}, but {scheduler} is not known to have the extender"
+
+
+def _is_outdated(book: Book, entry: JobEntry, pod: Pod) -> bool:
+    """Returns whether a pod has no node, was created for another scheduler, and has waited a while.
+
+    The delay prevents endless replacements where the webhook learns of a change later than the
+    reconciler.
+    """
+    return (
+        not (pod.node or pod.nominated)
+        and book.waited_s(pod) >= book.policy.stability.withdraw_after_seconds
+        and book.history.scheduling.is_outdated(pod, entry.job)
+    )
+
+
+def release_to_allowed_size(book: Book) -> Decisions[None]:
+    """Releases surplus of jobs whose number of trainers lies between two allowed sizes."""
+    for entry in book.entries:
+        size = sizes.floor_size(book.policy, entry.job, entry.count)
+        excess = entry.count - size
+        if entry.grows and entry.job.managed and excess > 0 and not entry.paused:
+            backoff = book.creation_backoffs.get(entry.job.uid)
+            if backoff is not None:  # these trainers keep it from the next size
+                yield BackOff(entry.key, backoff.after_vain(excess))
+            for pod in entry.surplus[:excess]:
+                figures = {"live": entry.facts.count, "size": size}
+                yield ReleaseTrainer(entry.key, pod, Reason.SIZE_NOT_ALLOWED, figures)
+
+
+def keep_reserve(book: Book) -> Decisions[None]:
+    """Releases surplus from nodes that an autoscaler may remove, and above what the policy reserves."""
+    yield from _vacate_nodes(book)
+    yield from _restore_reserve(book)
+
+
+def _vacate_nodes(book: Book) -> Decisions[None]:
+    """Releases surplus from nodes that no other pod has needed for a while.
+
+    An autoscaler without a priority cut-off, such as Karpenter, would keep such a node for surplus.
+    """
+    after_s = book.policy.autoscaling.vacate_after_seconds
+    needed_soon = {node for entry in book.entries for node in entry.creates[Tier.GUARANTEED]}
+    unneeded = vacancy.unneeded_nodes(book.cluster, book.policy) - needed_soon
+    for entry in book.entries if unneeded else ():
+        for pod in entry.spare:
+            since_s = book.history.unneeded_since.get(pod.node, book.now_s)
+            if pod.node in unneeded and book.now_s - since_s >= after_s:
+                figures = {"unneeded_s": int(book.now_s - since_s)}
+                yield ReleaseTrainer(entry.key, pod, Reason.NODE_NOT_NEEDED, figures)
+
+
+def _restore_reserve(book: Book) -> Decisions[None]:
     """Releases surplus, a few trainers at a time, while more is in use than the reserve allows.
 
-    Not during a burst: services then get capacity through preemption, and only once they run is
-    it known how much remains.
+    Waits during a burst: services then get capacity through preemption, and the remaining capacity
+    is known only once they run.
     """
-    if state.burst:
+    if book.burst:
         return
-    moves = state.moves if state.load.exceeded() else 0
-    richest = [(*_richness(state, draft), position) for position, draft in enumerate(state.drafts)]
+    moves = book.moves if book.load.exceeded() else 0
+    richest = [(*_richness(book, entry), position) for position, entry in enumerate(book.entries)]
     heapify(richest)
-    while moves > 0 and richest and (exceeded := state.load.exceeded()):
+    while moves > 0 and richest and (exceeded := book.load.exceeded()):
         *_, position = heappop(richest)
-        draft = state.drafts[position]
-        if not (draft.spare and any(draft.job.requests.get(name, 0) > 0 for name in exceeded)):
+        entry = book.entries[position]
+        if not (entry.spare and any(entry.job.requests.get(name, 0) > 0 for name in exceeded)):
             continue
-        state.release(draft, draft.spare[0], Reason.RESERVE_RESTORED, state.load.excess())
-        heappush(richest, (*_richness(state, draft), position))
+        yield ReleaseTrainer(entry.key, entry.spare[0], Reason.RESERVE_RESTORED, book.load.excess())
+        heappush(richest, (*_richness(book, entry), position))
         moves -= 1
 
 
-def _richness(state: CycleState, draft: JobDraft) -> tuple[bool, int, float]:
-    """Sort key of jobs that give: queues that borrow, the lowest priority, the largest share."""
-    queue = draft.job.queue
-    borrowed = state.quotas.borrowing.borrowed(queue, draft.job.requests)
-    return not borrowed, draft.priority, -state.expected_measure(draft)
+def _richness(book: Book, entry: JobEntry) -> tuple[bool, int, float]:
+    """Returns the sort key of donors: queues that borrow, the lowest priority, the largest share."""
+    queue = entry.job.queue
+    borrowed = book.quotas.borrowing.borrowed(queue, entry.job.requests)
+    return not borrowed, entry.facts.priority, -book.expected_measure(entry)

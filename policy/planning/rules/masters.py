@@ -1,4 +1,4 @@
-"""Rule 6, masters: a job that requested a master gets it back, even at the cost of a trainer.
+"""Rule 6, masters: a job that lost its master gets it back, even at the cost of a trainer.
 
 A master is a sidecar and cannot be added to a running pod, so it is created with a new guaranteed
 trainer. Usually its former host is missing and rule 5 replaces it. Where that rule creates no
@@ -8,78 +8,89 @@ without their master the others would soon have nothing to do (docs/decisions/00
 
 from policy.cluster.snapshot import Constraints, Pod, Resources
 from policy.names import Tier
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules import reservations, self_preemption
-from policy.planning.rules.admission import is_held
+from policy.planning.book import Book
+from policy.planning.decisions import (
+    CreateTrainers,
+    Decisions,
+    Explain,
+    ReleaseTrainer,
+    Reserve,
+    WaiveAvoidance,
+)
+from policy.planning.job_entry import JobEntry
+from policy.planning.rules import placements
+from policy.planning.rules.admission import hold
 from policy.reasons import Reason
 
 
-def restore_masters(state: CycleState) -> None:
-    """Where a running job has no master, creates the trainer that hosts it, or frees capacity."""
-    for draft in state.drafts:
-        if not (draft.job.master and draft.grows and draft.live):
+def restore_masters(book: Book) -> Decisions[None]:
+    """Creates the trainer that hosts the master of each running job without one, or frees capacity for it."""
+    for entry in book.entries:
+        if not (entry.job.master and entry.grows and entry.live):
             continue
-        host = state.cluster.master_host(draft.job)
+        host = book.cluster.master_host(entry.job)
         if host is not None:
-            _maintain(state, draft, host)
-        elif draft.masterless and not (draft.creates[Tier.GUARANTEED] or is_held(state, draft)):
-            _replace(state, draft)
+            yield from _maintain(book, entry, host)
+        elif entry.masterless and not entry.creates[Tier.GUARANTEED]:
+            if blocked := hold(book, entry):
+                yield Explain(entry.key, blocked)
+            else:
+                yield from _replace(book, entry)
 
 
-def _maintain(state: CycleState, draft: JobDraft, host: Pod) -> None:
+def _maintain(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
     """Frees capacity for a waiting host; releases a host whose node is lost or deleted.
 
     Kubernetes itself would give up such a node only after minutes.
     """
-    node = state.cluster.nodes.get(host.node)
-    is_lost = host.node in state.gone_nodes or (node is not None and node.is_lost(state.now_s))
-    if host in state.unschedulable_pods:
-        _make_room(state, draft, host)
-    elif is_lost and host in draft.live:
-        state.release(draft, host, Reason.MASTER_MOVES, {"lost_node": host.node})
+    node = book.cluster.nodes.get(host.node)
+    is_lost = host.node in book.gone_nodes or (node is not None and node.is_lost(book.now_s))
+    if host in book.unschedulable_pods:
+        yield from _free_capacity(book, entry, host)
+    elif is_lost and host in entry.live:
+        yield ReleaseTrainer(entry.key, host, Reason.MASTER_MOVES, {"lost_node": host.node})
 
 
-def _make_room(state: CycleState, draft: JobDraft, host: Pod) -> None:
-    """Releases trainers for a host that exists and whose capacity another pod has taken."""
-    node, victims = self_preemption.fewest_victims(
-        state, draft, host.requests, host.constraints, pooled=True, allow_master_host=True
+def _free_capacity(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
+    """Releases trainers for a waiting host whose capacity another pod has taken."""
+    node, victims = placements.fewest_victims(
+        book, entry, host.requests, host.constraints, pooled=True, allow_master_host=True
     )
-    _release(state, draft, victims, node)
+    yield from _release(entry, victims, node)
     if victims:
-        state.capacity.reserve(node, host.requests)
+        yield Reserve(node, host.requests, in_load=False)
 
 
-def _replace(state: CycleState, draft: JobDraft) -> None:
+def _replace(book: Book, entry: JobEntry) -> Decisions[None]:
     """Creates one guaranteed trainer, and releases at least one live trainer for it.
 
-    On a node that the job avoids where no other helps.
+    Uses a node that the job avoids only if no other node helps.
     """
-    job, requests = draft.job, draft.requests(first=True)
-    node, victims = _host_node(state, draft, requests, job.constraints)
-    submitted = state.cluster.jobs[draft.key].constraints
+    job, requests = entry.job, entry.requests(first=True)
+    node, victims = _host_node(book, entry, requests, job.constraints)
+    submitted = book.cluster.jobs[entry.key].constraints
     if not victims and submitted != job.constraints:
-        node, victims = _host_node(state, draft, requests, submitted)
-        state.avoided_nodes.waive(draft.key)
-    _release(state, draft, victims, node)
+        node, victims = _host_node(book, entry, requests, submitted)
+        yield WaiveAvoidance(entry.key)
+    yield from _release(entry, victims, node)
     if victims:
-        state.reserve(job, node, requests)
-        reservations.release_excess(state, draft, node)
-        draft.add_creates(Tier.GUARANTEED, [node])
+        yield Reserve(node, requests)
+        yield from placements.release_excess(book, entry, node)
+        yield CreateTrainers(entry.key, Tier.GUARANTEED, (node,))
 
 
 def _host_node(
-    state: CycleState, draft: JobDraft, requests: Resources, constraints: Constraints
+    book: Book, entry: JobEntry, requests: Resources, constraints: Constraints
 ) -> tuple[str, list[Pod]]:
-    """A node for a trainer that hosts the master, and the trainers to release for it."""
-    node, _ = state.capacity.choose_node(requests, constraints, pooled=True)
+    """Returns a node for a trainer that hosts the master, and the trainers to release for it."""
+    node, _ = book.capacity.choose_node(requests, constraints, pooled=True)
     if node:
-        return node, draft.live[:1]
-    return self_preemption.fewest_victims(
-        state, draft, requests, constraints, pooled=True, allow_master_host=True
+        return node, entry.live[:1]
+    return placements.fewest_victims(
+        book, entry, requests, constraints, pooled=True, allow_master_host=True
     )
 
 
-def _release(state: CycleState, draft: JobDraft, victims: list[Pod], node: str) -> None:
+def _release(entry: JobEntry, victims: list[Pod], node: str) -> Decisions[None]:
     for pod in victims:
-        state.release(draft, pod, Reason.MASTER_MOVES, {"new_node": node})
+        yield ReleaseTrainer(entry.key, pod, Reason.MASTER_MOVES, {"new_node": node})

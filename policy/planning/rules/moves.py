@@ -1,4 +1,4 @@
-"""Moves of trainers from one job to another, on terms of the rule that makes them."""
+"""Moves of trainers from one job to another, on the terms of the rule that makes them."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -11,11 +11,11 @@ from policy.cluster.cluster_state import job_key
 from policy.cluster.live_trainers import is_surplus, loss
 from policy.cluster.snapshot import Pod, Resources
 from policy.decisions import Figures
-from policy.planning import ceilings
-from policy.planning.cycle_state import CycleState
+from policy.planning import sizes
+from policy.planning.book import Book
+from policy.planning.decisions import Decisions, Expect, ReleaseTrainer
 from policy.planning.free_capacity import When
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules.receivers import next_step
+from policy.planning.job_entry import JobEntry
 from policy.planning.rules.sharing import free_slot
 from policy.reasons import Reason
 
@@ -24,76 +24,76 @@ class MoveTerms(Protocol):
     """The terms on which other jobs give trainers to one job."""
 
     gives_more: bool
-    """Whether small trainers of any node leave as well until quotas and reserve allow a large one."""
+    """Whether small trainers of any node are released as well until quotas and reserve allow a large one."""
 
-    def donors(self, donors: "Donors") -> dict[str, JobDraft]:
-        """Job key -> jobs that may give, those that give first in front."""
+    def donors(self, donors: "Donors") -> dict[str, JobEntry]:
+        """Returns job key -> job, of jobs that may give, in the order in which they give."""
 
-    def may_give(self, donor: JobDraft, given: int, freed: Resources) -> bool:
-        """Whether a donor may give so many trainers.
+    def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:
+        """Returns whether a donor may give this number of trainers.
 
         Args:
             donor: The job that gives.
             given: Number of its trainers that it gives in this move.
-            freed: Where queues lend: what all donors of its queue give in this move.
+            freed: Amounts that all donors of its queue give in this move, where queues lend.
         """
 
     def may_leave(self, pod: Pod) -> bool:
-        """Whether this trainer may be given."""
+        """Returns whether this trainer may be given."""
 
-    def explain(self, donor: JobDraft) -> tuple[Reason, Figures]:
-        """Why a trainer of a donor is released."""
+    def explain(self, donor: JobEntry) -> tuple[Reason, Figures]:
+        """Returns why a trainer of a donor is released."""
 
 
 class Donors:
     """The jobs that have spare trainers, sorted with the largest share first."""
 
-    def __init__(self, state: CycleState) -> None:
-        self._state = state
-        drafts = (draft for draft in state.drafts if draft.spare and not draft.stopped)
-        self._entries = {draft.key: self._entry(draft) for draft in drafts}
-        self._sorted = sorted(self._entries.values())
-        self._priorities = {draft.priority for draft in state.drafts}
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        givers = (entry for entry in book.entries if entry.spare and not entry.stopped)
+        self._ranked = {giver.key: self._rank(giver) for giver in givers}
+        self._sorted = sorted(self._ranked.values())
+        self._priorities = {entry.facts.priority for entry in book.entries}
 
-    def _entry(self, draft: JobDraft) -> tuple[float, str, JobDraft]:
-        return -self._state.expected_measure(draft), draft.key, draft
+    def _rank(self, entry: JobEntry) -> tuple[float, str, JobEntry]:
+        return -self._book.expected_measure(entry), entry.key, entry
 
-    def changed(self, draft: JobDraft) -> None:
-        """Sorts a donor again after it released trainers."""
-        old = self._entries.pop(draft.key)
+    def changed(self, entry: JobEntry) -> None:
+        """Sorts a donor again after it has released trainers."""
+        old = self._ranked.pop(entry.key)
         del self._sorted[bisect_left(self._sorted, old)]
-        if draft.spare:
-            self._entries[draft.key] = self._entry(draft)
-            insort(self._sorted, self._entries[draft.key])
+        if entry.spare:
+            self._ranked[entry.key] = self._rank(entry)
+            insort(self._sorted, self._ranked[entry.key])
 
-    def above(self, least: float, priority: int) -> dict[str, JobDraft]:
-        """Job key -> donors with a measure of at least `least`, or of lower priority.
+    def above(self, least: float, priority: int) -> dict[str, JobEntry]:
+        """Returns job key -> donor, with a measure of at least `least` or of lower priority.
 
         The lowest priority first, and then the largest measure.
         """
-        richest = [entry[1:] for entry in takewhile(lambda e: -e[0] >= least, self._sorted)]
+        richest = [item[1:] for item in takewhile(lambda item: -item[0] >= least, self._sorted)]
         if self._priorities != {priority}:
             known = {key for key, _ in richest}
-            others = (entry[1:] for entry in self._sorted if entry[-1].priority < priority)
+            others = (item[1:] for item in self._sorted if item[-1].facts.priority < priority)
             richest += [other for other in others if other[0] not in known]
-            richest.sort(key=lambda item: item[1].priority)
+            richest.sort(key=lambda item: item[1].facts.priority)
         return dict(richest)
 
-    def all(self) -> list[JobDraft]:
-        """All donors, the largest measure first."""
-        return [draft for *_, draft in self._sorted]
+    def all(self) -> list[JobEntry]:
+        """Returns all donors, the largest measure first."""
+        return [entry for *_, entry in self._sorted]
 
 
 class Move:
     """A move: trainers of richer jobs whose release lets one job reach its next allowed size.
 
-    The constructor searches for them; nothing changes before `carry_out`.
+    The constructor searches for them; `decisions` makes the move.
     """
 
     def __init__(
         self,
-        state: CycleState,
-        receiver: JobDraft,
+        book: Book,
+        receiver: JobEntry,
         donors: Donors,
         terms: MoveTerms,
         ruled_out_nodes: set[str],
@@ -101,46 +101,46 @@ class Move:
         """Searches for the trainers to release.
 
         Args:
-            state: The plan so far.
+            book: The plan so far.
             receiver: The job that gets the trainers.
             donors: The jobs that may release trainers.
             terms: Which of them do.
             ruled_out_nodes: Nodes that cannot help this move; the search adds to them. They stay
-                ruled out within a plan: receivers only become richer, so ever fewer jobs may give.
+                ruled out within a plan: receivers only become richer, so fewer and fewer jobs may give.
         """
-        self._state = state
+        self._book = book
         self._ruled_out_nodes = ruled_out_nodes
         self.nodes_examined = 0
         """Number of nodes examined."""
         self._receiver = receiver
         self._requests = receiver.job.requests
-        self._step = next_step(state, receiver)
+        self._step = book.next_step(receiver)
         self._terms = terms
         self._donors = terms.donors(donors)
-        self._slots = _free_slots(state, receiver, self._step)
-        """Nodes with room for its new trainers as they are."""
+        self._slots = _free_slots(book, receiver, self._step)
+        """Nodes with free capacity for its new trainers."""
         self._any_node_helps = bool(self._slots)
         """Whether the receiver lacks quota or load and not a node, so that any release helps."""
-        self._unlabelled = any(d.excess or not d.job.managed for d in self._donors.values())
+        self._unlabelled = any(d.facts.excess or not d.job.managed for d in self._donors.values())
         """Whether some donors' trainers have no role label (of the built-in controller, or above a minimum)."""
         self._suitable_nodes: set[str] = set()
-        self._open = state.capacity.open_nodes(receiver.job.constraints, pooled=True)
-        self._in_quota = state.quotas.allow(receiver.job, self._step)
+        self._open = book.capacity.open_nodes(receiver.job.constraints, pooled=True)
+        self._in_quota = book.quotas.allow(receiver.job, self._step)
         self._freed: dict[str, dict[str, int]] = {}
         self._victim_counts: Counter[str] = Counter()
         self._freed_by_queue: dict[str, dict[str, int]] = {}
         self._nodes: list[str] = []
         """Nodes where the receiver's new trainers would run."""
         self._node_counts: Counter[str] = Counter()
-        self.victims: list[tuple[JobDraft, Pod]] = []
+        self.victims: list[tuple[JobEntry, Pod]] = []
         """(donor, trainer) pairs to release."""
         self._victim_ids: set[int] = set()
         enough = self._step > 0 and any(self._take_from(donor) for donor in self._donors.values())
         self.possible = enough and (self._allowed() or (terms.gives_more and self._give_more()))
 
-    def _take_from(self, donor: JobDraft) -> bool:
+    def _take_from(self, donor: JobEntry) -> bool:
         """Adds the trainers of a donor that help; returns whether the move is complete."""
-        relieves = self._in_quota or self._state.quotas.relieves(
+        relieves = self._in_quota or self._book.quotas.relieves(
             self._receiver.job, self._step, donor.job
         )
         for pods in self._victim_groups(donor) if relieves else ():
@@ -149,8 +149,8 @@ class Move:
                 return True
         return False
 
-    def _victim_groups(self, donor: JobDraft) -> Iterator[list[Pod]]:
-        """Groups of trainers that a donor may release together: single ones, or whole steps."""
+    def _victim_groups(self, donor: JobEntry) -> Iterator[list[Pod]]:
+        """Yields groups of trainers that a donor may release together: single ones, or whole steps."""
         ruled_out_nodes = self._ruled_out_nodes
         old_enough = (
             pod
@@ -161,7 +161,7 @@ class Move:
         )
         while True:
             remaining = donor.count - self._victim_counts[donor.key]
-            step = remaining - ceilings.floor_size(self._state.policy, donor.job, remaining - 1)
+            step = remaining - sizes.floor_size(self._book.policy, donor.job, remaining - 1)
             if step < 1 or not self._may_give(donor, step):
                 return
             if step == 1:
@@ -173,7 +173,7 @@ class Move:
             yield group
 
     def _is_suitable(self, node: str) -> bool:
-        """Whether the receiver would fit on a node if donors released all they may there.
+        """Returns whether the receiver would fit on a node if donors released all they may there.
 
         Most nodes are unsuitable for a shape; each is examined once.
         """
@@ -187,30 +187,30 @@ class Move:
         return True
 
     def _fits_without_donors(self, node: str) -> bool:
-        state = self._state
-        if node not in self._open or node in state.closed:
+        book = self._book
+        if node not in self._open or node in book.closed:
             return False
-        if not amounts.within(self._requests, state.capacity.free_at(node, When.RECLAIMED)):
+        if not amounts.within(self._requests, book.capacity.free_at(node, When.RECLAIMED)):
             return False
         if self._unlabelled:
             return True
-        free = state.capacity.free_later(node)
-        for pod in state.cluster.bound.get(node, {}).values():
-            if is_surplus(pod) and not pod.deleting and pod.uid not in state.released:
+        free = book.capacity.free_later(node)
+        for pod in book.cluster.bound.get(node, {}).values():
+            if is_surplus(pod) and not pod.deleting and pod.uid not in book.released:
                 donor = self._donors.get(job_key(pod))
                 if donor is not None and self._terms.may_leave(pod):
                     amounts.add(free, pod.requests)
         return amounts.within(self._requests, free)
 
-    def _may_give(self, donor: JobDraft, count: int) -> bool:
-        """Whether a donor may give `count` more trainers, by the terms of the move."""
+    def _may_give(self, donor: JobEntry, count: int) -> bool:
+        """Returns whether a donor may give `count` more trainers, by the terms of the move."""
         given = self._victim_counts[donor.key] + count
         freed = self._freed_in_queue(donor, count)
         return donor is not self._receiver and self._terms.may_give(donor, given, freed)
 
-    def _freed_in_queue(self, donor: JobDraft, count: int) -> Resources:
-        """What a donor's queue gives with `count` more trainers of it, where queues lend."""
-        if not self._state.quotas.borrowing:
+    def _freed_in_queue(self, donor: JobEntry, count: int) -> Resources:
+        """Returns the amounts that a donor's queue gives with `count` more trainers, where queues lend."""
+        if not self._book.quotas.borrowing:
             return {}
         freed = amounts.scaled(donor.job.requests, count)
         return amounts.plus(freed, self._freed_by_queue.get(donor.job.queue, {}))
@@ -218,8 +218,8 @@ class Move:
     def _is_victim(self, pod: Pod) -> bool:
         return id(pod) in self._victim_ids
 
-    def _consider(self, donor: JobDraft, pods: list[Pod]) -> None:
-        """Adds trainers to the victims if their release frees a place for the receiver."""
+    def _consider(self, donor: JobEntry, pods: list[Pod]) -> None:
+        """Adds trainers to the victims if their release lets a trainer of the receiver fit."""
         if any(self._is_victim(pod) for pod in pods) or not self._may_give(donor, len(pods)):
             return
         victims = [(donor, pod) for pod in pods]
@@ -235,22 +235,22 @@ class Move:
             self._count_victims(victims, -1)
 
     def _victims_beside(
-        self, pod: Pod, victims: list[tuple[JobDraft, Pod]]
-    ) -> list[tuple[JobDraft, Pod]]:
-        """Further small trainers of the node to release with `pod` so that a large one fits."""
+        self, pod: Pod, victims: list[tuple[JobEntry, Pod]]
+    ) -> list[tuple[JobEntry, Pod]]:
+        """Returns further small trainers of the node to release with `pod` so that a large one fits."""
         free = self._free_on(pod.node)
         chosen = {id(neighbour) for _, neighbour in victims}
         for _, neighbour in victims:
             if neighbour.node == pod.node:
                 amounts.add(free, neighbour.requests)
-        additional: list[tuple[JobDraft, Pod]] = []
+        additional: list[tuple[JobEntry, Pod]] = []
         if amounts.within(self._requests, free):
             return additional
-        for neighbour in sorted(self._state.cluster.bound[pod.node].values(), key=loss):
-            owner = self._state.owner(neighbour) if is_surplus(neighbour) else None
-            if owner is None or id(neighbour) in chosen or neighbour.uid in self._state.released:
+        for neighbour in sorted(self._book.cluster.bound[pod.node].values(), key=loss):
+            owner = self._book.owner(neighbour) if is_surplus(neighbour) else None
+            if owner is None or id(neighbour) in chosen or neighbour.uid in self._book.released:
                 continue
-            count = 1 + sum(draft is owner for draft, _ in [*victims, *additional])
+            count = 1 + sum(entry is owner for entry, _ in [*victims, *additional])
             if self._is_victim(neighbour) or not self._gives_one(owner, neighbour, count):
                 continue
             additional.append((owner, neighbour))
@@ -259,26 +259,26 @@ class Move:
                 return additional
         return []
 
-    def _gives_one(self, owner: JobDraft, pod: Pod, count: int) -> bool:
-        """Whether a job may release `count` trainers one by one, this one among them."""
+    def _gives_one(self, owner: JobEntry, pod: Pod, count: int) -> bool:
+        """Returns whether a job may release `count` trainers one by one, this one among them."""
         remaining = owner.count - self._victim_counts[owner.key] - count
         return (
             not pod.deleting
             and self._terms.may_leave(pod)
             and remaining >= owner.covered_min
-            and ceilings.floor_size(self._state.policy, owner.job, remaining) == remaining
+            and sizes.floor_size(self._book.policy, owner.job, remaining) == remaining
             and self._may_give(owner, count)
         )
 
     def _next_node(self, pods: list[Pod], fewest_slots: int) -> str:
-        """A node where one more trainer of the receiver fits now; "" for none.
+        """Returns a node where one more trainer of the receiver fits now; "" for none.
 
         Args:
-            pods: What leaves for it.
-            fewest_slots: How many of the nodes that have room anyway are left to others.
+            pods: The trainers that leave for it.
+            fewest_slots: Number of nodes with free capacity that are left to other receivers.
         """
         for pod in pods:
-            usable = pod.node in self._open and pod.node not in self._state.closed
+            usable = pod.node in self._open and pod.node not in self._book.closed
             if usable and amounts.within(self._requests, self._free_on(pod.node)):
                 return pod.node
         while len(self._slots) > max(0, fewest_slots) and any(pod.node for pod in pods):
@@ -288,13 +288,13 @@ class Move:
         return ""
 
     def _free_on(self, node: str) -> dict[str, int]:
-        free = self._state.capacity.free_later(node)
+        free = self._book.capacity.free_later(node)
         amounts.add(free, self._freed.get(node, {}))
         for _ in range(self._node_counts[node]):
             amounts.subtract(free, self._requests)
         return free
 
-    def _count_victims(self, victims: list[tuple[JobDraft, Pod]], sign: int) -> None:
+    def _count_victims(self, victims: list[tuple[JobEntry, Pod]], sign: int) -> None:
         for donor, pod in victims:
             freed = self._freed.setdefault(pod.node, {})
             freed_in_queue = self._freed_by_queue.setdefault(donor.job.queue, {})
@@ -310,22 +310,20 @@ class Move:
             self._victim_ids.difference_update(ids)
 
     def _allowed(self, count: int | None = None) -> bool:
-        """Whether quotas and reserve hold after the move, or after so many of its releases."""
-        state, job = self._state, self._receiver.job
+        """Returns whether quotas and reserve hold after the move, or after its first `count` releases."""
+        book, job = self._book, self._receiver.job
         freed: dict[str, int] = {}
         victims = self.victims[:count]
-        for donor, pod in victims:
+        for _, pod in victims:
             amounts.add(freed, pod.requests)
-            state.quotas.release(donor.job, [pod])
-        allowed = state.quotas.allow(job, self._step)
-        for donor, pod in victims:
-            state.quotas.restore(donor.job, [pod])
-        return allowed and state.load.allow_later(job.requests, freed, self._step)
+        with book.quotas.without((donor.job, [pod]) for donor, pod in victims):
+            allowed = book.quotas.allow(job, self._step)
+        return allowed and book.load.allow_later(job.requests, freed, self._step)
 
     def _give_more(self) -> bool:
-        """Adds single trainers of the donors until quotas and reserve hold; whether they do.
+        """Adds single trainers of the donors until quotas and reserve hold; returns whether they do.
 
-        Ever more at a time, then as few of the last ones as are enough: each look counts all victims.
+        Doubles the number of victims until they suffice, then drops unneeded ones: each check counts all.
         """
         further = (
             (donor, pod)
@@ -348,25 +346,21 @@ class Move:
             self._count_victims(unneeded, -1)
         return True
 
-    def carry_out(self) -> None:
+    def decisions(self) -> Decisions[None]:
         """Releases the donors' trainers and reserves their capacity for the receiver."""
-        receiver = self._receiver
-        moved = self._state.history.moved
-        if any(pod.uid not in moved for _, pod in self.victims):  # else budgets refuse an eviction
-            receiver.gains += self._step
         for donor, pod in self.victims:
-            self._state.release(donor, pod, *self._terms.explain(donor))
-        for node in self._nodes:
-            self._state.add_expected(receiver, node)
+            reason, figures = self._terms.explain(donor)
+            yield ReleaseTrainer(donor.key, pod, reason, figures)
+        moved = self._book.history.moved
+        is_new = any(
+            pod.uid not in moved for _, pod in self.victims
+        )  # otherwise a disruption budget has refused an eviction
+        yield Expect(self._receiver.key, tuple(self._nodes), self._step if is_new else 0)
 
 
-def _free_slots(state: CycleState, receiver: JobDraft, count: int) -> list[str]:
+def _free_slots(book: Book, receiver: JobEntry, count: int) -> list[str]:
     """Nodes with room for up to `count` more trainers of a job that only load or quota stops."""
-    requests = receiver.job.requests
-    nodes: list[str] = []
-    while len(nodes) < count and (node := free_slot(state, receiver)):
-        nodes.append(node)
-        state.capacity.reserve(node, requests)
-    for node in nodes:
-        state.capacity.unreserve(node, requests)
+    nodes = book.capacity.place_each(
+        receiver.job.requests, count, lambda: free_slot(book, receiver)
+    )
     return nodes[::-1]  # the cheapest is taken first

@@ -1,10 +1,10 @@
 """How many surplus trainers may wait for kube-scheduler, and how namespaces share that number.
 
-The job with the least share grows first. Where many tiny trainers make a small share, that is for
-long the same job, and kube-scheduler places only so many in a second. So each namespace has a part
-of the number. What some do not use goes round again to those that lack it, and in the end to the
-least share. A job that waits for its next turn keeps its claim: richer jobs use their part where room
-for it remains, and do not take what it would have got before them.
+The job with the least share grows first. Where many tiny trainers make a small share, the same job
+stays first for long, and kube-scheduler places only a limited number of pods a second. So each namespace
+gets a part of the number. Unused parts go round again to the namespaces that lack them, and in the end to
+the least share. A job that waits for its next turn keeps its claim: richer jobs use their part only
+where capacity for the claim remains.
 """
 
 from collections import Counter
@@ -13,46 +13,46 @@ from math import ceil, log2
 from policy.cluster import amounts
 from policy.cluster.snapshot import Constraints, Job, Resources
 from policy.names import Tier
-from policy.planning.cycle_state import CycleState
+from policy.planning.book import Book
 from policy.planning.free_capacity import When
-from policy.planning.job_draft import JobDraft
+from policy.planning.job_entry import JobEntry
 from policy.planning.rules import creation_backoffs
 
 _MIN_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
-"""Fraction of all target trainers that may wait for the scheduler at one time (at least 8).
+"""Fraction of all target trainers that may wait for the scheduler at one time (but 8 always may).
 
 Where kube-scheduler is faster, as many as it places until the next plan may wait (`PlacementPace`).
 """
 _LAST_ROUND = 8
 """The number of the last round of one plan; the first is 0."""
 _LEVELS = 4
-"""Claims are added up for shares a factor of 2 ** (1 / _LEVELS) apart, rounded up."""
+"""Claims are added up to shares that are a factor of 2 ** (1 / _LEVELS) apart, rounded up."""
 _MAX_SHAPES = 32
-"""Shapes of claims that are compared with the room for each; others only add to the sum of all."""
+"""Shapes of claims that are compared with the free capacity for each; others only add to the sum."""
 
 
 class Pacing:
     """The trainers under way in one plan, and the jobs that wait for their next turn."""
 
-    def __init__(self, state: CycleState) -> None:
-        """Counts what waits for kube-scheduler already; begins the first round."""
-        self._state = state
-        share = int(_IN_FLIGHT * state.trainers)
-        self.budget = max(_MIN_IN_FLIGHT, share, state.history.placeable)
+    def __init__(self, book: Book) -> None:
+        """Counts the trainers that wait for kube-scheduler already, and starts the first round."""
+        self._book = book
+        share = int(_IN_FLIGHT * book.trainers)
+        self.budget = max(_MIN_IN_FLIGHT, share, book.history.placeable)
         """Trainers of all jobs that may be under way."""
         self.waiting = 0
-        """Trainers of all jobs that are."""
+        """Trainers of all jobs that are under way."""
         self._used = Counter[str]()
-        """Namespace -> those of its jobs."""
-        for draft in state.drafts:
-            count = _about_to_be_placed(state, draft)
-            self._used[draft.job.namespace] += count
+        """Namespace -> trainers of its jobs that are under way."""
+        for entry in book.entries:
+            count = _about_to_be_placed(book, entry)
+            self._used[entry.job.namespace] += count
             self.waiting += count
         namespaces = {
-            draft.job.namespace
-            for draft in state.drafts
-            if draft.grows and draft.count < draft.job.max_trainers
+            entry.job.namespace
+            for entry in book.entries
+            if entry.grows and entry.count < entry.job.max_trainers
         }
         self._is_shared = len(namespaces) > 1
         self._round = 0
@@ -60,53 +60,53 @@ class Pacing:
         """Namespace -> how many of its trainers may be under way in this round."""
         self._before = self.waiting
         """Trainers under way when the round began."""
-        self._claims = _Claims(state)
-        self.paused: list[JobDraft] = []
-        """Jobs that wait for their next turn, in the order in which they came to it."""
+        self._claims = _Claims(book)
+        self.paused: list[JobEntry] = []
+        """Jobs that wait for their next turn, in the order in which they were paused."""
         self.owner_waits = False
-        """Whether one of them lacks part of its queue's own quota: until it has that, none borrows."""
+        """Whether one of them lacks part of its queue's own quota: until it has that, no queue borrows."""
         self.is_full = False
         """Whether no job gets further trainers in this plan."""
         self.holds_moves = False
-        """Whether a job waits that has not had its part yet, so that it is not known who lacks room."""
+        """Whether a job waits that has not had its part yet, so that it is unknown which jobs lack capacity."""
 
-    def add(self, draft: JobDraft, step: int) -> None:
+    def add(self, entry: JobEntry, step: int) -> None:
         """Counts trainers that the plan creates."""
-        self._used[draft.job.namespace] += step
+        self._used[entry.job.namespace] += step
         self.waiting += step
-        self._claims.take(draft, step)
+        self._claims.take(entry, step)
 
-    def allows(self, draft: JobDraft, step: int) -> bool:
-        """Whether a job may create `step` trainers in this round.
+    def allows(self, entry: JobEntry, step: int) -> bool:
+        """Returns whether a job may create `step` trainers in this round.
 
-        Steps that are larger than a part, or than the whole, are allowed where nothing of it is used.
-        Where the whole does not suffice, no smaller step overtakes.
+        A step that is larger than a part, or than the whole budget, is allowed while none of it is used.
+        Where the whole budget does not suffice, no smaller step overtakes.
         """
-        namespace = draft.job.namespace
+        namespace = entry.job.namespace
         limit = self._limits.get(namespace, self.budget)
         is_turn = not self._is_shared or _fits(self._used[namespace], step, limit)
         if is_turn and not _fits(self.waiting, step, self.budget):
             self.is_full = True
             self.holds_moves = self._round == 0
-        return is_turn and not self.is_full and self._claims.leave(draft, step)
+        return is_turn and not self.is_full and self._claims.leave(entry, step)
 
-    def pause(self, draft: JobDraft) -> None:
-        """Lets a job wait for its next turn; its claim stands before richer jobs."""
-        self.paused.append(draft)
-        self._claims.add(draft)
-        lends = self._state.quotas.borrowing.covers(draft.job.queue)
-        self.owner_waits = self.owner_waits or (lends and not self._state.standing(draft)[0])
+    def pause(self, entry: JobEntry) -> None:
+        """Lets a job wait for its next turn; its claim comes before richer jobs."""
+        self.paused.append(entry)
+        self._claims.add(entry)
+        lends = self._book.quotas.borrowing.covers(entry.job.queue)
+        self.owner_waits = self.owner_waits or (lends and not self._book.standing(entry)[0])
 
-    def next_round(self) -> list[JobDraft]:
-        """The paused jobs, where some of the number is unused: their parts of it are larger now.
+    def next_round(self) -> list[JobEntry]:
+        """Returns the paused jobs, if some of the budget is unused, and gives them larger parts.
 
-        The last round, in which all that is unused goes to the least share, follows one that was of no use.
+        After a round without creations comes the last one, which gives the rest to the least share.
         """
         unused = self.budget - self.waiting
         if not self.paused or self.is_full or unused <= 0 or self._round == _LAST_ROUND:
             return []
-        drafts, self.paused = self.paused, []
-        namespaces = {draft.job.namespace for draft in drafts}
+        entries, self.paused = self.paused, []
+        namespaces = {entry.job.namespace for entry in entries}
         self._round += 1
         if self.waiting == self._before or len(namespaces) == 1 or unused < len(namespaces):
             self._round = _LAST_ROUND
@@ -115,20 +115,20 @@ class Pacing:
         self._before = self.waiting
         self._claims.clear()
         self.owner_waits = False
-        return drafts
+        return entries
 
 
-def own_in_flight(draft: JobDraft) -> int:
-    """Surplus trainers of a job without a node, those that kube-scheduler cannot place included."""
-    return len(draft.waiting) + len(draft.creates[Tier.SURPLUS])
+def own_in_flight(entry: JobEntry) -> int:
+    """Returns the surplus trainers of a job without a node, including ones that kube-scheduler cannot place."""
+    return len(entry.waiting) + len(entry.creates[Tier.SURPLUS])
 
 
-def _about_to_be_placed(state: CycleState, draft: JobDraft) -> int:
-    """Number of surplus trainers of a job that kube-scheduler is about to place.
+def _about_to_be_placed(book: Book, entry: JobEntry) -> int:
+    """Returns the number of surplus trainers of a job that kube-scheduler is about to place.
 
-    Those that it cannot place count for their own job alone.
+    Trainers that it cannot place count only for their own job.
     """
-    return sum(not creation_backoffs.is_stuck(state, draft, pod) for pod in draft.waiting)
+    return sum(not creation_backoffs.is_stuck(book, entry, pod) for pod in entry.waiting)
 
 
 def _fits(used: int, step: int, limit: int) -> bool:
@@ -138,59 +138,59 @@ def _fits(used: int, step: int, limit: int) -> bool:
 class _Claims:
     """The trainers that paused jobs would still get before a richer job, compared with the free capacity.
 
-    Room for a shape of trainers counts in whole places: what is free in smaller pieces is of no use
-    to it. Shapes are compared by the resource of which a trainer takes the largest share.
+    Free capacity counts in whole trainers of a shape: smaller pieces do not help. Shapes are compared by
+    the resource of which a trainer takes the largest share.
     """
 
-    def __init__(self, state: CycleState) -> None:
-        self._state = state
+    def __init__(self, book: Book) -> None:
+        self._book = book
         self._taken: dict[str, int] = {}
         """Requests of trainers that this plan creates."""
         self._rooms: dict[_Shape, tuple[str, int]] = {}
-        """Shape -> that resource, and how much of it the places have that were free at first."""
-        self._drafts: list[JobDraft] = []
+        """Shape -> that resource, and how much of it all trainers take that fit at first."""
+        self._entries: list[JobEntry] = []
         self._level: int | None = None
         """The share up to which claims are added up, as a power of 2 ** (1 / _LEVELS)."""
         self._priority = 0
-        """The priority from which on they are."""
+        """The priority from which claims are added up."""
         self._sum: dict[str, int] = {}
         """All claims."""
         self._counts = Counter[_Shape]()
-        """Shape -> trainers that are claimed; the first `_MAX_SHAPES`."""
+        """Shape -> claimed trainers; the first `_MAX_SHAPES`."""
 
     def clear(self) -> None:
         """Drops all claims."""
-        self._drafts, self._level = [], None
+        self._entries, self._level = [], None
 
-    def add(self, draft: JobDraft) -> None:
+    def add(self, entry: JobEntry) -> None:
         """Adds a job that waits for its turn."""
-        self._drafts.append(draft)
+        self._entries.append(entry)
         if self._level is not None:
-            self._add(draft, self._level)
+            self._add(entry, self._level)
 
-    def take(self, draft: JobDraft, step: int) -> None:
+    def take(self, entry: JobEntry, step: int) -> None:
         """Counts trainers that the plan creates."""
-        amounts.add(self._taken, amounts.scaled(draft.job.requests, step))
+        amounts.add(self._taken, amounts.scaled(entry.job.requests, step))
 
-    def leave(self, draft: JobDraft, step: int) -> bool:
-        """Whether there is room for `step` trainers of a job and the claims before them.
+    def leave(self, entry: JobEntry, step: int) -> bool:
+        """Returns whether capacity remains for `step` trainers of a job beside the claims before them.
 
-        These are what poorer jobs would get up to its share.
+        Poorer jobs claim the trainers that they would get up to the job's share.
         """
-        measure = self._state.expected_measure(draft)
-        if not self._drafts or measure <= 0:
+        measure = self._book.expected_measure(entry)
+        if not self._entries or measure <= 0:
             return True
         level = ceil(_LEVELS * log2(measure))
-        if (level, draft.priority) != (self._level, self._priority):
+        if (level, entry.facts.priority) != (self._level, self._priority):
             self._level, self._sum, self._counts = level, {}, Counter()
-            self._priority = draft.priority
-            for claimant in self._drafts:
+            self._priority = entry.facts.priority
+            for claimant in self._entries:
                 self._add(claimant, level)
-        requests = draft.job.requests
-        return self._state.load.allow_later(requests, {}, step, self._sum) and all(
+        requests = entry.job.requests
+        return self._book.load.allow_later(requests, {}, step, self._sum) and all(
             self._leaves_places(shape, count, amounts.scaled(requests, step))
             for shape, count in self._counts.items()
-            if shape[1] == draft.job.constraints.shared
+            if shape[1] == entry.job.constraints.shared
         )
 
     def _leaves_places(self, shape: "_Shape", count: int, requests: Resources) -> bool:
@@ -198,12 +198,12 @@ class _Claims:
         claim = dict(shape[0])[resource] * count
         return self._taken.get(resource, 0) + requests.get(resource, 0) + claim <= room
 
-    def _add(self, claimant: JobDraft, level: int) -> None:
-        """Adds what a job claims: all that it lacks before those of lower priority."""
-        lacking = 2 ** (level / _LEVELS) - self._state.expected_measure(claimant)
+    def _add(self, claimant: JobEntry, level: int) -> None:
+        """Adds the claim of a job; one of higher priority claims all that it lacks."""
+        lacking = 2 ** (level / _LEVELS) - self._book.expected_measure(claimant)
         job, count = claimant.job, claimant.job.max_trainers - claimant.count
-        if claimant.trainer_measure > 0 and claimant.priority <= self._priority:
-            count = min(count, max(0, ceil(lacking / claimant.trainer_measure)))
+        if claimant.facts.trainer_measure > 0 and claimant.facts.priority <= self._priority:
+            count = min(count, max(0, ceil(lacking / claimant.facts.trainer_measure)))
         if not any(job.requests.values()):
             return
         amounts.add(self._sum, amounts.scaled(job.requests, count))
@@ -214,10 +214,10 @@ class _Claims:
             self._counts[shape] += count
 
     def _room(self, job: Job) -> tuple[str, int]:
-        state, total = self._state, self._state.cluster.allocatable
+        book, total = self._book, self._book.cluster.allocatable
         resource = max(job.requests, key=lambda n: job.requests[n] / max(1, total.get(n, 0)))
-        slots = state.capacity.slots(
-            job.requests, job.constraints, state.closed, pooled=True, when=When.LATER
+        slots = book.capacity.slots(
+            job.requests, job.constraints, book.closed, pooled=True, when=When.LATER
         )
         return resource, slots * job.requests[resource] + self._taken.get(resource, 0)
 

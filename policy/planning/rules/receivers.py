@@ -1,39 +1,69 @@
-"""The jobs that moves help: those that lack room, and that others give trainers for now."""
+"""Jobs that get trainers at the expense of others: which ones moves help, and how many they get.
 
-from policy.planning import ceilings
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules import creation_backoffs, demand_changes
+Other jobs give only a few trainers within an hour for a job that changes what it asks for again and
+again (`policy.planning.demand`).
+"""
+
+from policy.decisions import time
+from policy.planning.book import Book
+from policy.planning.decisions import Blocked, Decisions, Explain
+from policy.planning.job_entry import JobEntry
+from policy.planning.rules import creation_backoffs
 from policy.reasons import Reason
 
 CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 """Reasons that another job's release can remove."""
+Ranked = tuple[bool, int, float, str, JobEntry]
+"""A job behind its `rank`."""
 
 
-def lacking(state: CycleState) -> list[tuple[bool, int, float, str, JobDraft]]:
-    """The jobs that a move helps, each with its rank before it."""
-    return [
-        (*rank(state, draft), draft)
-        for draft in state.drafts
-        if draft.reason in CURED_BY_MOVE and draft.admitted and may_receive(state, draft)
-    ]
+def lacking(book: Book) -> Decisions[list[Ranked]]:
+    """Finds the jobs that a move helps; explains why others get no trainers of other jobs now."""
+    found = []
+    for entry in book.entries:
+        is_helped = entry.reason in CURED_BY_MOVE and entry.admitted
+        if is_helped and (yield from may_receive(book, entry)):
+            found.append((*rank(book, entry), entry))
+    return found
 
 
-def rank(state: CycleState, draft: JobDraft) -> tuple[bool, int, float, str]:
-    """Sort key of jobs that receive moves, unique for each."""
-    return *state.standing(draft), state.expected_measure(draft), draft.key
+def rank(book: Book, entry: JobEntry) -> tuple[bool, int, float, str]:
+    """Returns the sort key of jobs that receive moves, unique for each."""
+    return *book.standing(entry), book.expected_measure(entry), entry.key
 
 
-def next_step(state: CycleState, receiver: JobDraft) -> int:
-    """Number of trainers that it lacks to its next allowed size; 0 where there is none."""
-    expected_count = receiver.count + receiver.expected_count
-    return ceilings.next_size(state.policy, receiver.job, expected_count) - expected_count
-
-
-def may_receive(state: CycleState, draft: JobDraft) -> bool:
-    """Whether other jobs give trainers for the next size of a job; records the reason where it is its doing."""
-    if not creation_backoffs.may_receive(state, draft):
+def may_receive(book: Book, entry: JobEntry) -> Decisions[bool]:
+    """Returns whether other jobs give trainers for the next size of a job; explains where its changes stop them."""
+    if not creation_backoffs.may_receive(book, entry):
         return False
-    if not draft.demand_history.periods:
+    if not entry.facts.demand_history.periods:
         return True
-    return demand_changes.may_take(draft, next_step(state, draft))
+    blocked = refusal(entry, book.next_step(entry))
+    if blocked:
+        yield Explain(entry.key, blocked)
+    return blocked is None
+
+
+def refusal(entry: JobEntry, count: int, *, minimum: bool = False) -> Blocked | None:
+    """Returns why other jobs do not give `count` more trainers for a job; None where they do.
+
+    Args:
+        entry: The job.
+        count: Number of trainers, or of parameter servers.
+        minimum: Whether its minimum starts with them, or is completed.
+    """
+    history = entry.facts.demand_history
+    if not (count and history.periods):
+        return None
+    trainers = entry.count + entry.expected_count + count
+    if history.allows(entry.gains + count, trainers, minimum=minimum):
+        return None
+    return Blocked(
+        Reason.CHANGED_OFTEN,
+        {
+            "changes": history.changes,
+            "failures": history.failures,
+            "gains": history.gains + entry.gains,
+            "until": time(history.until_s),
+        },
+    )

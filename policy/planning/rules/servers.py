@@ -1,4 +1,4 @@
-"""Rule 3, parameter servers: those of running jobs get capacity before all other pods of jobs.
+"""Rule 3, parameter servers: running jobs get lost ones back before any other training pod is placed.
 
 Without one of its servers a job makes no progress, so a missing one is created again under the same
 index, even at the cost of one of the job's trainers. The first servers are created with the first
@@ -8,117 +8,108 @@ ended (docs/decisions/0013).
 
 from policy.cluster.snapshot import RESTART_S, Constraints, Pod, ServerSpec
 from policy.decisions import Figure
-from policy.planning.cycle_state import CycleState
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules import demand_changes, reservations, self_preemption
-from policy.planning.rules.reservations import Reservation, count_gains
+from policy.planning.book import Book
+from policy.planning.decisions import (
+    AddServers,
+    Blocked,
+    Decisions,
+    DeleteServer,
+    ReleaseTrainer,
+    Reserve,
+)
+from policy.planning.job_entry import JobEntry
+from policy.planning.rules import placements, receivers
+from policy.planning.rules.placements import Placement, count_gains
+from policy.planning.rules.trial import Trial
 from policy.reasons import Reason
 
 _WITHOUT_CLAIM_S = 300.0
 """How long Kubernetes itself waits before it gives up the pods of a node that is not ready."""
 
 
-def maintain(state: CycleState) -> None:
+def maintain(book: Book) -> Decisions[None]:
     """Deletes servers that have ended, are lost or no longer needed; replaces missing ones."""
-    for draft in state.drafts:
-        pods = state.cluster.servers_of(draft.job)
-        backoff = state.creation_backoffs.get(draft.job.uid)
-        if draft.stopped or (backoff is not None and backoff.partial):
-            _release_all(state, draft, pods)
-        elif draft.grows and draft.server_count and draft.job.servers is not None:
-            _release_lost(state, draft, pods)
-            _replace_missing(state, draft, draft.job.servers, pods)
+    for entry in book.entries:
+        pods = book.cluster.servers_of(entry.job)
+        backoff = book.creation_backoffs.get(entry.job.uid)
+        if entry.stopped or (backoff is not None and backoff.partial):
+            yield from _release_all(book, entry, pods)
+        elif entry.grows and entry.server_count and entry.job.servers is not None:
+            yield from _release_lost(book, entry, pods)
+            yield from _replace_missing(book, entry, entry.job.servers, pods)
 
 
-def reserve_initial(state: CycleState, draft: JobDraft, trainers: int) -> list[Reservation] | None:
-    """Reserves capacity for the servers that a job starts with.
+def place_initial(
+    book: Book, trial: Trial, entry: JobEntry, trainers: int, closed: frozenset[str]
+) -> list[Placement] | Blocked | None:
+    """Places the servers that a job starts with.
 
     Args:
-        state: The plan so far.
-        draft: The job.
+        book: The plan so far.
+        trial: Gets the reservations.
+        entry: The job.
         trainers: Number of trainers that start with them.
+        closed: Nodes that the job must not use.
 
     Returns:
-        None where not all servers fit, other jobs do not give room for them, or the quotas do not
-        allow them and the trainers.
+        The placements; why other jobs do not give capacity for the servers; or None where not all
+        servers fit, or the quotas do not allow them and the trainers.
     """
-    spec, count = draft.job.servers, draft.servers_to_start
+    spec, count = entry.job.servers, entry.servers_to_start
     if spec is None or not count:
         return []
-    if not state.quotas.allow(draft.job, trainers, count):
+    if not book.quotas.allow(entry.job, trainers, count):
         return None
-    constraints = _constraints(state, draft)
-    slots = state.capacity.slots(spec.requests, constraints, draft.closed, pooled=False)
-    if slots < count:
+    constraints = _constraints(book, entry)
+    if book.capacity.slots(spec.requests, constraints, closed, pooled=False) < count:
         return None
-    attempts = (_reserve(state, draft, spec) for _ in range(count))
-    server_reservations = [reservation for reservation in attempts if reservation is not None]
-    if not demand_changes.may_take(draft, count_gains(server_reservations), minimum=True):
-        reservations.unreserve(state, server_reservations)
-        return None
-    state.quotas.reserve(draft.job, 0, count)
-    return server_reservations
+    tries = (trial.place(spec.requests, constraints, closed, pooled=False) for _ in range(count))
+    placed = [placement for placement in tries if placement is not None]
+    if blocked := receivers.refusal(entry, count_gains(placed), minimum=True):
+        return blocked
+    trial.count(entry.job, 0, count)
+    return placed
 
 
-def unreserve_initial(
-    state: CycleState, draft: JobDraft, server_reservations: list[Reservation]
-) -> None:
-    """Undoes `reserve_initial`."""
-    reservations.unreserve(state, server_reservations)
-    state.quotas.unreserve(draft.job, 0, len(server_reservations))
+def _constraints(book: Book, entry: JobEntry) -> Constraints:
+    """Returns where servers may run: also on nodes that trainers avoid."""
+    return book.cluster.jobs[entry.key].server_constraints
 
 
-def confirm_initial(
-    state: CycleState, draft: JobDraft, server_reservations: list[Reservation]
-) -> None:
-    """Plans the creation of a starting job's servers; from now on they count as the job's."""
-    reservations.confirm(state, draft, server_reservations)
-    draft.server_count += len(server_reservations)
-    draft.server_creates.update(enumerate(reservation.node for reservation in server_reservations))
-
-
-def _reserve(state: CycleState, draft: JobDraft, spec: ServerSpec) -> Reservation | None:
-    constraints = _constraints(state, draft)
-    return reservations.reserve(state, spec.requests, constraints, draft.closed, pooled=False)
-
-
-def _constraints(state: CycleState, draft: JobDraft) -> Constraints:
-    """Where servers may run: also on nodes that trainers avoid."""
-    return state.cluster.jobs[draft.key].server_constraints
-
-
-def _release_all(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
+def _release_all(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[None]:
     """Deletes all servers once the last trainer has ended, as trainers may fetch parameters."""
-    trainers = state.cluster.members.get(draft.key, {}).values()
-    if any(not pod.terminal and pod.owner_uid == draft.job.uid for pod in trainers):
+    trainers = book.cluster.members.get(entry.key, {}).values()
+    if any(not pod.terminal and pod.owner_uid == entry.job.uid for pod in trainers):
         return
     for pod in pods:
         if not pod.deleting:
-            state.release_server(draft, pod, Reason.JOB_STOPPED)
+            yield DeleteServer(entry.key, pod, Reason.JOB_STOPPED)
 
 
-def _release_lost(state: CycleState, draft: JobDraft, pods: list[Pod]) -> None:
-    """Deletes pods that will not serve again and whose name their replacement needs."""
+def _release_lost(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[None]:
+    """Deletes pods that will not serve again: their replacement needs the name."""
     for pod in pods:
-        node_lost = _is_node_lost(state, draft, pod)
+        node_lost = _is_node_lost(book, entry, pod)
         if node_lost or (pod.terminal and not pod.deleting):
-            state.release_server(draft, pod, Reason.SERVER_MOVES, node_lost=node_lost)
+            yield DeleteServer(entry.key, pod, Reason.SERVER_MOVES, is_node_lost=node_lost)
 
 
-def _is_node_lost(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
-    """Whether a pod's node is lost or deleted.
+def _is_node_lost(book: Book, entry: JobEntry, pod: Pod) -> bool:
+    """Returns whether a pod's node is lost or deleted.
 
     Without a claim the parameters go with the pod: as long as the kubelet reports something, the
     server stays until Kubernetes itself would give it up.
     """
-    node, spec = state.cluster.nodes.get(pod.node), draft.job.servers
+    node, spec = book.cluster.nodes.get(pod.node), entry.job.servers
     has_claim = spec is not None and bool(spec.claim)
     if node is None:
-        return pod.node in state.gone_nodes
-    return node.is_lost(state.now_s, RESTART_S if has_claim else _WITHOUT_CLAIM_S)
+        return pod.node in book.gone_nodes
+    return node.is_lost(book.now_s, RESTART_S if has_claim else _WITHOUT_CLAIM_S)
 
 
-def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods: list[Pod]) -> None:
+def _replace_missing(
+    book: Book, entry: JobEntry, spec: ServerSpec, pods: list[Pod]
+) -> Decisions[None]:
     """Reserves capacity for every missing server; creates those whose name is free.
 
     A server whose old pod is still being deleted keeps its reservation meanwhile.
@@ -127,34 +118,32 @@ def _replace_missing(state: CycleState, draft: JobDraft, spec: ServerSpec, pods:
     running = {
         pod.server
         for pod in pods
-        if not (pod.terminal or pod.deleting or _is_node_lost(state, draft, pod))
+        if not (pod.terminal or pod.deleting or _is_node_lost(book, entry, pod))
     }
     for number in range(spec.count):
         if number in running:
             continue
-        reservation = _reserve(state, draft, spec)
-        if reservation is not None:
-            reservations.confirm(state, draft, [reservation])
-        node = (
-            reservation.node if reservation is not None else _make_room(state, draft, spec, number)
-        )
+        constraints = _constraints(book, entry)
+        node = yield from placements.place(book, entry, spec.requests, constraints, pooled=False)
+        if not node:
+            node = yield from _free_capacity(book, entry, spec, number)
         if node and number not in existing:
-            draft.server_creates[number] = node
+            yield AddServers(entry.key, {number: node}, is_start=False)
 
 
-def _make_room(state: CycleState, draft: JobDraft, spec: ServerSpec, number: int) -> str:
-    """Releases trainers of the job for a server; its node, or "" where that does not help."""
-    node, victims = self_preemption.fewest_victims(
-        state,
-        draft,
+def _free_capacity(book: Book, entry: JobEntry, spec: ServerSpec, number: int) -> Decisions[str]:
+    """Releases trainers of the job for a server; returns its node, or "" if that does not help."""
+    node, victims = placements.fewest_victims(
+        book,
+        entry,
         spec.requests,
-        _constraints(state, draft),
+        _constraints(book, entry),
         pooled=False,
         allow_master_host=False,
     )
     for pod in victims:
         figures: dict[str, Figure] = {"new_node": node, "server": number}
-        state.release(draft, pod, Reason.SERVER_MOVES, figures)
+        yield ReleaseTrainer(entry.key, pod, Reason.SERVER_MOVES, figures)
     if victims:
-        state.reserve_place(node, spec.requests)
+        yield Reserve(node, spec.requests)
     return node

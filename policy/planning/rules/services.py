@@ -17,10 +17,11 @@ from policy.cluster.live_trainers import is_surplus
 from policy.cluster.snapshot import Constraints, Pod, Resources
 from policy.decisions import Figure
 from policy.names import DEFAULT_SCHEDULER, Role
-from policy.planning.cycle_state import CycleState
+from policy.planning.book import Book
+from policy.planning.decisions import Decisions, Leave, ReleaseTrainer, Remember, Reserve, Unreserve
 from policy.planning.free_capacity import When
-from policy.planning.job_draft import JobDraft
-from policy.planning.rules import reservations
+from policy.planning.job_entry import JobEntry
+from policy.planning.rules import placements
 from policy.planning.victims import LOOK_AHEAD
 from policy.reasons import Reason
 
@@ -29,8 +30,8 @@ _RELEASE_AGAIN_S = 10.0
 _MAX_RELEASE_AGAIN_S = 640.0
 
 _TAKES_S, _TRIED_S = 60.0, 20.0
-"""How long free capacity is reserved for a pod. The second is for one that kube-scheduler has tried
-in vain: it tries again at most 10 s after capacity became free."""
+"""How long free capacity is reserved for a pod; the second value applies if kube-scheduler has already
+found no node for it: kube-scheduler tries again at most 10 s after capacity became free."""
 
 _Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool, bool, bool, str]
 
@@ -39,43 +40,49 @@ _Rank = tuple[float, float, float, float]
 work, age."""
 
 
-def serve_resizes(state: CycleState) -> None:
+def serve(book: Book) -> Decisions[None]:
+    """Serves services that grow in place, then pods that wait for a node."""
+    yield from _serve_resizes(book)
+    yield from _reserve_places(book)
+
+
+def _serve_resizes(book: Book) -> Decisions[None]:
     """Releases trainers on a node where a service waits to become larger in place.
 
-    kube-scheduler counts the larger size already, but preempts nobody for it.
+    kube-scheduler counts the larger size already, but preempts no pod for it.
     """
-    pods = [pod for pod in state.cluster.resizing.values() if pod.node in state.cluster.nodes]
+    pods = [pod for pod in book.cluster.resizing.values() if pod.node in book.cluster.nodes]
     for pod in pods:
-        state.unreserve_place(pod.node, pod.resize or {})
+        yield Unreserve(pod.node, pod.resize or {})
     for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         lacking = pod.resize or {}
         # No scheduler has a say, and its kubelet lacks nothing but resources.
         growth = replace(pod, requests=lacking, only_resources=True, scheduler=DEFAULT_SCHEDULER)
-        fits = amounts.within(lacking, state.capacity.free_later(pod.node))
-        if fits or not (_may_reclaim(growth) and _Reclaim(state, [growth]).place_on(pod.node)):
-            state.reserve_place(pod.node, lacking)
+        fits = amounts.within(lacking, book.capacity.free_later(pod.node))
+        may_reclaim = not fits and _may_reclaim(growth)
+        if not (may_reclaim and (yield from _Reclaim(book, [growth]).place_on(pod.node))):
+            yield Reserve(pod.node, lacking)
 
 
-def reserve_places(state: CycleState) -> None:
+def _reserve_places(book: Book) -> Decisions[None]:
     """Reserves capacity for waiting pods: on their nominated node, or where they would be placed.
 
-    A pod that fits nowhere even without surplus requests what training cannot free. It gets no
-    reservation, as it would block all growth for ever. Neither does one that has not taken free
-    capacity in time: it waits for something else, such as a claim. If that comes, kube-scheduler
+    A pod that fits nowhere even without surplus requests more than training can free. It gets no
+    reservation, which would block all growth forever. Neither does a pod that has not taken free
+    capacity in time: it waits for something else, such as a claim. Once it is ready, kube-scheduler
     preempts for it.
     """
     groups: dict[_Shape | str, list[Pod]] = {}
-    services = [pod for pod in state.cluster.waiting.values() if not (pod.gated or is_surplus(pod))]
+    services = [pod for pod in book.cluster.waiting.values() if not (pod.gated or is_surplus(pod))]
     counts = Counter(map(_owner, services))
-    declined = {pod.uid for pod in services if _has_declined(state, pod, counts)}
-    _note_offers(state, (pod for pod in services if pod.uid in declined), counts)
+    declined = {pod.uid for pod in services if _has_declined(book, pod, counts)}
+    yield _offer((pod for pod in services if pod.uid in declined), counts)
     waiting = (pod for pod in services if pod.uid not in declined)
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
-        if pod.nominated in state.cluster.nodes:
-            # Where it fits now, it may wait for its volumes: for minutes, or in vain.
-            is_now = amounts.within(pod.requests, state.capacity.free_now(pod.nominated))
-            state.reserve_place(pod.nominated, pod.requests)
-            state.burst = state.burst or not is_now
+        if pod.nominated in book.cluster.nodes:
+            # A pod that fits now may wait for its volumes: for minutes, or forever.
+            is_now = amounts.within(pod.requests, book.capacity.free_now(pod.nominated))
+            yield Reserve(pod.nominated, pod.requests, is_burst=not is_now)
             continue
         requests = tuple(sorted(pod.requests.items()))
         asks = (pod.preempts, pod.only_resources, pod.marked, pod.scheduler)
@@ -84,77 +91,70 @@ def reserve_places(state: CycleState) -> None:
         key = pod.uid if pod.constraints.only_node else shape
         groups.setdefault(key, []).append(pod)
     for pods in groups.values():
-        (_place_named if pods[0].constraints.only_node else _place_equal)(state, pods, counts)
+        if pods[0].constraints.only_node:
+            yield from _place_named(book, pods, counts)
+        else:
+            yield from _place_equal(book, pods, counts)
 
 
-def _place_named(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) -> None:
+def _place_named(book: Book, pods: list[Pod], counts: Mapping[str, int]) -> Decisions[None]:
     """Places a pod that one node is named for, as `_place_equal` does; a rollout has thousands."""
     pod, pooled = pods[0], pods[0].role is Role.TRAINER
-    for node in state.capacity.open_nodes(pod.constraints, pooled=pooled):
-        is_now = amounts.within(pod.requests, state.capacity.free_now(node))
-        if is_now or amounts.within(pod.requests, state.capacity.free_later(node)):
-            state.reserve_place(node, pod.requests)
-            state.burst = state.burst or not is_now
-            _note_offers(state, pods if is_now else (), counts)
+    for node in book.capacity.open_nodes(pod.constraints, pooled=pooled):
+        is_now = amounts.within(pod.requests, book.capacity.free_now(node))
+        if is_now or amounts.within(pod.requests, book.capacity.free_later(node)):
+            yield Reserve(node, pod.requests, is_burst=not is_now)
+            yield _offer(pods if is_now else (), counts)
             return
-        if _may_reclaim(pod) and _Reclaim(state, pods).place_on(node):
+        if _may_reclaim(pod) and (yield from _Reclaim(book, pods).place_on(node)):
             return
-    state.unschedulable_pods += _make_way(state, pods)
+    yield from _make_way(book, pods)
 
 
-def _place_equal(state: CycleState, pods: list[Pod], counts: Mapping[str, int]) -> None:
+def _place_equal(book: Book, pods: list[Pod], counts: Mapping[str, int]) -> Decisions[None]:
     """Places pods of one shape: on free capacity, on capacity of leaving pods, then by reclaim."""
     first = pods[0]
-    unplaced = _fill(state, first, len(pods), When.NOW)
-    _note_offers(state, pods[: len(pods) - unplaced], counts)
+    unplaced = yield from _fill(book, first, len(pods), When.NOW)
+    yield _offer(pods[: len(pods) - unplaced], counts)
     if not unplaced:
         return
-    if _fits_nowhere(state, first):
-        state.unschedulable_pods += pods[len(pods) - unplaced :]
+    if _fits_nowhere(book, first):
+        yield Leave(tuple(pods[len(pods) - unplaced :]))
         return
-    unschedulable = _fill(state, first, unplaced, When.LATER)
-    state.burst = state.burst or unschedulable < unplaced
+    unschedulable = yield from _fill(book, first, unplaced, When.LATER)
     if unschedulable and _may_reclaim(first):
-        unschedulable = _Reclaim(state, pods[len(pods) - unschedulable :]).run()
-    state.unschedulable_pods += _make_way(state, pods[len(pods) - unschedulable :])
+        unschedulable = yield from _Reclaim(book, pods[len(pods) - unschedulable :]).run()
+    yield from _make_way(book, pods[len(pods) - unschedulable :])
 
 
-def _fits_nowhere(state: CycleState, pod: Pod) -> bool:
-    """Whether no node has room for a pod even without surplus."""
+def _fits_nowhere(book: Book, pod: Pod) -> bool:
+    """Returns whether a pod fits on no node even without surplus."""
     pooled = pod.role is Role.TRAINER
-    return not state.capacity.slots(pod.requests, pod.constraints, pooled=pooled)
+    return not book.capacity.slots(pod.requests, pod.constraints, pooled=pooled)
 
 
-def _make_way(state: CycleState, pods: list[Pod]) -> list[Pod]:
+def _make_way(book: Book, pods: list[Pod]) -> Decisions[None]:
     """Places guaranteed trainers and servers where trainers above another job's minimum leave.
 
     kube-scheduler preempts no pod of the same priority, so these leave by the plan. One that stayed
-    when the pods were planned, as its eviction was refused, is released again here.
-
-    Returns:
-        The pods that fit nowhere.
+    when the pods were planned, as its eviction was refused, is released again here. All other pods
+    fit nowhere.
     """
-    if not state.has_excess:
-        return pods
-    without_place = []
+    left = []
     for pod in pods:
-        draft = state.owner(pod) if pod.is_training else None
-        needed = draft is not None and not draft.stopped and pod.uid not in draft.excess
-        if draft is None or not needed or not _reserve_reclaimed(state, draft, pod):
-            without_place.append(pod)
-    return without_place
+        entry = book.owner(pod) if book.has_excess and pod.is_training else None
+        node = ""
+        if entry is not None and not entry.stopped and pod.uid not in entry.facts.excess:
+            pooled = pod.role is Role.TRAINER
+            node = yield from placements.place(
+                book, entry, pod.requests, pod.constraints, pooled=pooled
+            )
+        if not node:
+            left.append(pod)
+    yield Leave(tuple(left))
 
 
-def _reserve_reclaimed(state: CycleState, draft: JobDraft, pod: Pod) -> bool:
-    """Reserves capacity for a waiting training pod, which must leave its place; whether it fits."""
-    pooled = pod.role is Role.TRAINER
-    reservation = reservations.reserve(state, pod.requests, pod.constraints, pooled=pooled)
-    if reservation is not None:
-        reservations.confirm(state, draft, [reservation])
-    return reservation is not None
-
-
-def _fill(state: CycleState, pod: Pod, count: int, when: When) -> int:
+def _fill(book: Book, pod: Pod, count: int, when: When) -> Decisions[int]:
     """Places up to `count` pods like `pod` where they fragment least.
 
     These are estimates: kube-scheduler decides where the pods run.
@@ -164,48 +164,45 @@ def _fill(state: CycleState, pod: Pod, count: int, when: When) -> int:
     """
     pooled = pod.role is Role.TRAINER
     while count and (
-        node := state.capacity.cheapest_node(
-            pod.requests, pod.constraints, pooled=pooled, when=when
-        )
+        node := book.capacity.cheapest_node(pod.requests, pod.constraints, pooled=pooled, when=when)
     ):
-        state.reserve_place(node, pod.requests)
+        yield Reserve(node, pod.requests, is_burst=when is When.LATER)
         count -= 1
     return count
 
 
 def _owner(pod: Pod) -> str:
-    """The uid of what a pod belongs to; pods of one owner are alike."""
+    """Returns the uid of a pod's owner; pods of one owner are alike."""
     return pod.owner_uid or pod.uid
 
 
-def _has_declined(state: CycleState, pod: Pod, counts: Mapping[str, int]) -> bool:
-    """Whether free capacity was reserved in vain for pods of the same owner, all this time."""
-    offer = state.history.offered.get(_owner(pod))
+def _has_declined(book: Book, pod: Pod, counts: Mapping[str, int]) -> bool:
+    """Returns whether pods of the same owner have not taken the capacity reserved for them in time."""
+    offer = book.history.offered.get(_owner(pod))
     if offer is None:
         return False
     since_s, before = offer
     limit_s = _TRIED_S if pod.refused else _TAKES_S
-    return counts[_owner(pod)] >= before and state.now_s - since_s >= limit_s
+    return counts[_owner(pod)] >= before and book.now_s - since_s >= limit_s
 
 
-def _note_offers(state: CycleState, pods: Iterable[Pod], counts: Mapping[str, int]) -> None:
+def _offer(pods: Iterable[Pod], counts: Mapping[str, int]) -> Remember:
     """Notes for the next plan that pods are offered capacity, or have declined it."""
-    for owner in map(_owner, pods):
-        state.offered[owner] = counts[owner]
+    return Remember(offered={owner: counts[owner] for owner in map(_owner, pods)})
 
 
 class _Reclaim:
-    """The reclaim of capacity from surplus trainers, for service pods of one shape."""
+    """Reclaims capacity from surplus trainers for service pods of one shape."""
 
-    def __init__(self, state: CycleState, pods: list[Pod]) -> None:
-        self._state = state
+    def __init__(self, book: Book, pods: list[Pod]) -> None:
+        self._book = book
         self._pods = pods
         self._requests = pods[0].requests
-        self._owner: dict[str, JobDraft] = {}
+        self._owner: dict[str, JobEntry] = {}
         self._preemptible: dict[str, list[Pod]] = {}
         """Node -> surplus trainers there that may be released."""
 
-    def run(self) -> int:
+    def run(self) -> Decisions[int]:
         """Reserves reclaimable capacity for the pods, and releases trainers where that is due.
 
         Returns:
@@ -213,7 +210,7 @@ class _Reclaim:
         """
         first = self._pods[0]
         pooled = first.role is Role.TRAINER
-        names = self._state.capacity.open_nodes_with(
+        names = self._book.capacity.open_nodes_with(
             When.RECLAIMED, first.constraints, pooled=pooled
         )
         heap = [(rank, name) for name in names if (rank := self._first_rank(name)) is not None]
@@ -222,46 +219,46 @@ class _Reclaim:
             rank, name = heappop(heap)
             current_rank = self._rank(name)
             if current_rank is not None and current_rank <= rank:
-                self._place_one(name, self._victims(name) or [])
+                yield from self._place_one(name, self._victims(name) or [])
                 current_rank = self._rank(name) if self._pods else None
             if current_rank is not None:
                 heappush(heap, (current_rank, name))
         return len(self._pods)
 
-    def place_on(self, name: str) -> bool:
+    def place_on(self, name: str) -> Decisions[bool]:
         """Reserves reclaimable capacity of one node for the first pod, if it has enough."""
         self._examine(name)
         victims = self._victims(name)
         if victims is not None:
-            self._place_one(name, victims)
+            yield from self._place_one(name, victims)
         return victims is not None
 
-    def _add_preemptible(self, draft: JobDraft, pod: Pod) -> None:
-        self._owner[pod.uid] = draft
+    def _add_preemptible(self, entry: JobEntry, pod: Pod) -> None:
+        self._owner[pod.uid] = entry
         self._preemptible[pod.node].append(pod)
 
     def _first_rank(self, name: str) -> _Rank | None:
-        """The rank of a node that is examined for the first time."""
+        """Examines a node for the first time, and returns its rank."""
         self._examine(name)
         return self._rank(name)
 
     def _examine(self, name: str) -> None:
         """Finds the surplus trainers of a node."""
         self._preemptible[name] = []
-        for owner, pod in self._state.unmanaged_surplus.get(name, ()):
-            if pod.uid not in self._state.released:
+        for owner, pod in self._book.unmanaged_surplus.get(name, ()):
+            if pod.uid not in self._book.released:
                 self._add_preemptible(owner, pod)
-        for pod in self._state.cluster.bound.get(name, {}).values():
-            draft = self._state.owner(pod) if is_surplus(pod) and not pod.deleting else None
-            if draft is None or not draft.job.managed:  # pods of an unmanaged job are there already
+        for pod in self._book.cluster.bound.get(name, {}).values():
+            entry = self._book.owner(pod) if is_surplus(pod) and not pod.deleting else None
+            if entry is None or not entry.job.managed:  # pods of an unmanaged job are there already
                 continue
             outranked = pod.priority < self._pods[0].priority
-            if outranked and pod.uid not in self._state.released:
-                self._add_preemptible(draft, pod)
+            if outranked and pod.uid not in self._book.released:
+                self._add_preemptible(entry, pod)
 
     def _victims(self, name: str) -> list[Pod] | None:
-        """Trainers to release on a node for one more pod; None where even all are not enough."""
-        free = self._state.capacity.free_later(name)
+        """Returns the trainers to release on a node for one more pod; None if even all are not enough."""
+        free = self._book.capacity.free_later(name)
         victims: list[Pod] = []
         for pod in sorted(self._preemptible[name], key=self._order):
             if amounts.within(self._requests, free):
@@ -271,15 +268,15 @@ class _Reclaim:
         return victims if amounts.within(self._requests, free) else None
 
     def _order(self, pod: Pod) -> tuple[bool, float, float, float, str]:
-        """Sort key of victims, the same as in `policy.planning.victims`, so that both choose the same."""
+        """Returns the sort key of victims, the same as in `policy.planning.victims`, so that both agree."""
         return pod.master, -self._share_of(pod), pod.uncommitted_s, -pod.started_s, pod.uid
 
     def _share_of(self, pod: Pod) -> float:
-        draft = self._owner[pod.uid]
-        return self._state.measure(draft, draft.count)
+        entry = self._owner[pod.uid]
+        return self._book.measure(entry, entry.count)
 
     def _rank(self, name: str) -> _Rank | None:
-        """The rank of a node, the lowest being the best; None where reclaim does not help."""
+        """Returns the rank of a node, the lowest being the best; None if reclaim does not help."""
         victims = self._victims(name)
         if victims is None:
             return None
@@ -289,10 +286,10 @@ class _Reclaim:
         return self._lost_per_pod(name, victims), -richest, lost_s, oldest
 
     def _lost_per_pod(self, name: str, victims: list[Pod]) -> float:
-        """Trainers lost for each pod that fits, as `policy.planning.victims` counts them; the best case."""
+        """Returns the trainers lost for each pod that fits, at best, as `policy.planning.victims` counts them."""
         if not victims:
             return 0.0
-        free = self._state.capacity.free_later(name)
+        free = self._book.capacity.free_later(name)
         for pod in victims:
             amounts.add(free, pod.requests)
         best = len(victims) / self._fits(free)
@@ -305,48 +302,45 @@ class _Reclaim:
     def _fits(self, free: Resources) -> int:
         return max(1, min(len(self._pods), amounts.times(self._requests, free)))
 
-    def _place_one(self, name: str, victims: list[Pod]) -> None:
+    def _place_one(self, name: str, victims: list[Pod]) -> Decisions[None]:
         """Reserves capacity for one pod on a node, and releases its victims where that is due."""
-        state, pod = self._state, self._pods.pop(0)
-        state.reserve_place(name, self._requests)
-        if not victims:
-            return
-        may_release = self._may_release(pod)
-        state.burst = state.burst or may_release or (pod.is_training and _preempts_for_room(pod))
+        pod = self._pods.pop(0)
+        may_release = bool(victims) and self._may_release(pod)
+        preempts = bool(victims) and pod.is_training and _preempts_for_room(pod)
+        yield Reserve(name, self._requests, is_burst=may_release or preempts)
         if not may_release:
             return
         figures: dict[str, Figure] = {"service": pod.key, "needs": pod.requests}
         for victim in victims:
             self._preemptible[name].remove(victim)
-            draft = self._owner[victim.uid]
-            state.release(draft, victim, Reason.SERVICES_FIRST, figures)
-        state.reclaimed_for.add(pod.uid)
+            entry = self._owner[victim.uid]
+            yield ReleaseTrainer(entry.key, victim, Reason.SERVICES_FIRST, figures, service=pod.uid)
 
     def _may_release(self, pod: Pod) -> bool:
-        """Whether trainers may be released for this pod: only for services, with growing delays.
+        """Returns whether trainers may be released for this pod: only for services, with growing delays.
 
         A pod that does not use the capacity freed for it waits for something else.
         """
-        times, last_s = self._state.history.reclaimed_for.get(pod.uid, (0, 0.0))
+        times, last_s = self._book.history.reclaimed_for.get(pod.uid, (0, 0.0))
         wait_s = pause_s(_RELEASE_AGAIN_S, _MAX_RELEASE_AGAIN_S, times)
-        return pod.role is None and self._state.now_s - last_s >= wait_s
+        return pod.role is None and self._book.now_s - last_s >= wait_s
 
 
 def _may_reclaim(pod: Pod) -> bool:
-    """Whether a waiting pod has a claim on the capacity of surplus trainers.
+    """Returns whether a waiting pod may take the capacity of surplus trainers.
 
-    A service that may wait for ever has none: each move would release trainers for it as well.
+    A service that may wait forever must not: each plan would release trainers for it again.
     """
     return pod.is_training or _preempts_for_room(pod)
 
 
 def _preempts_for_room(pod: Pod) -> bool:
-    """Whether a pod waits for capacity alone, and has trainers evicted for it.
+    """Returns whether a pod lacks nothing but capacity, and may have trainers evicted for it.
 
-    Of some pods only their scheduler can tell whether capacity is what they lack; one with
-    `preemptionPolicy: Never` wants nobody evicted. For these kube-scheduler preempts by itself, or
-    does not: they may wait for ever, so they make no burst, during which nothing moves for others.
-    A service that requests EDL's marker finds no node where no extender is registered.
+    For some pods only their scheduler knows whether they lack capacity, and a pod with
+    `preemptionPolicy: Never` evicts no other pod. These may wait forever, so they start no burst, which
+    would stop all moves. A service that requests EDL's marker finds no node unless an extender is
+    registered.
     """
     lacks_room = pod.only_resources and (pod.is_training or not pod.marked)
     return lacks_room and pod.preempts and pod.scheduler == DEFAULT_SCHEDULER

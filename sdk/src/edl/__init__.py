@@ -1,4 +1,4 @@
-"""Elastic training loops: records leased from the job's master, trained, then acknowledged.
+"""Elastic training loops over records that the job's master leases until they are acknowledged.
 
 ```python
 data = edl.from_arrays("digits", images, labels)

@@ -38,9 +38,9 @@ def _parser() -> flags.Parser:
     parser.add_argument("--version", action="version", version=f"edl {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for subcommand in (train, predict, submit, convert, run, agent):
-        about = f"{subcommand.HELP[0].upper()}{subcommand.HELP[1:]}."
+        description = f"{subcommand.HELP[0].upper()}{subcommand.HELP[1:]}."
         command = commands.add_parser(
-            subcommand.NAME, help=subcommand.HELP, description=about, epilog=flags.CODES
+            subcommand.NAME, help=subcommand.HELP, description=description, epilog=flags.CODES
         )
         subcommand.add_arguments(command)
         command.set_defaults(run=subcommand.run)

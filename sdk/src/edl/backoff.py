@@ -1,4 +1,4 @@
-"""Exponential backoff: the pause before the next try doubles up to a limit, with jitter."""
+"""Exponential back-off: the pause before each retry doubles up to a limit, with jitter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from edl import clock
 
 FIRST_S = 0.05
 MAX_S = 2.0
-"""A master should serve again within 3 s of its loss: trainers must not sleep much longer."""
+"""A new master should serve within 3 s, so trainers must not sleep much longer between retries."""
 _MAX_DOUBLINGS = 16
 
 
 class Backoff:
-    """The pauses of one sequence of tries; not thread-safe, each thread has its own."""
+    """The pauses of one sequence of tries; not thread-safe."""
 
     def __init__(
         self,
@@ -25,10 +25,10 @@ class Backoff:
         self._max_s = max_s
         self._jitter = jitter
         self.tries = 0
-        """Number of consecutive tries that failed."""
+        """Number of consecutive failed tries."""
 
     def next_s(self) -> float:
-        """Seconds to wait after one more failed try."""
+        """Returns the seconds to wait after one more failed try."""
         doublings = min(self.tries, _MAX_DOUBLINGS)
         self.tries += 1
         return min(self._max_s, self._first_s * 2.0**doublings) * self._jitter()

@@ -1,4 +1,4 @@
-"""Warnings that strangers can cause: a few lines a minute, however many there are."""
+"""Rate-limited warnings, for events that untrusted peers can cause."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 from edl import clock
 
 LINES = 10
-"""In a minute."""
+"""Maximum number of warnings per period."""
 PERIOD_S = 60.0
 
 
 class BoundedWarnings:
-    """Writes the first ones of each minute, and in the next how many it left out; thread-safe."""
+    """Writes the first warnings of each minute, and later how many it omitted; thread-safe."""
 
     def __init__(self, log: logging.Logger) -> None:
         """Writes nothing yet."""
@@ -21,10 +21,10 @@ class BoundedWarnings:
         self._lock = threading.Lock()
         self._since_s = float("-inf")
         self._count = 0
-        """Of this minute."""
+        """Number of warnings in the current minute."""
 
     def warn(self, text: str, *values: object) -> None:
-        """Writes a warning, unless there were enough of them in this minute."""
+        """Writes a warning, unless the limit of this minute is reached."""
         now_s = clock.monotonic_s()
         omitted = 0
         with self._lock:

@@ -5,15 +5,15 @@ import time
 
 
 def monotonic_s() -> float:
-    """The monotonic clock; only differences of its readings have a meaning."""
+    """Returns the time of the monotonic clock in seconds, of which only differences are meaningful."""
     return time.monotonic()
 
 
 def epoch_s() -> float:
-    """The wall clock, in seconds since 1970."""
+    """Returns the time of the wall clock in seconds since 1970."""
     return time.time()
 
 
 def jitter() -> float:
-    """A random factor from 0.5 to 1: spreads the retries of trainers that lost the same master."""
+    """Returns a random factor from 0.5 to 1, which spreads the retries of trainers that lost their master."""
     return random.uniform(0.5, 1)  # noqa: S311 - spreads load, keeps no secret

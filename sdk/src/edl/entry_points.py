@@ -1,4 +1,4 @@
-"""Entry points that installed distributions declare; nothing of theirs is imported before it is used."""
+"""Finds the entry points of installed distributions without importing them."""
 
 from __future__ import annotations
 

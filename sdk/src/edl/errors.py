@@ -1,17 +1,17 @@
-"""Errors of the SDK; each text is one line that names the problem and what to do.
+"""Errors of the SDK; each message is one line that names the problem and what to do.
 
 ```
 EdlError(Exception)
-├── SettingError       an environment variable that cannot be used
-├── DataError          a data set or a record that cannot be read
-│   └── RecordError    one record, by its number
-├── CheckpointError    a checkpoint that cannot be written or read
-├── TrainingError      a step that cannot be made: its loss is not finite
-├── RoundOver          members can exchange nothing more in this round
-│   └── Mismatch       because they run different operations: the next round would end the same way
-└── MasterError        the master refused a call, or did not answer it
-    ├── Unavailable    no answer: away, restarting or overloaded; the same call may work later
-    └── Refused        an answer that the same call would get again
+├── SettingError       a setting, such as an environment variable, is missing or invalid
+├── DataError          a data set or a record cannot be read
+│   └── RecordError    one record, with its number
+├── CheckpointError    a checkpoint cannot be written or read
+├── TrainingError      a step is impossible, for example because its loss is not finite
+├── RoundOver          the current round has ended for its members
+│   └── Mismatch       members run different operations; the next round would end in the same way
+└── MasterError        the master refused a call or did not answer it
+    ├── Unavailable    no answer (away, restarting or overloaded); the same call may work later
+    └── Refused        the master would refuse the same call again
 ```
 """
 
@@ -23,7 +23,7 @@ import unicodedata
 _MAX_CAUSES = 16
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = frozenset({errno.EBADF, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ESPIPE})
-"""Codes of calls that are wrong: damaged data names places where no file has any."""
+"""Error codes of invalid calls, for example because damaged data contains impossible offsets."""
 _TOO_MANY, _SERVER, _CODES_END = 429, 500, 600
 _UNSEEN = ("Cc", "Cf", "Cs")
 
@@ -33,22 +33,22 @@ class EdlError(Exception):
 
 
 class SettingError(EdlError):
-    """An environment variable that is missing or cannot be read."""
+    """A setting, such as an environment variable or a flag, is missing or invalid."""
 
 
 class DataError(EdlError):
-    """A data set that cannot be opened or read."""
+    """A data set cannot be opened or read."""
 
 
 class RecordError(DataError):
-    """One record that cannot be read; its task fails, other tasks continue."""
+    """A record cannot be read; its task fails, and other tasks continue."""
 
     def __init__(self, record: int, cause: BaseException | str) -> None:
         """Creates the error of one record.
 
         Args:
-            record: Its number in its data set, or in its file where the data set has files.
-            cause: The exception or text that says what went wrong.
+            record: Number of the record in its data set, or in its file if the data set has files.
+            cause: The exception, or a text that describes the problem.
         """
         self.reason = cause if isinstance(cause, str) else one_line(cause)
         super().__init__(f"record {record}: {self.reason}")
@@ -57,42 +57,42 @@ class RecordError(DataError):
 
 
 class CheckpointError(EdlError):
-    """A checkpoint that cannot be written or read."""
+    """A checkpoint cannot be written or read."""
 
 
 class TrainingError(EdlError):
-    """A step that cannot be made; the job fails."""
+    """A step is impossible; the job fails."""
 
 
 class RoundOver(EdlError):  # noqa: N818 - a state of the round, not a fault of the caller
-    """The exchange cannot continue in this round: a member is lost, or a later round began."""
+    """The round has ended: a member is lost, or a later round has started."""
 
     from_peer = False
     """Whether the text was received from another member."""
 
 
 class Mismatch(RoundOver):
-    """Members called different operations or sizes; the text names both sides."""
+    """Members called operations of different kinds or sizes; the message names both sides."""
 
 
 class MasterError(EdlError):
-    """A call that the master refused or did not answer."""
+    """The master refused a call or did not answer it."""
 
 
 class Unavailable(MasterError):  # noqa: N818 - a state of the master, as in HTTP
-    """No answer: the same call may work later."""
+    """The master did not answer; the same call may work later."""
 
 
 class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
-    """An answer that the same call would get again."""
+    """The master refused the call, and would refuse it again."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
-        """Creates the error from the parts of the master's answer.
+        """Creates the error from the master's answer.
 
         Args:
             status: HTTP status, 400 to 499.
-            message: The text of the answer.
-            field: The field of the request that the answer names, if any.
+            message: The message of the answer.
+            field: The field of the request that was refused, if any.
         """
         super().__init__(f"{message} ({status})")
         self.status = status
@@ -100,11 +100,11 @@ class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the storage failed, and not the data: the same read may work later.
+    """Returns whether the storage failed, rather than the data, so that the same read may work later.
 
-    A file that is missing or forbidden is a mistake that time does not mend. Readers of images,
-    archives and tables raise an OSError of their own for damaged data, without a code of the
-    system; clients of storage raise errors of their own, whose cause is one of the system.
+    A missing or forbidden file is permanent. Readers of images, archives and tables raise an OSError
+    without a system error code for damaged data. Storage clients raise their own errors, with a system
+    error as their cause.
     """
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
@@ -118,7 +118,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _known_transient(error: BaseException) -> bool | None:
-    """Whether the storage failed, as far as this one error says it, without its causes."""
+    """Returns whether the storage failed, judged by this error without its causes; None if unknown."""
     if isinstance(error, RecordError):
         return error.transient
     if isinstance(error, _PERMANENT):
@@ -137,14 +137,14 @@ def _is_server_error(code: object) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """`Type: text` on one line, without a traceback."""
+    """Returns an error as `Type: text` on one line, without a traceback."""
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
 
 
 def printable(text: object) -> str:
-    """The text on one line, with control and formatting characters replaced by `?`.
+    """Returns the text on one line, with control and formatting characters replaced by `?`.
 
-    Names in files and messages of other programs may hold sequences that change what a terminal shows.
+    File names and messages of other programs may contain escape sequences for terminals.
     """
     words = " ".join(str(text).split())
     return "".join("?" if unicodedata.category(char) in _UNSEEN else char for char in words)

@@ -1,4 +1,4 @@
-"""Reads JSON that another process or a file has given (pure)."""
+"""Parses untrusted JSON (pure)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 
 def loads(raw: bytes | bytearray | str) -> Any:
-    """Reads a JSON text as RFC 8259 defines it.
+    """Parses a JSON text according to RFC 8259.
 
-    `json.loads` also accepts NaN and Infinity, makes infinity of 1e999, and leaves nesting to the
-    interpreter's limit of recursion.
+    Unlike this function, `json.loads` accepts NaN and Infinity, turns 1e999 into infinity, and raises
+    RecursionError for deep nesting.
 
     Raises:
-        ValueError: It is something else, has a number that no float holds, or is nested too deeply.
+        ValueError: The text is not JSON, has a number outside the range of floats, or is nested too
+            deeply.
     """
     try:
         return json.loads(raw, parse_constant=_refuse, parse_float=_finite)

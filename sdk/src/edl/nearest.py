@@ -1,4 +1,4 @@
-"""The nearest name that exists, for messages about a flag or variable that does not. Pure."""
+"""Suggests the nearest existing name in messages about unknown flags or variables. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _MIN_PART = 4
-"""Characters of a part of a name that is recognized as that name."""
+"""Minimum length of a part of a name that suggests this name."""
 _MAX_CHARS = 100
-"""A longer name resembles none. Strangers write names of megabytes, and comparing takes long."""
+"""Longer names get no suggestion: comparing names of megabytes would take long."""
 
 
 def advice(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Returns ` (did you mean X?)` for the end of a message; "" where no known name is near.
+    """Returns ` (did you mean X?)` for the end of a message; "" if no known name is similar.
 
     Args:
-        name: The name that does not exist.
-        known: Those that do.
-        prefix: What all of them begin with, and what therefore says nothing about resemblance.
+        name: The unknown name.
+        known: The known names.
+        prefix: Common prefix of all known names, which is ignored in the comparison.
     """
     if len(name) > _MAX_CHARS:
         return ""

@@ -1,4 +1,4 @@
-"""`override`, for methods that replace one of a base class; type checkers see that of typing_extensions."""
+"""The decorator `override` for overriding methods; type checkers see that of typing_extensions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ else:
     Method = TypeVar("Method")
 
     def override(method: Method) -> Method:
-        """Returns the method; `typing.override` needs Python 3.12."""
+        """Returns the method unchanged; `typing.override` needs Python 3.12."""
         return method
 
 

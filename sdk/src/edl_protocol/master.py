@@ -32,9 +32,9 @@ MAX_KEYS = 4096
 MAX_VALUE_BYTES = 1 << 20
 """Bytes of a key's value."""
 MAX_EVALUATIONS = 1024
-"""Evaluations of one data set that are kept, or that are still to do."""
+"""Evaluations of one data set that are kept, or that are pending."""
 MODEL_GONE = "left"
-"""The metric of evaluated records whose version of the model no trainer has any more."""
+"""Metric reported for tasks whose model no longer exists; it invalidates the evaluation."""
 STATUS_PATH = "/v1/status"
 EVALUATION_PATH = "/v1/evaluations/{model_version}"
 

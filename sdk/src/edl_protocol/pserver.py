@@ -52,15 +52,15 @@ class Table(Message):
     init: Annotated[float, Limits(ge=0, le=1e6)] = 0.01
     """Initial values are uniform between -init and +init."""
     seed: Annotated[int, Limits(ge=-(1 << 63), le=(1 << 63) - 1)] = 0
-    """Together with the id it determines the initial row, so that all trainers get the same."""
+    """Seed that, with the id, determines the initial row, so that all trainers get the same one."""
     admit_after: Annotated[int, Limits(ge=1, le=1 << 20)] = 1
-    """A new id gets a row at this push that holds it, counted from 1; gradients before are dropped."""
+    """Number of pushes with a new id until it gets a row; earlier gradients of the id are dropped."""
     evict_after: Annotated[int, Limits(ge=1, le=MOST)] | None = None
-    """A row without updates for this number of versions is evicted."""
+    """Number of versions without updates after which a row is evicted."""
     max_rows: Annotated[int, Limits(ge=1, le=MOST)] | None = None
-    """Rows of the table at all servers; beyond it others are evicted, or new ones refused."""
+    """Maximum number of rows on all servers; beyond it rows are evicted, or new ones refused."""
     evict: Literal["lru", "lfu"] | None = None
-    """Which rows are evicted from a full table: the least recently, or least frequently updated."""
+    """Rows to evict from a full table: "lru" (least recently updated), "lfu" (least often), or None."""
 
     @property
     def evicts(self) -> bool:
@@ -68,7 +68,7 @@ class Table(Message):
         return self.evict is not None or self.evict_after is not None
 
     def fits(self, other: Table) -> bool:
-        """Whether rows of one mean the same in the other."""
+        """Returns whether rows of one table can be used in the other."""
         return (self.dim, self.init, self.seed) == (other.dim, other.init, other.seed)
 
 
@@ -77,7 +77,7 @@ class Rules(Message):
     """The servers' rules for stale pushes and for checkpoints."""
 
     max_staleness: Annotated[int, Limits(ge=0, le=1 << 40)] | None = None
-    """A push that is staler by more versions is refused; null accepts all."""
+    """A push that is stale by more versions is refused; null accepts all pushes."""
     modulate: bool = False
     """Whether the learning rate is divided by the push's staleness."""
     checkpoint_steps: Annotated[int, Limits(ge=0, le=1 << 40)] = 0
@@ -92,6 +92,19 @@ class Rules(Message):
         """Whether checkpoints are enabled."""
         return bool(self.checkpoint_steps or self.checkpoint_seconds)
 
+    def rate_factor(self, staleness: int) -> float | None:
+        """Returns the factor of the learning rate for a push, above 0 and at most 1.
+
+        Args:
+            staleness: Number of versions since the push's parameters were pulled.
+
+        Returns:
+            None if the push is refused: its worker pulls and computes again.
+        """
+        if self.max_staleness is not None and staleness > self.max_staleness:
+            return None
+        return 1.0 / max(1, staleness) if self.modulate else 1.0
+
 
 @dataclass(frozen=True)
 class Model(Message):
@@ -102,7 +115,7 @@ class Model(Message):
     optimizer: dict[str, Any]
     rules: Rules
     code: Annotated[dict[ParameterName, Text], Limits(max_length=16)] = field(default_factory=dict)
-    """Fingerprints of the program."""
+    """Fingerprints of the program, by name."""
 
     def __post_init__(self) -> None:
         """Raises ValueError if there is nothing to train."""
@@ -110,7 +123,7 @@ class Model(Message):
             raise ValueError("a model needs parameters or tables")
 
     def size(self, name: str) -> int:
-        """Number of elements of a dense parameter."""
+        """Returns the number of elements of a dense parameter."""
         return prod(self.parameters[name])
 
 
@@ -129,7 +142,7 @@ class Piece(Message):
 
 
 Pieces = Annotated[list[Piece], Limits(max_length=2 * MAX_PARAMETERS)]
-"""The pieces that one server holds, in the order of its vector."""
+"""The pieces of one server, in the order of its vector."""
 
 
 @dataclass(frozen=True)

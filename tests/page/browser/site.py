@@ -6,9 +6,9 @@ from http import HTTPStatus
 from bench.page_cluster import LiveCluster
 from page.service import assemble
 from page.settings import PageSettings
-from runtime import clock, listener, web
+from runtime import clock, listener
+from runtime.connection import Bounds
 from runtime.http_server import HttpServer, Service
-from runtime.listener import Bounds
 from runtime.serve import WebService
 
 _START_S = 300.0
@@ -77,18 +77,15 @@ class PageSite:
         """Serves, at the address where it did before."""
         bound = listener.bind(f"127.0.0.1:{self._port}")
         app = self._service.app
-        app.config[web.DRAINING] = False
-        drops = app.extensions[web.DROPS]
+        app.draining = False
         service = Service(app, None, 8, 16 * 1024)
-        self._server = HttpServer(
-            service, bound, _BOUNDS, drops, certificates=None, failed=lambda: None
-        )
+        self._server = HttpServer(service, bound, _BOUNDS, certificates=None, failed=lambda: None)
         self._server.start()
         self._port = int(self._server.address.rpartition(":")[2])
 
     def close(self) -> None:
         """Ends all connections, as on SIGTERM; callers find nobody."""
         if self._server is not None:
-            self._service.app.config[web.DRAINING] = True
+            self._service.app.draining = True
             self._server.stop(0.0)
             self._server = None

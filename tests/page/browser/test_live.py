@@ -120,7 +120,7 @@ def test_a_wrong_token_is_refused_in_words(browser: Browser, site: PageSite) -> 
         assert tab.run("sessionStorage.length") == 0
         tab.run("document.querySelector('#token').value = ''")
         sign_in(tab, "two words")
-        tab.wait_text("letters, digits and signs only")
+        tab.wait_text("letters, digits and punctuation")
 
 
 def test_a_token_that_expires_leads_back_to_the_field(browser: Browser, site: PageSite) -> None:
@@ -156,18 +156,18 @@ def test_a_caller_of_one_namespace_sees_that_alone(signed_in: OpenTab, site: Pag
         assert "ml-speech" not in tab.text()
         for view in ("#/", "#/nodes"):
             tab.run(f"location.hash = {view!r}")
-            tab.wait_text("not visible with your rights")
+            tab.wait_text("visible only with permission")
         tab.wait_value("document.querySelectorAll('canvas').length", 0)
 
 
 def test_a_caller_without_rights_sees_an_empty_cluster(signed_in: OpenTab) -> None:
     """Each view says that nothing is there, and none fails."""
     with signed_in("#/", caller="nobody") as tab:
-        tab.wait_text("No elastic job is here.")
+        tab.wait_text("There are no elastic jobs.")
         for view, words in (
-            ("#/jobs", "No elastic job is here."),
+            ("#/jobs", "There are no elastic jobs."),
             ("#/decisions", "Nothing has been decided yet."),
-            ("#/reclaims", "No service has taken capacity"),
+            ("#/reclaims", "no service that took capacity"),
         ):
             tab.run(f"location.hash = {view!r}")
             tab.wait_text(words)

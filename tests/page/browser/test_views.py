@@ -75,7 +75,7 @@ def test_one_job_has_its_reason_trainers_and_decisions(signed_in: OpenTab, site:
         tab.wait_text(
             key.partition("/")[2],
             "Trainer accounting",  # a heading, not in capitals
-            "The job has no master",
+            "The job has no EDL master",
             site.cluster.trainers[key][0].name,
         )
         assert "TRAINER ACCOUNTING" not in tab.text()
@@ -129,7 +129,9 @@ def test_older_decisions_are_loaded_on_request(signed_in: OpenTab) -> None:
         tab.run(
             "[...document.querySelectorAll('button')].find((b) => b.textContent.startsWith('Load older')).click()"
         )
-        tab.wait("document.querySelector('.more').innerText.includes('all that are kept')")
+        tab.wait(
+            "document.querySelector('.more').innerText.includes('No older decisions are kept')"
+        )
 
 
 def test_nodes_are_drawn_by_use_and_by_what_fits(signed_in: OpenTab, site: PageSite) -> None:

@@ -10,8 +10,8 @@ from policy.cluster.live_trainers import is_surplus
 from policy.document.model import Policy, Reserve
 from policy.document.queue_model import Queue
 from policy.names import Tier
-from policy.planning import ceilings
 from policy.planning.plan import Plan
+from policy.planning.quotas import Quotas
 from policy.reasons import Reason
 from tests.support.builders import job, node
 from tests.support.simulate import Cluster
@@ -32,7 +32,7 @@ def _guaranteed_cpu(cluster: Cluster) -> Counter[str]:
 
 def _check_creations(cluster: Cluster, policy: Policy, new_plan: Plan) -> None:
     """No quota is exceeded by what grows, and no nominal quota by what becomes guaranteed."""
-    quotas = ceilings.Quotas(policy, cluster.state())
+    quotas = Quotas(policy, cluster.state())
     for job_plan in new_plan.jobs:
         quotas.reserve(cluster.jobs[job_plan.key], job_plan.target - job_plan.live)
     for create in new_plan.creates:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from policy.cluster.live_trainers import is_surplus
 from policy.document.model import Policy, Reserve, Stability
 from policy.document.queue_model import Queue
-from policy.planning import ceilings
 from policy.planning.planner import plan
+from policy.planning.quotas import Quotas
 from policy.reasons import Reason
 from tests.support.builders import NOW_S, cluster_state, job, node
 from tests.support.simulate import Cluster
@@ -30,7 +30,7 @@ def test_no_plan_creates_above_a_quota(case: Case) -> None:
     cluster = _cluster(case)
     for _ in range(8):
         new_plan = cluster.plan(case.policy)
-        quotas = ceilings.Quotas(case.policy, cluster.state())
+        quotas = Quotas(case.policy, cluster.state())
         for job_plan in new_plan.jobs:
             quotas.reserve(cluster.jobs[job_plan.key], job_plan.target - job_plan.live)
         for create in new_plan.creates:
@@ -71,7 +71,7 @@ def test_plans_come_to_rest_where_queues_lend(case: Case) -> None:
 def test_only_surplus_of_borrowers_is_returned(case: Case) -> None:
     """Never a guaranteed trainer, nor one of a queue that uses no more than its own."""
     state = cluster_state(case.snapshot.nodes, case.snapshot.jobs, case.snapshot.pods)
-    borrowing = ceilings.Quotas(case.policy, state).borrowing
+    borrowing = Quotas(case.policy, state).borrowing
 
     for release in plan(state, case.policy, NOW_S).releases:
         if release.reason is Reason.SHARE_RETURNED:

@@ -12,9 +12,11 @@ from policy.cluster.cluster_state import ClusterState
 from policy.cluster.live_trainers import is_surplus
 from policy.cluster.snapshot import Snapshot
 from policy.names import Tier
-from policy.planning import ceilings
+from policy.planning import sizes
+from policy.planning.load import load_limits
 from policy.planning.plan import Plan
 from policy.planning.planner import plan
+from policy.planning.quotas import Quotas
 from policy.reasons import Reason
 from tests.support import rich
 from tests.support.builders import NOW_S
@@ -85,7 +87,7 @@ def test_growth_respects_every_load_limit(case: Case) -> None:
             amounts.add(used, requests)
             grown |= {name for name, amount in requests.items() if amount > 0}
 
-    limits = ceilings.load_limits(case.policy, usable.allocatable, _now())
+    limits = load_limits(case.policy, usable.allocatable, _now())
     assert all(used.get(name, 0) <= most for name, most in limits.items() if name in grown)
 
 
@@ -94,7 +96,7 @@ def test_growth_respects_every_load_limit(case: Case) -> None:
 def test_growth_respects_quotas_and_sizes(case: Case) -> None:
     """A job that grew is inside its quotas, and of an allowed size."""
     cluster, new_plan = _plan(case)
-    quotas = ceilings.Quotas(case.policy, cluster)
+    quotas = Quotas(case.policy, cluster)
     created = {create.job for create in new_plan.creates}
     for job_plan in new_plan.jobs:
         quotas.reserve(
@@ -108,7 +110,7 @@ def test_growth_respects_quotas_and_sizes(case: Case) -> None:
             assert not quotas.exceeded(owner)
         surplus = [c for c in new_plan.creates if c.job == job_plan.key and c.tier is Tier.SURPLUS]
         if surplus and not [r for r in new_plan.releases if r.job == job_plan.key]:
-            assert ceilings.floor_size(case.policy, owner, job_plan.target) == job_plan.target
+            assert sizes.floor_size(case.policy, owner, job_plan.target) == job_plan.target
 
 
 @CALM

@@ -14,7 +14,9 @@ from policy.cluster.cluster_state import ClusterState
 from policy.cluster.live_trainers import is_surplus
 from policy.cluster.snapshot import Job
 from policy.document.model import Policy
-from policy.planning import ceilings
+from policy.planning import sizes
+from policy.planning.load import Load, load_limits
+from policy.planning.quotas import Quotas
 from policy.reasons import Reason
 from tests.support import rich
 from tests.support.builders import NOW_S, job, node
@@ -52,7 +54,7 @@ def test_nodes_devices_and_quotas_hold(case: Case) -> None:
         cluster.round(case.policy)
         state = cluster.state()
         assert all(amount >= 0 for n in state.nodes for amount in state.free(n).values())
-        quotas = ceilings.Quotas(case.policy, state)
+        quotas = Quotas(case.policy, state)
         for key, count in cluster.counts().items():
             assert count <= before[key] or not quotas.exceeded(state.jobs[key])
 
@@ -96,15 +98,15 @@ def test_nothing_usable_is_left_over(case: Case) -> None:
     cluster = _cluster(case)
     cluster.settle(case.policy, _ROUNDS)
     state, policy = cluster.state(), case.policy
-    quotas = ceilings.Quotas(policy, state)
+    quotas = Quotas(policy, state)
     capacity = state.usable(policy.node_pools)
-    limits = ceilings.load_limits(policy, capacity.allocatable, datetime.fromtimestamp(NOW_S, UTC))
-    load = ceilings.Load(limits, capacity.in_use)
+    limits = load_limits(policy, capacity.allocatable, datetime.fromtimestamp(NOW_S, UTC))
+    load = Load(limits, capacity.in_use)
     waiting = {pod.job for pod in state.waiting.values() if pod.job}
 
     for job_plan in cluster.plan(policy).jobs:
         owner = state.jobs[job_plan.key]
-        step = ceilings.next_size(policy, owner, job_plan.target) - job_plan.target
+        step = sizes.next_size(policy, owner, job_plan.target) - job_plan.target
         if job_plan.reason is not Reason.NO_ROOM or not step or waiting or state.waiting:
             continue
         if quotas.allow(owner, step) and load.allow(owner.requests, step):

@@ -9,9 +9,9 @@ from policy.cluster import amounts
 from policy.cluster.snapshot import Job, Node, Pod
 from policy.document.model import Policy, Reserve, Sizes, Stability
 from policy.document.queue_model import Queue
-from policy.planning import ceilings
 from policy.planning.plan import History, Plan
 from policy.planning.planner import plan
+from policy.planning.quotas import Quotas
 from policy.planning.rules import moves
 from policy.reasons import Reason
 from tests.support.builders import (
@@ -188,7 +188,7 @@ def test_a_fair_share_is_not_taken_from_what_a_queue_owns() -> None:
     )
 
     assert _released(_plan(jobs, pods, fast, [node("n1", 8)])) == {"borrower": 1}
-    quotas = ceilings.Quotas(_POLICY, cluster_state(_NODES, jobs, pods))
+    quotas = Quotas(_POLICY, cluster_state(_NODES, jobs, pods))
     assert not quotas.lends(_OWNER, second, {"cpu": 1000})
     assert not quotas.lends(
         job("free"), second, {"cpu": 1000}

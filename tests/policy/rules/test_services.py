@@ -7,7 +7,7 @@ from policy.cluster.cluster_state import ClusterState
 from policy.cluster.snapshot import Constraints, Job, Node, Pod, Requirement, Snapshot
 from policy.document.model import Policy, Reserve
 from policy.names import NODE_NAME, Tier
-from policy.planning.cycle_state import CycleState
+from policy.planning.book import Book
 from policy.planning.plan import History, Plan
 from policy.planning.planner import plan
 from policy.reasons import Reason
@@ -101,10 +101,10 @@ def test_nobody_waits_for_a_pod_that_leaves_slowly(due_s: float, released: list[
 def test_trainers_do_not_wait_for_a_pod_that_leaves_slowly() -> None:
     """The load that it holds does not count as leaving either."""
     broker = service("kafka-0", 5, "n0", deleting=True, leaves_by_s=NOW_S + 300)
-    state = CycleState(cluster_state([node("n0", 5)], [_A], [broker]), _FREE, NOW_S, History())
+    book = Book(cluster_state([node("n0", 5)], [_A], [broker]), _FREE, NOW_S, History())
 
-    assert state.capacity.releasing("n0") == {"cpu": 0, "pods": 0}
-    assert state.capacity.free_later("n0")["cpu"] == 0
+    assert book.capacity.releasing("n0") == {"cpu": 0, "pods": 0}
+    assert book.capacity.free_later("n0")["cpu"] == 0
 
 
 def test_guaranteed_trainers_are_left_to_the_scheduler() -> None:

@@ -80,15 +80,15 @@ if e["TORCHELASTIC_RESTART_COUNT"] == "0":
 """
     trainer = agent(job, 0, script)
     assert trainer.ends() == 0
-    assert "is over: process 1 was ended by SIGKILL" in trainer.text
+    assert "is over: process 1 was killed by SIGKILL" in trainer.text
 
 
 def test_failures_have_an_end(job: Job) -> None:
     """Then the job fails, with a line that says where to look."""
     trainer = agent(job, 0, "sys.exit(3)", "--max-restarts", "1")
     assert trainer.ends() == 1
-    assert len(re.findall(r"is over: process \d ended with code 3", trainer.text)) == 2
-    assert "have failed 2 times (--max-restarts 1), the last time because process" in trainer.text
+    assert len(re.findall(r"is over: process \d exited with code 3", trainer.text)) == 2
+    assert "have failed 2 times (--max-restarts 1); last failure: process" in trainer.text
     assert job.status["state"] == "failed"
 
 
@@ -189,11 +189,11 @@ def test_processes_continue_from_their_snapshot(job: Job) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([], "no command: write it behind two dashes"),
-        (["--nproc", "0", "--", "true"], "--nproc is 0: write 1 to 1024"),
+        ([], "no command: add it after two dashes"),
+        (["--nproc", "0", "--", "true"], "--nproc is 0: it must be 1 to 1024"),
         (["--max-restarts", "-1", "--", "true"], "--max-restarts is -1"),
         (["--snapshot-memory", "-1", "--", "true"], "--snapshot-memory is -1.0"),
-        (["--", "no-such-program"], "'no-such-program' is not a program that can be run"),
+        (["--", "no-such-program"], "'no-such-program' is not an executable program"),
     ],
 )
 def test_mistakes_are_named(

@@ -55,5 +55,5 @@ def test_what_is_announced_is_read() -> None:
     parts = [part(0), part(1)]
     assert load(dump(parts)) == parts
     for raw in (b"", b"{}x", b"[1]", b'[{"round": 1}]', b'[{"round": "x"}]', b"3"):
-        with pytest.raises(RoundOver, match="announces no parts"):
+        with pytest.raises(RoundOver, match="announced malformed parts"):
             load(raw)

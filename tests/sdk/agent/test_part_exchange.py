@@ -80,7 +80,7 @@ def test_parts_go_to_a_neighbour_and_come_back(neighbour: Neighbour, tmp_path: P
     client.fetch(neighbour.address, 1, part, tmp_path / "new", 0)
     assert content(tmp_path / "new", part) == CONTENT
     lost = SnapshotPart(3, 8, 0, 1, 10)
-    with pytest.raises(RoundOver, match="has lost the snapshot of step 8"):
+    with pytest.raises(RoundOver, match="no longer has the snapshot of step 8"):
         client.fetch(neighbour.address, 1, lost, tmp_path / "new", 0)
 
 
@@ -185,7 +185,11 @@ def test_a_lack_of_descriptors_or_threads_passes(
             PartClient(HERE, KEY).fetch(address, 1, part, tmp_path, 0)
     PartClient(HERE, KEY).fetch(address, 1, part, tmp_path, 0)
     server.close()
-    warnings = [record.getMessage() for record in caplog.records if "no agent can" in record.msg]
+    warnings = [
+        record.getMessage()
+        for record in caplog.records
+        if "cannot accept connections" in record.msg
+    ]
     assert [warning.rpartition(": ")[2] for warning in warnings] == [
         "[Errno 24] Too many open files",
         "can't start new thread",
@@ -212,7 +216,7 @@ def test_a_handshake_in_drops_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         thread.start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         part = SnapshotPart(3, 8, 0, 1, 10)
-        with pytest.raises(RoundOver, match=r"its handshake takes more than 0\.1 s|timed out"):
+        with pytest.raises(RoundOver, match=r"its handshake took more than 0\.1 s|timed out"):
             PartClient(HERE, KEY).fetch(address, 1, part, tmp_path, 0)
         thread.join()
 
@@ -241,6 +245,6 @@ def test_a_peer_that_ends_leaves_nothing_half(neighbour: Neighbour, tmp_path: Pa
     with reading(tmp_path, part) as descriptor:
         assert descriptor is not None
         os.truncate(next(iter(find_parts(tmp_path).values())), 1_000)
-        with pytest.raises(RoundOver, match="the part has 1000 bytes, not "):
+        with pytest.raises(RoundOver, match="the part has 1000 bytes instead of "):
             PartClient(HERE, KEY).send(neighbour.address, 1, part, descriptor)
     assert find_parts(neighbour.folder) == {}

@@ -44,9 +44,9 @@ def test_the_world_is_the_pod(job: Job) -> None:
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 was ended by SIGKILL"),
-        ("sys.exit(143)", "process 1 ended with code 143"),
-        ("os.kill(os.getpid(), signal.SIGSTOP)", "process 1 does not run any more"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 was killed by SIGKILL"),
+        ("sys.exit(143)", "process 1 exited with code 143"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "process 1 is stopped"),
     ],
 )
 def test_all_are_started_again_where_one_is_lost(job: Job, how: str, text: str) -> None:
@@ -61,7 +61,7 @@ def test_failures_have_an_end(job: Job) -> None:
     """The agent ends with 1, and the job goes on without its pod."""
     pod = agent(job, 0, "sys.exit(3)", "--replica", "--max-restarts", "1")
     assert pod.ends() == 1
-    assert "have failed 2 times (--max-restarts 1), the last time because process" in pod.text
+    assert "have failed 2 times (--max-restarts 1); last failure: process" in pod.text
     assert job.status["state"] != "failed"
 
 

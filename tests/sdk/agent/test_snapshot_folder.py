@@ -39,7 +39,9 @@ def test_one_name_is_for_one_agent(tmp_path: Path) -> None:
     folder, other = open_folder(settings(), tmp_path), open_folder(settings("trainer-1"), tmp_path)
     assert folder is not None
     assert other is not None
-    with pytest.raises(SettingError, match="another agent runs here as trainer-0: set EDL_TRAINER"):
+    with pytest.raises(
+        SettingError, match="another agent named trainer-0 is running here: set EDL_TRAINER"
+    ):
         open_folder(settings(), tmp_path)
     other.close()
     assert folder.path.exists()

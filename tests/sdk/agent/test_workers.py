@@ -35,7 +35,7 @@ def test_a_wedged_process_counts_as_failed(capfd: pytest.CaptureFixture[str]) ->
         text = failure(workers)
     finally:
         assert workers.stop(5.0)
-    assert text == f"process 0 did not end within 0.1 s after it said {FAULT!r}"
+    assert text == f"process 0 did not end within 0.1 s after the device fault {FAULT!r}"
     assert capfd.readouterr().err == f"{FAULT}\n"
 
 
@@ -43,12 +43,12 @@ def test_a_failure_has_its_reason() -> None:
     """The line about the device, or the last one: that of a traceback."""
     faulty = f"import os, sys; sys.stderr.write({FAULT!r} + '\\nterminate\\n'); os.abort()"
     for script, text in (
-        (faulty, f"process 0 was ended by SIGABRT: {FAULT}"),
+        (faulty, f"process 0 was killed by SIGABRT: {FAULT}"),
         (
             "raise ValueError('no such layer')",
-            "process 0 ended with code 1: ValueError: no such layer",
+            "process 0 exited with code 1: ValueError: no such layer",
         ),
-        ("import sys; sys.exit(3)", "process 0 ended with code 3"),
+        ("import sys; sys.exit(3)", "process 0 exited with code 3"),
     ):
         workers = start(script)
         try:
@@ -75,4 +75,4 @@ time.sleep(600)
                 workers.wait(0.02)
     finally:
         assert workers.stop(0.1)
-    assert workers.failure.startswith(f"process 0 was ended by {signal.SIGKILL.name}")
+    assert workers.failure.startswith(f"process 0 was killed by {signal.SIGKILL.name}")

@@ -86,7 +86,7 @@ def test_a_payload_that_is_too_long_is_refused(take: Take) -> None:
     (error,) = take(1).run(lambda ring: ring.gather(bytes((1 << 20) + 1)))
 
     assert isinstance(error, ValueError)
-    assert "1048577 bytes is too long to gather: 1048576" in str(error)
+    assert "1048577 bytes is too long to gather: the limit is 1048576" in str(error)
 
 
 ARRAYS: list[Any] = [
@@ -123,7 +123,7 @@ def test_what_cannot_be_broadcast_is_refused(take: Take) -> None:
     ring = take(1).connect(0)
     for arrays, source, text in (
         ([np.zeros(3), np.array([object()])], 0, "array 1 is of object"),
-        (None, 0, r"must bring arrays, if only none: \[\]"),
+        (None, 0, r"must pass arrays, or \[\]"),
         ([], 1, "source 1 is not one of 1 members"),
     ):
         with pytest.raises((TypeError, ValueError), match=text):

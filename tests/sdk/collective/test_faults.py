@@ -112,7 +112,7 @@ def test_a_failure_within_an_operation_is_reported_to_all(four: Seats) -> None:
     assert isinstance(errors[0], MemoryError)
     for error in errors[1:]:
         assert isinstance(error, RoundOver)
-        assert f"rank 0 ({four.addresses[0]}): it stopped within an operation" in str(error)
+        assert f"rank 0 ({four.addresses[0]}): it stopped during an operation" in str(error)
         assert "MemoryError: no room for the sum" in str(error)
 
 

@@ -65,7 +65,7 @@ def test_what_cannot_be_handed_over_is_refused_by_its_reason(take: Take) -> None
 
     def brings_none(ring: Ring) -> None:
         if ring.rank == 0:
-            with pytest.raises(ValueError, match="must bring arrays"):
+            with pytest.raises(ValueError, match="must pass arrays"):
                 ring.hand_over(None, b"", frozenset({1}))
 
     take(2).run(all_lack)

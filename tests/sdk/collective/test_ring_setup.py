@@ -83,7 +83,7 @@ def test_strangers_do_not_stop_a_ring(
     assert [loud.recv(1), silent.recv(1)] == [b"", b""]
     assert [record.getMessage() for record in caplog_warnings.records] == [
         f"{refused}: it does not speak the ring's protocol",
-        f"{refused}: it does not prove that it has this job's token",
+        f"{refused}: it did not prove that it has this job's token",
     ]
     for stranger in (silent, loud, forger):
         stranger.close()
@@ -98,9 +98,9 @@ def test_a_member_with_another_token_gets_no_ring(
     both = [two.interrupt(rank, member) for rank, member in enumerate(members)]
 
     assert all(isinstance(error, RoundOver) for error in both)
-    assert any("was refused: it does not prove that it has" in str(error) for error in both)
+    assert any("was refused: it did not prove that it has" in str(error) for error in both)
     messages = [record.getMessage() for record in caplog_warnings.records]
-    assert any("does not prove that it has this job's token" in text for text in messages)
+    assert any("did not prove that it has this job's token" in text for text in messages)
     assert not any("guess" in text or KEY.decode() in text for text in messages)
 
 
@@ -110,7 +110,7 @@ def test_a_member_that_comes_with_an_older_round_is_answered_so(two: Seats) -> N
     (error,) = results([two.member(1, _ranks, number=8)])
 
     assert isinstance(error, RoundOver)
-    assert f"rank 0 ({two.addresses[0]}) is at round 9 already" in str(error)
+    assert f"rank 0 ({two.addresses[0]}) is already in round 9" in str(error)
     assert isinstance(two.interrupt(0, ahead), RoundOver)
 
 

@@ -47,7 +47,7 @@ def test_the_help_names_them(point: Point, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         edl.__main__.main(["--help"])
 
-    assert "commands that ask the cluster, see `edl COMMAND --help`: why." in " ".join(
+    assert "commands that query the cluster (see `edl COMMAND --help`): why." in " ".join(
         capsys.readouterr().out.split()
     )
     assert point.loads == 0

@@ -41,8 +41,9 @@ for batch in edl.batches(data, 5, task_records=10, epochs=2):
 Or until it has to leave.
 """
 LAST = re.compile(
-    r"train is (done|not done) after [\d.]+ s: (\d+) of (\d+) records acknowledged, (\d+) trained "
-    r"but lost before they were, (\d+) tasks dropped, master restarted (\d+) times"
+    r"train is (done|not done) after [\d.]+ s: (\d+) of (\d+) records acknowledged"
+    r"(?:, (\d+) records? lost and trained again)?(?:, (\d+) tasks? dropped)?"
+    r"(?:, master restarted (once|\d+ times))?\n"
 )
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -87,7 +88,7 @@ def _trained(folder: Path) -> Counter[int]:
 def _last(text: str) -> list[str]:
     match = LAST.search(text)
     assert match is not None, text
-    return list(match.groups())
+    return list(match.groups(default="0"))
 
 
 @pytest.mark.soak  # `make test` has data/test_real_master
@@ -109,7 +110,7 @@ def test_kills_of_trainers_and_of_the_master_lose_no_record(tmp_path: Path) -> N
     word, acknowledged, records, lost, dropped, restarts = _last(text)
 
     assert (word, acknowledged, records) == ("done", "600", "600")
-    assert (dropped, restarts) == ("0", "1")
+    assert (dropped, restarts) == ("0", "once")
     assert set(trained) == set(range(300))
     assert min(trained.values()) >= 2
     assert int(lost) <= sum(trained.values()) - 600
@@ -165,7 +166,7 @@ def test_output_that_cannot_be_written_is_no_traceback(tmp_path: Path, place: st
     assert "Traceback" not in ended.stderr
     assert "Exception ignored" not in ended.stderr
     assert ended.returncode == (0 if is_disk else 141), ended.stderr
-    assert ("the output cannot be written, and is left out: No space" in ended.stderr) is is_disk
+    assert ("cannot write the output, discarding it: No space" in ended.stderr) is is_disk
 
 
 def test_a_program_that_fails_ends_the_run(run: Run) -> None:
@@ -194,7 +195,7 @@ def test_a_folder_that_cannot_be_written_is_named(run: Run) -> None:
     done = run("--dir", "/proc/none", program="")
 
     assert (done.returncode, done.stdout) == (2, "")
-    text = "edl: --dir is '/proc/none', and /proc/none cannot be written: No such file or directory"
+    text = "edl: --dir is '/proc/none', but /proc/none is not writable: No such file or directory"
     assert done.stderr == f"{text}\n"
 
 
@@ -243,7 +244,7 @@ def test_a_run_can_be_continued(run: Run, tmp_path: Path) -> None:
     word, acknowledged, records, lost, _, _ = _last(second.stdout)
     assert (word, acknowledged, records) == ("done", "100", "100")
     assert sum(_trained(tmp_path).values()) == 100 + int(lost)
-    assert "the run was over before '9000s:kill master' of the schedule came due" in second.stderr
+    assert "the run ended before the schedule entry '9000s:kill master' was due" in second.stderr
 
 
 def test_a_run_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
@@ -301,7 +302,7 @@ def test_a_terminal_shows_a_line_for_each_and_takes_keys(tmp_path: Path) -> None
     [
         (["run", "no-such-file.py"], "no-such-file.py is not a file"),
         (["run", "-n", "0", __file__], "-n is 0"),
-        (["run", "--schedule", "soon", __file__], "schedule entry 'soon' cannot be read"),
+        (["run", "--schedule", "soon", __file__], "schedule entry 'soon' is invalid"),
     ],
 )
 def test_bad_use_is_one_line(

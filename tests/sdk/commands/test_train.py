@@ -26,8 +26,8 @@ Edl = Callable[..., "subprocess.CompletedProcess[str]"]
 RESULT = re.compile(
     r"^edl: model is trained: (\d+) steps, (\d+) records, loss ([\d.e-]+)"
     r"(?:; evaluation of step (\d+): loss ([\d.e-]+), accuracy ([\d.]+))?"
-    r"(?:; (\d+) steps? skipped, their loss was not finite)?"
-    r"; (\d+) members? at the end, after (\d+) changes? of members$",
+    r"(?:; (\d+) steps? skipped because the loss was not finite)?"
+    r"; (\d+) members? at the end, after (\d+) membership changes?$",
     re.MULTILINE,
 )
 
@@ -150,7 +150,7 @@ def test_who_comes_when_all_is_trained_says_no_result(lone: Lone, home: Path) ->
     assert _result(first.last)["steps"] == 15
     assert (late.code, late.out) == (
         0,
-        "model: others have trained it to its end before this trainer came\n",
+        "model: other trainers finished the training before this trainer joined\n",
     )
 
 
@@ -189,7 +189,7 @@ FAILURES = [
         False,
         r"model\(\) of model.py failed on trainer-\d: RuntimeError: no weights",
     ),
-    ("import time\n", "import nowhere\n", 2, False, "model.py cannot be run: ModuleNotFoundError"),
+    ("import time\n", "import nowhere\n", 2, False, "cannot run model.py: ModuleNotFoundError"),
     (
         "shifted = np",
         "raise ValueError('no label 7')\n    shifted = np",
@@ -264,7 +264,7 @@ def test_a_checkpoint_of_another_model_is_refused(lone: Lone, home: Path) -> Non
     done = lone(*common)
 
     assert done.code == 2
-    assert "is of another model: model/w has shape [8, 3] instead of [8, 4]" in done.err
+    assert "belongs to another model: model/w has shape [8, 3] instead of [8, 4]" in done.err
 
 
 WAITS = """while len(calls) > 8 and not pathlib.Path("go").exists():

@@ -10,12 +10,12 @@ pytestmark = pytest.mark.timeout(180)  # whole jobs, on cores that others share
 
 
 BAD = [
-    (["model.py"], "there is no data: give --data PATH, or spec.master.data"),
-    (["no-such.py", "--data", "train.npz"], "no-such.py cannot be read: No such file"),
-    (["model.py", "--data", "no.npz"], "--data is 'no.npz', and there is no such file or folder"),
+    (["model.py"], "no training data: set --data PATH, or spec.master.data"),
+    (["no-such.py", "--data", "train.npz"], "cannot read no-such.py: No such file"),
+    (["model.py", "--data", "no.npz"], "--data is 'no.npz': no such file or folder"),
     (
         ["model.py", "--data", "train.npz", "--evaluate", "no"],
-        "--evaluate is 'no', and there is no",
+        "--evaluate is 'no': no such file",
     ),
     (["model.py", "--data", "train.npz", "-n", "0"], "-n is 0: at least one trainer"),
     (["model.py", "--data", "train.npz", "--schedule", "soon"], "schedule entry 'soon'"),
@@ -23,21 +23,21 @@ BAD = [
     (["model.py", "--data", "train.npz", "--servers", "2"], "--servers is for --async"),
     (
         ["model.py", "--data", "train.npz", "--dir", "kept"],
-        "--dir kept has a journal, which records",
+        "--dir kept has a journal of the data",
     ),
-    (["train.npz", "--data", "train.npz"], "train.npz is not text in UTF-8"),
+    (["train.npz", "--data", "train.npz"], "train.npz is not UTF-8 text"),
     (
         ["model.py", "--data", "train.npz", "--dir", "/proc/none"],
-        "--dir is '/proc/none', and /proc/none cannot be written: No such file",
+        "--dir is '/proc/none', but /proc/none is not writable: No such file",
     ),
     (["model.py", "--data", "train.npz", "--export", "model.py"], "model.py is a file: name a"),
     (
         ["model.py", "--data", "train.npz", "--export", "/proc/none/one"],
-        "--export is '/proc/none/one', and /proc/none cannot be written",
+        "--export is '/proc/none/one', but /proc/none is not writable",
     ),
     (
         ["model.py", "--data", "train.npz", "--checkpoints", "model.py/saved"],
-        "model.py/saved cannot be written: Not a directory",
+        "model.py/saved is not writable: Not a directory",
     ),
 ]
 
@@ -122,4 +122,6 @@ def test_help_says_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             __main__.main([command, "--help"])
         assert ended.value.code == 0
-        assert "exit codes: 0 done; 1 the job failed" in " ".join(capsys.readouterr().out.split())
+        assert "exit codes: 0 success; 1 the job failed" in " ".join(
+            capsys.readouterr().out.split()
+        )

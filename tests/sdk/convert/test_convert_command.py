@@ -124,13 +124,13 @@ def test_nothing_is_created_where_meaning_would_be_lost(
     assert __main__.main(["convert", PADDLE, "--apply"]) == 2
     refused = capsys.readouterr()
     assert not kubectl.exists()
-    assert "2 fields lose their meaning" in refused.err.splitlines()[-1]
+    assert "2 fields would lose their meaning" in refused.err.splitlines()[-1]
     assert len(re.findall("^lost: ", refused.err, re.MULTILINE)) == 2
     assert refused.out == ""
 
     assert __main__.main(["convert", PADDLE, "--apply", "--accept-losses"]) == 0
     created = capsys.readouterr().out
-    assert created == "trainingjob example is created, with 2 to 6 trainers\n"
+    assert created == "trainingjob example created with 2 to 6 trainers\n"
     (line,) = kubectl.read_text().splitlines()
     words, _, body = line.partition(" {")
     assert words == "create -f -"
@@ -147,14 +147,14 @@ def test_without_losses_apply_needs_no_flag(
     without_servers = text.partition("  pserver:")[0]
     (kubectl.parent / "job.yaml").write_text(without_servers)
     assert __main__.main(["convert", str(kubectl.parent / "job.yaml"), "--apply"]) == 0
-    assert capsys.readouterr().out.startswith("trainingjob example is created")
+    assert capsys.readouterr().out.startswith("trainingjob example created")
 
 
 def test_a_flag_for_apply_alone_is_refused_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     """It would be ignored in silence."""
     assert __main__.main(["convert", PADDLE, "--accept-losses"]) == 2
     assert capsys.readouterr().err == (
-        "edl: --accept-losses is for --apply: without it nothing is created\n"
+        "edl: --accept-losses needs --apply: without it nothing is created\n"
     )
 
 

@@ -58,7 +58,7 @@ def test_one_worker_beside_the_master_is_a_trainer_too() -> None:
     assert (trainer["min"], trainer["max"]) == (2, 2)
     assert trainer["template"]["spec"]["containers"][0]["command"] == ["torchrun", "worker.py"]
     assert losses == [
-        "line 1: spec.tasks.0.template: left out: its pods are trainers, and all have one template"
+        "line 1: spec.tasks.0.template: ignored: its pods become trainers, which all have the same template"
     ]
 
 
@@ -72,7 +72,7 @@ def test_a_role_without_pods_gives_trainers_no_template() -> None:
 
     assert (trainer["min"], trainer["max"]) == (1, 1)
     assert trainer["template"]["spec"]["containers"][0]["command"] == ["torchrun", "master.py"]
-    assert any("Worker.template: left out: the file has no pods of it" in hint for hint in hints)
+    assert any("Worker.template: ignored: this role has no pods" in hint for hint in hints)
     assert losses == []
 
 

@@ -271,7 +271,7 @@ def test_volcanos_plugin_for_torch_makes_master_and_workers_trainers() -> None:
         assert spec["master"]["template"]["spec"]["containers"][0]["image"] == "torch"
         assert "parameterServers" not in spec
         assert any("spec.plugins.svc: " in line for line in losses)
-        assert any("spec.tasks.2: left out" in line for line in losses)
+        assert any("spec.tasks.2: ignored" in line for line in losses)
         assert any("spec.tasks.0.template: its pods are trainers" in line for line in hints)
 
 
@@ -284,7 +284,7 @@ def test_a_master_of_volcano_with_another_template_is_lost() -> None:
     spec = converted(volcano(*tasks, plugins={"pytorch": None}))[0]["spec"]
     assert (spec["trainer"]["min"], spec["trainer"]["max"]) == (3, 4)
     losses = converted(volcano(*tasks, plugins={"pytorch": []}))[2]
-    assert any("spec.tasks.0.template: left out" in line for line in losses)
+    assert any("spec.tasks.0.template: ignored" in line for line in losses)
 
     other = converted(volcano(*tasks))[0]["spec"]
     assert (other["trainer"]["max"], other.get("environment")) == (3, None)
@@ -293,8 +293,8 @@ def test_a_master_of_volcano_with_another_template_is_lost() -> None:
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        ({"queue": "default"}, "spec.queue: left out: it is Volcano's own"),
-        ({"plugins": {"env": []}}, "spec.plugins.env: left out"),
+        ({"queue": "default"}, "spec.queue: ignored: it is Volcano's default"),
+        ({"plugins": {"env": []}}, "spec.plugins.env: ignored"),
     ],
 )
 def test_what_is_volcanos_own_is_named(spec: dict[str, Any], text: str) -> None:
@@ -322,7 +322,7 @@ def test_a_task_of_servers_without_pods_makes_none() -> None:
     training_job, _, losses = converted(body)
 
     assert "parameterServers" not in training_job["spec"]
-    assert any("spec.tasks.1: left out" in line for line in losses)
+    assert any("spec.tasks.1: ignored" in line for line in losses)
 
 
 @pytest.mark.parametrize(

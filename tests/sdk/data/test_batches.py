@@ -257,11 +257,11 @@ def test_what_is_about_the_batch_in_hand_needs_one(join: Join) -> None:
     loop = edl.batches(numbers(8), 4, member=join())
     with pytest.raises(DataError) as caught:
         _ = loop.epoch
-    assert str(caught.value) == "there is no current batch: use this inside the loop only"
+    assert str(caught.value) == "there is no current batch: use this only inside the loop"
     flat(loop)
     with pytest.raises(DataError) as caught:
         flat(loop)
-    assert str(caught.value) == "this loop has ended: call edl.batches again for another"
+    assert str(caught.value) == "this loop was already iterated: call edl.batches again for another"
 
 
 def test_a_lease_that_nobody_asked_for_ends_the_loop(server: Server, join: Join) -> None:
@@ -276,14 +276,14 @@ def test_a_lease_that_nobody_asked_for_ends_the_loop(server: Server, join: Join)
     with pytest.raises(MasterError) as caught:
         flat(edl.batches(numbers(8), 4, member=join()))
 
-    assert str(caught.value) == "the master leased train/0/0, which is not of this loop"
+    assert str(caught.value) == "the master leased train/0/0, which is not a task of this loop"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_reader_that_wants_to_exit_ends_the_loop(join: Join) -> None:
     """`sys.exit` in a reader's thread would otherwise leave the loop waiting for ever."""
     data = edl.from_function("train", lambda _: sys.exit("no"), 8)
-    with pytest.raises(DataError, match="the reader ended: SystemExit"):
+    with pytest.raises(DataError, match="the reader thread failed: SystemExit"):
         flat(edl.batches(data, 4, member=join()))
 
 

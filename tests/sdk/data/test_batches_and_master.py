@@ -73,7 +73,7 @@ def test_another_master_learns_from_the_trainers_what_its_snapshot_lacks(
     assert {1} == {task.accepted for task in server.master.state.tasks.values()}
     assert {1} == {task.attempt for task in server.master.state.tasks.values()}
     assert 8 <= len(server.bodies("/v1/join")[-1]["done"]) <= 13
-    assert "another master serves job digits (generation 2)" in caplog.text
+    assert "a new master serves job digits (generation 2)" in caplog.text
 
 
 def test_the_heartbeat_informs_another_master_during_a_long_step(
@@ -118,7 +118,7 @@ def test_a_lost_lease_is_not_trained_and_not_acknowledged(
     next(steps)
     with server.master.changed:
         server.master.state.tasks["train/0/0"].holder = "somebody"
-    until(lambda: "leases of train/0/0 are over" in caplog.text)
+    until(lambda: "leases lost: other trainers train train/0/0" in caplog.text)
     next(steps)
     with server.master.changed:
         server.master.state.tasks["train/0/0"].done = 99

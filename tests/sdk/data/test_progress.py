@@ -3,7 +3,7 @@ import logging
 
 import pytest
 from edl.data.progress import BAR_EVERY_S, Progress, line
-from edl.master.counts import Counts
+from edl.master.leases import Counts
 
 
 class Terminal(io.StringIO):
@@ -46,7 +46,7 @@ def test_elsewhere_a_line_now_and_then(
 
     assert [record.message for record in caplog.records] == [
         "digits epoch 1: 600 records here (20/s), 512 acknowledged",
-        "data set digits is left: 600 records in 9 steps here, 600 acknowledged, 0 wasted",
+        "data set digits not done: this trainer trained 600 records in 9 steps, 600 acknowledged",
     ]
 
 

@@ -75,7 +75,8 @@ def test_each_process_may_have_a_state_of_its_own(tmp_path: Path) -> None:
     assert newest.state() == [1]
     assert [newest.state(rank) for rank in range(newest.count)] == [[0], [1]]
     with pytest.raises(
-        CheckpointError, match=r"2 parts, none of rank 2: name one as state\(rank\)"
+        CheckpointError,
+        match=r"2 parts, but none of rank 2: load the existing ones with state\(rank\)",
     ):
         newest.state(2)
 

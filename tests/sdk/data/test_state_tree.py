@@ -59,9 +59,12 @@ def test_tensors_of_other_frameworks_become_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "text"),
     [
-        ({"model": [1, {"f": print}]}, r"state['model'][1]['f'] is builtin_function_or_method"),
+        (
+            {"model": [1, {"f": print}]},
+            r"state['model'][1]['f'] is of type builtin_function_or_method",
+        ),
         ({"a": {None: 1}}, "state['a'] has the key None"),
-        ([np.array([object()])], "state[0] is ndarray"),
+        ([np.array([object()])], "state[0] is of type ndarray"),
     ],
 )
 def test_what_cannot_be_kept_is_named(state: Any, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The example in JAX, as processes: killed, frozen, joined, all without a restart of the others."""
+"""Programs in JAX as processes that are killed, frozen and added, without a restart of the others."""
 
 import contextlib
 import os
@@ -22,9 +22,12 @@ COUNTS = """
 import pathlib
 import edl, edl.jax
 
+def say(line):
+    print(line + "\\n", end="", flush=True)  # one write: log lines come between two
+
 with edl.jax.JaxRounds({"count": 0.0}) as rounds:
     for round in rounds:
-        print(f"rank {round.rank} of {round.world_size}")
+        say(f"rank {round.rank} of {round.world_size}")
         try:
             while True:
                 is_over = pathlib.Path("go").exists()
@@ -41,46 +44,45 @@ print(f"counted {float(rounds.state['count']):.0f} of {rounds.step}")
 """
 """It counts its steps in its state, until there is a file "go"."""
 
-ENDS = """
-import subprocess, sys, threading, time
-import edl
-from edl.jax import distributed
-from edl.jax.services import CoordinationServices
+RECORDS = """
+import runpy, sys, time
+import numpy as np
+import edl, edl.jax
 
-class AtTheEnd:
-    def __del__(self, sleep=time.sleep):
-        self.other.kill()
-        sleep(1)
+def say(line):
+    print(line + "\\n", end="", flush=True)  # one write: log lines come between two
 
-def member(rank, address):
-    processes = distributed.Processes(rank, 2)
-    processes.join(address)
-    processes.use()
-    processes.sum(1)
-    return processes
-
-def sum_again(processes):
-    try:
-        processes.sum(1)
-    except edl.RoundOver:
-        print("left the sum", flush=True)
-
-if len(sys.argv) > 1:
-    member(1, sys.argv[1])
-    time.sleep(600)
-services = CoordinationServices("127.0.0.1")
-address = services.serve(2)
-end = AtTheEnd()
-end.other = subprocess.Popen([sys.executable, __file__, address])
-processes = member(0, address)
-thread = threading.Thread(target=sum_again, args=(processes,), daemon=True)
-thread.start()
-thread.join(1)
-processes.leave(is_broken=True)
-thread.join(60)
-services.close()
+example = runpy.run_path(sys.argv[1])
+data = edl.from_function("numbers", int, 6000)
+batches = example["Batches"](data, 1)
+with edl.jax.JaxRounds({"times": np.zeros(6000, np.int32)}) as rounds:
+    for round in rounds:
+        say(f"rank {round.rank} of {round.world_size}")
+        if rounds.has_counted:
+            say("the interrupted step counts")
+            batches.advance()
+        try:
+            while True:
+                time.sleep(0.005)
+                batch = batches.current if isinstance(batches.current, list) else []
+                left = batches.current is not example["OVER"]
+                say(" ".join(map(str, ["batch", *batch])))
+                times = np.bincount(np.array(batch, int), minlength=6000).astype(np.int32)
+                total = rounds.sum({"changed": rounds.changed, "left": left, "times": times})
+                rounds.state = {"times": rounds.state["times"] + np.asarray(total["times"])}
+                rounds.step += 1
+                batches.advance()
+                if not int(total["left"]):
+                    rounds.finish()
+                if not int(total["left"]) or int(total["changed"]):
+                    break
+        except edl.RoundOver:
+            rounds.broken()
+times = rounds.state["times"]
+say(" ".join(map(str, ["lost", *np.flatnonzero(times == 0)])))
+say(" ".join(map(str, ["repeated", *np.flatnonzero(times > 1)])))
 """
-"""Rank 1 takes no part in the second sum; it is lost while the interpreter of rank 0 ends."""
+"""Its state counts how often each record was trained; the batches are those of the example."""
 
 pytestmark = [
     pytest.mark.soak,
@@ -99,16 +101,13 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
 
 def test_digits_are_learned_while_the_processes_of_jax_change(job: Job) -> None:
-    """Rank 0 is killed with its coordination service, as with a pod; another is frozen; one comes."""
+    """Rank 0 is killed, another trainer is frozen, and one joins; each record counts once."""
     epochs = 30
     trainers = [job.start(f"trainer-{i}", DIGITS, "--epochs", str(epochs)) for i in range(3)]
     for trainer in trainers:
         trainer.says(" of 3, step")
     leader, *others = sorted(trainers, key=lambda trainer: ": 0 of 3, step" not in trainer.text)
-    services = _children(leader.process.pid)
-    assert services
-    for pid in (leader.process.pid, *services):
-        os.kill(pid, signal.SIGKILL)
+    leader.process.kill()
     for trainer in others:
         trainer.says(" of 2, step")
     frozen, last = others
@@ -125,8 +124,8 @@ def test_digits_are_learned_while_the_processes_of_jax_change(job: Job) -> None:
     assert float(results.pop()[0]) > 0.9
 
 
-def test_an_agent_s_service_outlives_the_process_of_rank_0(job: Job) -> None:
-    """It is a process of the agent, which starts the lost one again while the others go on with their state."""
+def test_an_agent_starts_a_lost_process_again(job: Job) -> None:
+    """The others continue with their state, and the new process takes it over."""
     script = job.folder / "count.py"
     script.write_text(COUNTS, "utf-8")
     command = ["-m", "edl", "agent", "--members", "--", sys.executable, str(script)]
@@ -134,14 +133,9 @@ def test_an_agent_s_service_outlives_the_process_of_rank_0(job: Job) -> None:
     for pod in pods:
         pod.says(" of 2\n")
     leader, other = sorted(pods, key=lambda pod: "rank 0 of 2\n" not in pod.text)
-    children = {pid: _command(pid) for pid in _children(leader.process.pid)}
-    services = {pid for pid, words in children.items() if "edl.jax.service" in words}
-    (lost,) = {pid for pid, words in children.items() if str(script) in words}
-    assert services
-    assert not _children(lost)
+    (lost,) = (pid for pid in _children(leader.process.pid) if str(script) in _command(pid))
     os.kill(lost, signal.SIGKILL)
-    leader.says("process 0 was ended by SIGKILL")
-    assert services <= set(_children(leader.process.pid))
+    leader.says("process 0 was killed by SIGKILL")
     leader.says("took over the state of step")
     (job.folder / "go").touch()
     assert [pod.ends() for pod in pods] == [0, 0], leader.text + other.text
@@ -151,13 +145,32 @@ def test_an_agent_s_service_outlives_the_process_of_rank_0(job: Job) -> None:
     assert count == steps
 
 
-def test_a_process_with_a_collective_under_way_ends_in_order(job: Job) -> None:
-    """Though the collective ends while Python does, with the process that it waited for."""
-    script = job.folder / "end.py"
-    script.write_text(ENDS, "utf-8")
-    trainer = job.start("trainer-0", script)
-    assert trainer.ends() == 0, trainer.text
-    assert "left the sum" in trainer.text
+def test_survivors_lose_and_repeat_no_batch(job: Job) -> None:
+    """Only batches of killed trainers may be trained twice; a trainer that leaves repeats none."""
+    script = job.folder / "records.py"
+    script.write_text(RECORDS, "utf-8")
+    first, leaving, *killed = [job.start(f"trainer-{i}", script, str(DIGITS)) for i in range(4)]
+    first.says(" of 4\n")
+    leaving.process.send_signal(signal.SIGTERM)
+    first.says(" of 3\n")
+    for count, trainer in enumerate(killed):
+        trainer.process.kill()
+        first.says(f" of {2 - count}\n")
+    assert first.ends() == 0, first.text
+    assert job.done("numbers") == 6000
+    (lost,) = _numbers(first.text, "lost")
+    (repeated,) = _numbers(first.text, "repeated")
+    of_killed = {
+        number for trainer in killed for row in _numbers(trainer.text, "batch") for number in row
+    }
+    assert lost == set()
+    assert repeated <= of_killed
+
+
+def _numbers(text: str, word: str) -> list[set[int]]:
+    """The numbers of each line that begins with a word."""
+    lines = [line.split() for line in text.splitlines()]
+    return [set(map(int, line[1:])) for line in lines if line[:1] == [word]]
 
 
 def _command(pid: int) -> str:

@@ -69,7 +69,7 @@ def test_the_screen_has_a_line_for_each_process() -> None:
 def test_the_screen_names_all_keys(width: int, place: int) -> None:
     """On terminals of 60 columns, too: beside the job, or below all."""
     rows = [view.Row("master", "serving", "", "")]
-    lines = view.screen("digits", 2.0, view.sum_datasets(STATUS), rows, width, about=["step 1"])
+    lines = view.screen("digits", 2.0, view.sum_datasets(STATUS), rows, width, notes=["step 1"])
 
     assert lines[place].endswith(view.KEYS)
     assert sum(view.KEYS in line for line in lines) == 1
@@ -99,7 +99,7 @@ def test_a_group_is_shown_by_its_round_and_ranks() -> None:
     )
     assert view.round_text({}) == view.round_text({"rendezvous": {"round": 0}}) == ""
     assert view.progress_text(status, "trainer-1") == "rank 0"
-    assert view.screen("a", 1.0, view.Totals(), [], 30, about=["one", "two"])[1] == "one  two"
+    assert view.screen("a", 1.0, view.Totals(), [], 30, notes=["one", "two"])[1] == "one  two"
 
 
 def test_evaluations_are_no_part_of_how_far_a_job_is() -> None:
@@ -189,7 +189,7 @@ def test_the_youngest_are_removed_and_killed(
     assert state_text(stage.pool.all[0]) == "killed (-9)"
     assert state_text(stage.pool.all[2]) == "failed by signal 15"
     assert state_text(stage.pool.all[3]) == "training"
-    assert "trainer-9 is not running: nothing is killed" in caplog.messages
+    assert "nothing to kill: trainer-9 is not running" in caplog.messages
     assert not stage.pool.finished
 
 
@@ -224,7 +224,7 @@ def test_trainers_that_fail_are_replaced_a_few_times(
 
     assert len(stage.pool.all) == MAX_FAILURES + 1
     assert stage.pool.failures == MAX_FAILURES + 1
-    assert "trainer-0 failed: failed with exit code 1; its last line: no data" in caplog.text
+    assert "trainer-0 failed with exit code 1; its last line: no data" in caplog.text
 
 
 def test_a_terminal_shows_why_a_trainer_failed_and_what_others_say(stage: Stage) -> None:

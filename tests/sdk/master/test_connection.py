@@ -147,7 +147,7 @@ def test_an_answer_that_is_too_long_counts_as_none(
 def test_a_closed_connection_stays_closed(link: Connection) -> None:
     """Closing twice is harmless."""
     link.close()
-    with pytest.raises(Unavailable, match="closed by this program"):
+    with pytest.raises(Unavailable, match="this program has closed the connection"):
         link.call("GET", "/v1/status")
 
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 from edl import clock
-from edl.master.break_calls import BreakCalls
 from edl.master.protocol import Round
+from edl.master.rounds import BreakCalls
 
 from tests.sdk.conftest import Start
 from tests.sdk.master.members import PATH, begin, member_bodies, probe, together

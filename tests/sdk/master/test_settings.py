@@ -56,7 +56,7 @@ def test_what_cannot_be_used_is_named(wrong: dict[str, str], text: str) -> None:
 
 def test_a_token_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     """Binary rubbish, or nothing."""
-    for raw, text in ((b"\xff\xfe", "it is not text"), (b"\n", "is empty")):
+    for raw, text in ((b"\xff\xfe", "it is not a text file"), (b"\n", "is empty")):
         (tmp_path / "token").write_bytes(raw)
         with pytest.raises(SettingError, match=text):
             settings.load({**GOOD, "EDL_TOKEN_FILE": str(tmp_path / "token")})

@@ -66,7 +66,7 @@ def losses_must_be_one_number_of_the_outputs() -> None:
     )
     loss_line = "    return nn.functional.cross_entropy(outputs, labels, reduction='none')\n"
     text = str(backward("def loss(outputs, labels):\n" + loss_line))
-    assert "an array of shape [16]: it must be one number" in text
+    assert "an array of shape [16]: it must return one number" in text
 
 
 def models_and_optimizers_must_be_paddles() -> None:
@@ -125,7 +125,7 @@ def exports_come_back() -> None:
     assert far(dict(paddle.load(str(place / "mine"), return_numpy=True)), replica.parameters()) == 0
     nothing = "def export(model, folder):\n    pass\n"
     text = refusal(lambda: models.export(models.replica(file(nothing)), place))
-    assert "wrote nothing" in text
+    assert "wrote no files" in text
     assert [path.name for path in place.iterdir()] == ["mine"]
 
 
@@ -135,10 +135,11 @@ def exports_of_other_models_are_refused() -> None:
     models.export(models.replica(file(MODEL.replace("8", "9"))), place)
     replica = models.replica(file())
     text = refusal(lambda: models.restore(replica, place), CheckpointError)
-    assert "is of another model: 0.weight has shape [6, 9] instead of [6, 8]" in text
+    assert "belongs to another model: 0.weight has shape [6, 9] instead of [6, 8]" in text
     (place / "model.pdparams").write_bytes(b"nothing")
     text = refusal(lambda: models.restore(replica, place), CheckpointError)
-    assert "model.pdparams cannot be read" in text
+    assert "cannot read " in text
+    assert "model.pdparams: " in text
 
 
 def sigterm_is_what_it_was() -> None:

@@ -130,8 +130,8 @@ def evaluation_prediction_and_export_look_rows_up() -> None:
 def rows_need_a_lookup() -> None:
     """Without one the line says so."""
     worker = models.worker(file(TABLES))
-    assert "no lookup" in refusal(lambda: models.evaluate(worker, records()))
-    assert "give a lookup" in refusal(lambda: models.export(worker, folder() / "x"))
+    assert "pass a lookup" in refusal(lambda: models.evaluate(worker, records()))
+    assert "pass a lookup" in refusal(lambda: models.export(worker, folder() / "x"))
 
 
 def wrong_ids_are_named() -> None:
@@ -141,7 +141,7 @@ def wrong_ids_are_named() -> None:
         bad = records()
         bad["inputs"][4, 0] = wrong
         text = refusal(lambda: worker.gradients(bad, server.lookup))  # noqa: B023 - called at once
-        assert f"id {wrong} is none of 'rows'" in text
+        assert f"id {wrong} is not in 'rows'" in text
 
 
 def optimizers_are_translated() -> None:
@@ -206,9 +206,9 @@ def options_of_tables_are_declared_by_name() -> None:
     assert worker.tables()["rows"].admit_after == 3
     assert worker.tables()["rows"].evict == "lru"
     for options, message in (
-        ({"words": {}}, "there is no table 'words'; tables are: rows"),
-        ({"rows": {"ttl": 3}}, "'rows' has no option 'ttl'; there are admit_after"),
-        ([], "it must return options by table"),
+        ({"words": {}}, "unknown table 'words'; tables are: rows"),
+        ({"rows": {"ttl": 3}}, "unknown option 'ttl' of 'rows'; options are: admit_after"),
+        ([], "it must return a dict of options for each table"),
     ):
         model = file(TABLES, text.format(options))
         assert message in refusal(lambda: models.worker(model))  # noqa: B023 - called at once
@@ -255,7 +255,7 @@ def parameters_of_other_models_are_refused() -> None:
     dense["0.weight"] = np.zeros((6, 9), np.float32)
     text = refusal(lambda: worker.load(dense), CheckpointError)
 
-    assert "what the servers hold is of another model: 0.weight has shape [6, 9]" in text
+    assert "the servers' model belongs to another model: 0.weight has shape [6, 9]" in text
     assert worker.gradients(batch(), Server(None).lookup).metrics["loss"] > 0
 
 

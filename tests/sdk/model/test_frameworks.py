@@ -17,7 +17,7 @@ def test_the_sdk_declares_its_own_modules() -> None:
     """The table for source trees and the distribution name the same modules."""
     project: Any = tomllib.loads((SDK / "pyproject.toml").read_text())["project"]
 
-    assert project["entry-points"] == frameworks.OWN
+    assert project["entry-points"] == frameworks.BUILT_IN
 
 
 def test_a_source_tree_needs_no_installation(monkeypatch: pytest.MonkeyPatch) -> None:

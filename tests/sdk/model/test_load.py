@@ -112,7 +112,9 @@ def test_a_missing_function_is_named(tmp_path: Path, function: UserFunction) -> 
     name = function.name
     lines = [line for line in GOOD.split("\n") if not line.startswith(f"def {name}(")]
     path = _file(tmp_path, "raise SystemExit\n" + "\n".join(lines))
-    with pytest.raises(models.ModelError, match=f"net.py has no function {name}\\(.*it returns"):
+    with pytest.raises(
+        models.ModelError, match=f"net.py has no function {name}\\(.*define it to return"
+    ):
         models.load(path)
 
 
@@ -134,8 +136,8 @@ def test_names_that_are_only_bound_in_the_text_are_missed_too(tmp_path: Path) ->
             r"loss\(outputs\) in .*net.py cannot be called as loss\(outputs, labels\)",
         ),
         (GOOD.replace("def model()", "def model(size)"), r"cannot be called as model\(\)"),
-        ("def model(:", r"net.py:1 is not Python: "),
-        ("\0", "is not Python"),
+        ("def model(:", r"net.py:1 is not valid Python: "),
+        ("\0", "is not valid Python"),
     ],
 )
 def test_other_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -153,7 +155,7 @@ def test_functions_of_which_nothing_is_known_are_taken(tmp_path: Path) -> None:
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     """With the reason."""
-    with pytest.raises(models.ModelError, match=r"no.py cannot be read: No such file"):
+    with pytest.raises(models.ModelError, match=r"cannot read .*no.py: No such file"):
         models.load(tmp_path / "no.py")
 
 
@@ -163,7 +165,7 @@ def test_a_file_that_raises_shows_its_own_lines(tmp_path: Path) -> None:
     with pytest.raises(models.UserCodeError) as caught:
         models.load(path)
 
-    assert str(caught.value) == f"{path} cannot be run: ZeroDivisionError: division by zero"
+    assert str(caught.value) == f"cannot run {path}: ZeroDivisionError: division by zero"
     assert "return 1 / 0" in caught.value.trace
     assert "edl/model" not in caught.value.trace
     assert "edl_model_net" not in sys.modules
@@ -180,7 +182,7 @@ def test_frameworks_that_are_missing_can_be_installed(tmp_path: Path) -> None:
 
 def test_a_file_that_exits_is_an_error(tmp_path: Path) -> None:
     """It is not a program of its own."""
-    with pytest.raises(models.UserCodeError, match=r"cannot be run: SystemExit"):
+    with pytest.raises(models.UserCodeError, match=r"cannot run .*: SystemExit"):
         models.load(_file(tmp_path, GOOD + "raise SystemExit(3)"))
 
 
@@ -194,7 +196,7 @@ def test_long_messages_are_cut(tmp_path: Path) -> None:
     """And what PaddlePaddle puts before its own is left out."""
     frame = "-" * 30
     text = f"{frame}\\nC++ Traceback\\n0 x\\n{frame}\\nError Message Summary:\\n{frame}\\nthis is it (at /x/y.cc:44)"
-    with pytest.raises(models.UserCodeError, match=r"cannot be run: ValueError: this is it$"):
+    with pytest.raises(models.UserCodeError, match=r"cannot run .*: ValueError: this is it$"):
         models.load(_file(tmp_path, GOOD + f"raise ValueError('{text}')"))
     with pytest.raises(models.UserCodeError, match=r"a \.\.\.$"):
         models.load(_file(tmp_path, GOOD + "raise ValueError('a' * 1000)"))

@@ -106,8 +106,11 @@ def test_without_a_positive_precision_and_recall_are_0() -> None:
 @pytest.mark.parametrize(
     ("own", "text"),
     [
-        ({"click": metrics.auc(), "like": metrics.auc()}, "has 800 values together, and the most"),
-        ({"x" * 65: max}, "has the name 'xxx.*, of 65 characters: write at most 64"),
+        (
+            {"click": metrics.auc(), "like": metrics.auc()},
+            "has 800 values in total, but the maximum",
+        ),
+        ({"x" * 65: max}, "has the name 'xxx.* of 65 characters: use at most 64"),
         ({"x" * 60: metrics.auc()}, "of 65 characters"),
     ],
 )
@@ -133,7 +136,7 @@ def test_metrics_up_to_the_limits_are_taken() -> None:
 
     late = AdditiveMetric(lambda *_: [1.0] * 300, sum)
     user_code.set_context("an evaluation", [0])
-    with pytest.raises(ModelError, match="has 600 values together"):
+    with pytest.raises(ModelError, match="has 600 values in total"):
         user_code.metric_values({"a": late, "b": late}, [], [])
 
 
@@ -149,7 +152,7 @@ def test_parts_that_are_missing_give_no_value() -> None:
 @pytest.mark.parametrize("bins", [1, 0, 201])
 def test_bins_out_of_range_are_refused(bins: int) -> None:
     """With the range."""
-    with pytest.raises(ValueError, match=r"write 2 to 200"):
+    with pytest.raises(ValueError, match=r"it must be 2 to 200"):
         metrics.auc(bins)
 
 

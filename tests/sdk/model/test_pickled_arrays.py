@@ -52,7 +52,7 @@ def test_a_file_cannot_call_functions(tmp_path: Path, place: str) -> None:
     trace = tmp_path / "called"
     call = _Call(os.mkdir, str(trace))
     content = {"value": {"x": call}, "key": {"x": [call]}, "whole": call}[place]
-    with pytest.raises(CheckpointError, match=r"model.pdparams wants to call posix.mkdir"):
+    with pytest.raises(CheckpointError, match=r"model.pdparams would call posix.mkdir"):
         read_arrays(_file(tmp_path / "model.pdparams", content))
     assert not trace.exists()
 
@@ -60,11 +60,11 @@ def test_a_file_cannot_call_functions(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([1, 2], "holds list instead of arrays by name"),
+        ([1, 2], "holds list instead of a dict of arrays"),
         ({"x": 1}, "holds 'x', which is not an array of numbers"),
         ({"x": np.array([None])}, "holds numbers of type 'O8'"),
         ({"x": np.ndarray}, "holds 'x', which is not an array of numbers"),
-        ({"x": _Call(eval, "1")}, "wants to call builtins.eval"),
+        ({"x": _Call(eval, "1")}, "would call builtins.eval"),
     ],
 )
 def test_other_contents_are_refused(tmp_path: Path, content: Any, message: str) -> None:
@@ -84,7 +84,7 @@ class _Claim:
 
 def test_an_array_has_no_more_bytes_than_its_file(tmp_path: Path) -> None:
     """A few bytes of a pickle make no terabyte of zeros."""
-    with pytest.raises(CheckpointError, match="holds int in place of an array's bytes"):
+    with pytest.raises(CheckpointError, match="holds int instead of an array's bytes"):
         read_arrays(_file(tmp_path / "model.pdparams", {"w": _Claim()}))
 
 
@@ -92,7 +92,7 @@ def test_a_number_of_an_object_takes_no_memory(tmp_path: Path) -> None:
     """A table of 2^31 places for one dictionary: the file is refused before it is read."""
     file = tmp_path / "model.pdparams"
     file.write_bytes(b"\x80\x04}r" + (1 << 31).to_bytes(4, "little") + b".")
-    with pytest.raises(CheckpointError, match="gives an object the number 2147483648"):
+    with pytest.raises(CheckpointError, match="has a memo number 2147483648"):
         read_arrays(file)
 
 
@@ -110,16 +110,18 @@ def test_what_a_file_names_again_takes_no_memory_again(tmp_path: Path) -> None:
     """Neither bytes nor entries of a mapping are copied as often as the file calls for them."""
     text, entries = "x" * 1000, [(number, 0) for number in range(1000)]
     copies = [_Bytes(text, "latin1") for _ in range(10)]
-    with pytest.raises(CheckpointError, match="holds more bytes than it has"):
+    with pytest.raises(CheckpointError, match="decodes more bytes than its size"):
         read_arrays(_file(tmp_path / "bytes.pdparams", {"w": copies}))
     mappings = [_Call(OrderedDict, entries) for _ in range(10)]
-    with pytest.raises(CheckpointError, match=r"mappings\.pdparams cannot be read"):
+    with pytest.raises(CheckpointError, match=r"cannot read .*mappings\.pdparams"):
         read_arrays(_file(tmp_path / "mappings.pdparams", {"w": mappings}))
 
 
 def test_bytes_are_encoded_in_one_way(tmp_path: Path) -> None:
     """Others, such as punycode, take hours for a megabyte."""
-    with pytest.raises(CheckpointError, match="holds bytes as 'punycode', not as latin1"):
+    with pytest.raises(
+        CheckpointError, match="holds bytes encoded as 'punycode' instead of latin1"
+    ):
         read_arrays(_file(tmp_path / "model.pdparams", {"w": _Bytes("x", "punycode")}))
 
 
@@ -142,5 +144,5 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(CheckpointError, match=r"model.pdparams"):
             read_arrays(path)
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="cannot read"):
         read_arrays(tmp_path / "missing")

@@ -261,7 +261,8 @@ def test_checkpoints_that_cannot_be_written_cost_nothing_else(
     assert result.steps == result.version == 40
     messages = [record.getMessage() for record in caplog.records if record.name == "edl"]
     assert any(
-        "no checkpoint at version" in message and "cannot write" in message for message in messages
+        "could not save a checkpoint of version" in message and "cannot write" in message
+        for message in messages
     )
 
 

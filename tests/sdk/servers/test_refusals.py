@@ -84,7 +84,7 @@ def test_what_is_no_number_may_be_skipped(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_nan": "ignore"}, "on_nan is 'ignore': write one of fail, skip"),
+        ({"on_nan": "ignore"}, "on_nan is 'ignore': it must be one of fail, skip"),
         ({"max_staleness": -1}, "max_staleness is -1: it must be at least 0"),
         ({"checkpoint_keep": 0}, "checkpoint_keep is 0: it must be at least 1"),
         ({"checkpoint_seconds": float("nan")}, "checkpoint_seconds is nan"),
@@ -106,8 +106,8 @@ def test_the_environment_must_name_the_servers_in_order(
     for urls, message in (
         ((), "EDL_PARAMETER_SERVERS is not set"),
         (two.urls[::-1], "is number 1 of 2|is number 0 of 2"),
-        (two.urls[:1], "it is number 0 of 2"),
-        (other.urls, "serves job 'letters', this trainer is of job 'digits'"),
+        (two.urls[:1], "that server is number 0 of 2"),
+        (other.urls, "serves job 'letters', but this trainer belongs to job 'digits'"),
     ):
         with pytest.raises(SettingError, match=message):
             servers.train(Line(), plane(), 20, member=join(servers=urls))
@@ -139,18 +139,21 @@ class Odd(Line):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"initial": {}}, "there is nothing to train"),
-        ({"initial": {"w": np.zeros(3, int)}}, "'w' is int64: parameters are floating point"),
-        ({"initial": {"w": np.full(3, np.nan)}}, "'w' starts with NaN or infinity"),
-        ({"optimizer": {"learning_rate": np.float32(1)}}, "optimizer: .*write numbers"),
-        ({"gradients": {"dense": {"x": np.zeros(3)}}}, "no parameter 'x'; there are b, w"),
+        ({"initial": {}}, "nothing to train"),
+        ({"initial": {"w": np.zeros(3, int)}}, "'w' is int64: parameters must be floating point"),
+        ({"initial": {"w": np.full(3, np.nan)}}, "'w' has NaN or infinite elements"),
+        ({"optimizer": {"learning_rate": np.float32(1)}}, "optimizer: .*use numbers"),
+        (
+            {"gradients": {"dense": {"x": np.zeros(3)}}},
+            "unknown parameter 'x'; parameters are: b, w",
+        ),
         (
             {"gradients": {"dense": {"w": np.zeros(4)}}},
-            r"'w' has shape \[4\] and should have \[3\]",
+            r"'w' has shape \[4\] instead of \[3\]",
         ),
         ({"gradients": {"dense": {"w": np.zeros(3, int)}}}, "'w' is int64"),
-        ({"gradients": {"sparse": {"t": ([1], [[1.0]])}}}, "there is no table 't'"),
-        ({"table": "t"}, "no table 't'; tables are: none"),
+        ({"gradients": {"sparse": {"t": ([1], [[1.0]])}}}, "unknown table 't'"),
+        ({"table": "t"}, "unknown table 't'; tables are: none"),
     ],
 )
 def test_a_worker_that_says_what_cannot_be_is_told(
@@ -164,8 +167,8 @@ def test_a_worker_that_says_what_cannot_be_is_told(
 @pytest.mark.parametrize(
     ("ids", "rows", "message"),
     [
-        ([1, 1], [[1.0], [1.0]], "names an id twice"),
-        ([1], [[1.0, 2.0]], r"has rows \[1, 2\] for 1 ids of 1 numbers"),
+        ([1, 1], [[1.0], [1.0]], "has an id twice"),
+        ([1], [[1.0, 2.0]], r"have shape \[1, 2\]: 1 ids of 1 numbers"),
         ([0.5], [[1.0]], "ids are float64"),
         ([[1]], [[1.0]], r"of shape \[1, 1\]"),
     ],

@@ -11,7 +11,7 @@ from edl.servers.connection import PserverConnection
 from edl.servers.data_rewinder import DataRewinder
 from edl.servers.fan_out import FanOut
 
-from pserver.coordinator_lease import SAVE_S
+from pserver.server import SAVE_S
 from tests.pserver.serving import RunningServer, RunningServers
 from tests.pserver.test_app import call
 from tests.sdk.conftest import Join

@@ -322,15 +322,18 @@ def test_a_table_without_room_is_said_and_training_goes_on(
     assert result.whole
     assert result.refused_rows > 0
     assert len(final.tables["words"][0]) == 6
-    assert caplog.text.count("have no room for new rows") == 1
+    assert caplog.text.count("cannot store more table rows") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"admit_after": 0}, "table 'words': admit_after is 0: write a whole number from 1"),
+        (
+            {"admit_after": 0},
+            "table 'words': admit_after is 0: it must be a whole number, at least 1",
+        ),
         ({"max_rows": 1.5}, "max_rows is 1.5"),
-        ({"evict": "fifo"}, "evict is 'fifo': write one of 'lru', 'lfu', or None"),
+        ({"evict": "fifo"}, "evict is 'fifo': it must be one of 'lru', 'lfu', or None"),
     ],
 )
 def test_options_of_tables_are_checked_before_anything_is_sent(

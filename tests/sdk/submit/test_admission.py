@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import names
-from policy.admission import job_spec, mutation, servers
+from policy.admission import job_settings, job_spec, mutation
+from policy.admission.views import JobView
 from policy.errors import JobError
+from tests.support.builders import job_view
 
 MODEL = "def model(): ...\ndef loss(outputs, labels): ...\ndef optimizer(parameters): ...\n"
 LEAST = ("--async", "--name=digits", "--image=digits:1", "--data=/data", "--min=2", "--max=900")
@@ -58,14 +60,14 @@ def _submitted(model: Path, *flags: str) -> Mapping[str, str] | None:
         return None
     _, job = json.loads(output.getvalue())["items"]
     annotations: dict[str, str] = job["metadata"]["annotations"]
-    mutation.check_job(annotations, job["spec"])
+    mutation.check_job(JobView.parse(job))
     job_spec.check_names(annotations)
     return annotations
 
 
 def _is_admitted(annotations: Mapping[str, str]) -> bool:
     try:
-        mutation.check_job(annotations, {})
+        mutation.check_job(job_view(annotations, {}))
     except JobError:
         return False
     return True
@@ -78,11 +80,11 @@ def _have_one_verdict(model: Path, flag: str, text: str) -> bool:
 
 EDGES = [
     *(("--min", text) for text in ("0", "1", "2", "900", "901", "", "two", "-1", "1.0", "1e2")),
-    *(("--max", str(job_spec.MAX_TRAINERS + over)) for over in (0, 1)),
+    *(("--max", str(job_settings.MAX_TRAINERS + over)) for over in (0, 1)),
     *(("--max", text) for text in ("1", "2", " 007 ", "+7", "1_0", "\u0661", "9" * 9)),
-    *(("--weight", str(job_spec.MAX_WEIGHT + over)) for over in (0, 1)),
+    *(("--weight", str(job_settings.MAX_WEIGHT + over)) for over in (0, 1)),
     *(("--weight", text) for text in ("0", "1", "")),
-    *(("--servers", str(servers.MAX_SERVERS + over)) for over in (0, 1)),
+    *(("--servers", str(job_settings.MAX_SERVERS + over)) for over in (0, 1)),
     *(("--servers", text) for text in ("0", "1", "")),
     *(("--queue", "q" * length) for length in (1, LABEL, LABEL + 1)),
     *(("--queue", text) for text in (" ", "a/b", "\u00e9" * LABEL)),
@@ -112,7 +114,7 @@ def test_both_give_one_verdict_at_the_edges(model: Path, flag: str, text: str) -
 
 
 _NUMBERS = st.one_of(
-    st.integers(-2, 2 * job_spec.MAX_TRAINERS).map(str),
+    st.integers(-2, 2 * job_settings.MAX_TRAINERS).map(str),
     st.integers(0, 100).map(str),
     st.text("0123456789 +-._e\u0661", max_size=8),
 )

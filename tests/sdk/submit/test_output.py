@@ -48,4 +48,4 @@ def test_a_full_disk_is_named_in_one_line(tmp_path: Path) -> None:
         os.close(full)
 
     assert code == 2
-    assert complaint == "edl: the output cannot be written: No space left on device\n"
+    assert complaint == "edl: cannot write the output: No space left on device\n"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from edl import __main__
 
-from policy.admission import job_spec, mutation
+from policy.admission import mutation
+from policy.admission.views import JobView
 
 MODEL = """\
 def model(): ...
@@ -63,15 +64,16 @@ def test_it_prints_a_config_map_and_an_elastic_job(
         == 0
     )
     files, job = _printed(capsys)
-    annotations, spec = job["metadata"]["annotations"], job["spec"]
+    spec = job["spec"]
     pod = spec["template"]["spec"]
     container = pod["containers"][0]
 
     assert files["data"] == {"digits.py": MODEL, "layers.py": "# caf\u00e9\r\n"}
     assert files["immutable"] is True
-    assert mutation.check_job(annotations, spec) == (2, 8)
-    assert job_spec.master(annotations)
-    assert job_spec.weight(annotations) == 3
+    settings = mutation.check_job(JobView.parse(job))
+    assert (settings.min_trainers, settings.max_trainers) == (2, 8)
+    assert settings.master
+    assert settings.weight == 3
     assert container["command"] == [
         *("edl", "train", "/etc/edl/model/digits.py", "--data=/data/train.npz", "--epochs=3"),
         *("--micro-batches=8", "--scale-learning-rate", "--seed=7"),
@@ -109,7 +111,7 @@ def test_the_flags_it_hands_on_are_flags_of_edl_train(
     monkeypatch.delenv("EDL_MASTER", raising=False)
 
     assert __main__.main(["train", str(model), *words]) == 2
-    assert "--data is '/data/train.npz', and there is no such" in capsys.readouterr().err
+    assert "--data is '/data/train.npz': no such file" in capsys.readouterr().err
 
 
 def test_parameter_servers_are_asked_for_by_annotations(
@@ -185,11 +187,11 @@ BAD = [
     (["--namespace", "Team"], "--namespace is 'Team'"),
     (["--image", "a b"], "--image is 'a b': write an image"),
     (["--min", "9"], "--min is 9 and --max is 8: min must not exceed max"),
-    (["--cpu", "two"], "--cpu is 'two': write CPUs, such as 2, 0.5 or 500m"),
+    (["--cpu", "two"], "--cpu is 'two': write CPUs, for example 2, 0.5 or 500m"),
     (["--cpu", "0"], "--cpu is '0'"),
     (["--cpu", "0.0001"], "--cpu is '0.0001'"),
-    (["--memory", "4G1"], "--memory is '4G1': write memory, such as 512Mi"),
-    (["--memory", "512"], "--memory is '512', which is 512 bytes: write 512Mi"),
+    (["--memory", "4G1"], "--memory is '4G1': write memory, for example 512Mi"),
+    (["--memory", "512"], "--memory is '512', which is 512 bytes: write at least 16Mi"),
     (["--queue", ""], "--queue is ''"),
     (["--claim", "out"], "--claim is 'out': write NAME:/path"),
     (["--claim", "out:data"], "write NAME:/path"),
@@ -205,15 +207,15 @@ BAD = [
     (["--async", "--server-cpu", "x"], "--server-cpu is 'x'"),
     (["--async", "--server-memory", "x"], "--server-memory is 'x'"),
     (["--async", "--server-claim", "X"], "--server-claim is 'X'"),
-    (["--async", "--checkpoints", "/c"], "write them, into --server-claim NAME"),
+    (["--async", "--checkpoints", "/c"], "save checkpoints to --server-claim NAME"),
     (["--async", "--micro-batches", "4"], "--micro-batches is for --sync"),
-    (["--async", "--sync"], "--sync and --async exclude each other"),
-    (["--micro-batches", "4"], "--max is 8, but a step has 4 parts (--micro-batches)"),
-    (["--batch-size", "4"], "--max is 8, but a step has 4 records (--batch-size)"),
+    (["--async", "--sync"], "--sync and --async are mutually exclusive"),
+    (["--micro-batches", "4"], "--max is 8, but a step has only 4 micro-batches"),
+    (["--batch-size", "4"], "--max is 8, but a step has only 4 records (--batch-size)"),
     (["--micro-batches", "65"], "--micro-batches is 65, but --batch-size is 64"),
     (["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoints DIR"),
     (["--evaluate-every", "5"], "--evaluate-every needs --evaluate PATH"),
-    (["--include", "no-such-file"], "no-such-file cannot be read"),
+    (["--include", "no-such-file"], "cannot read no-such-file"),
 ]
 
 
@@ -235,9 +237,9 @@ def test_what_cannot_be_is_refused_in_one_line(
     ("text", "message"),
     [
         (b"def model(): ...\n", "has no function loss(outputs, labels)"),
-        (b"def model(:\n", "digits.py:1 is not Python: invalid syntax"),
-        (b"\xff\xfe", "is not text in UTF-8 (byte 0)"),
-        (b"a\0b", "is not Python"),
+        (b"def model(:\n", "digits.py:1 is not valid Python: invalid syntax"),
+        (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
+        (b"a\0b", "is not valid Python"),
         (MODEL.encode() + b"#" * (1 << 20), "and a ConfigMap holds 1048576"),
     ],
 )
@@ -323,7 +325,7 @@ def test_apply_makes_the_config_map_the_jobs_own(
     assert files["metadata"]["ownerReferences"] == [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "digits", "uid": "u-1"}
     ]
-    assert "job digits is submitted, with 2 to 8 trainers" in capsys.readouterr().out
+    assert "job digits submitted with 2 to 8 trainers" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("calls")
@@ -335,8 +337,8 @@ def test_a_job_that_no_edl_has_taken_is_called_an_ordinary_one(
 
     assert _submit(model, "--apply") == 0
     out, err = capsys.readouterr()
-    assert "is submitted" not in out
-    assert "edl: job digits is created as an ordinary Job, because no EDL has taken it" in err
+    assert "submitted" not in out
+    assert "edl: job digits was created as an ordinary Job that EDL does not manage" in err
     assert err.count("\n") == 1
 
 
@@ -347,7 +349,7 @@ def test_a_job_that_no_edl_has_taken_is_called_an_ordinary_one(
         ("0", "kubectl refused Job digits: Error from server: denied"),
         (
             "2",
-            "the Job was created, but not its ConfigMap: kubectl refused ConfigMap digits-model-",
+            "created the Job, but not its ConfigMap: kubectl refused ConfigMap digits-model-",
         ),
     ],
 )

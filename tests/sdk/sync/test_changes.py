@@ -11,6 +11,7 @@ from tests.sdk.sync.crews import Crew
 from tests.sdk.sync.fleets import Fleet, Member
 from tests.sdk.sync.replicas import Noting, Softmax, data
 from tests.sdk.sync.storms import Storm, micros_of, times_of
+from tests.support.storm_size import part_of
 
 Json = dict[str, Any]
 RECORDS, BATCH = 2048, 64
@@ -23,7 +24,7 @@ OPTIONS: Json = {
     "pause_s": 0.1,
     "micros": True,
 }
-_STORM = 200
+_STORM = part_of(200)
 _EPOCHS = 4
 _ALONE_S = 120.0
 _SHOWN = 10

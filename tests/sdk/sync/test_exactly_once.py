@@ -11,6 +11,7 @@ from tests.sdk.sync.crews import Crew, Trainer, Watched
 from tests.sdk.sync.fleets import Fleet, Member
 from tests.sdk.sync.replicas import Counting, numbers
 from tests.sdk.sync.storms import Storm
+from tests.support.storm_size import part_of
 
 Json = dict[str, Any]
 _WAIT_S = 60.0
@@ -108,7 +109,7 @@ def test_after_a_storm_of_changes_the_model_is_that_of_the_books(
         storm = Storm(fleet, size, Random(7))  # noqa: S311 - a seed
         storm.begin()
         for number in range(4):
-            storm.blow(49 if thorough else 24)
+            storm.blow(49 if thorough else part_of(24))
             if number < 3:
                 _lose_all(fleet, master=True)
                 storm.begin()

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.sdk.sync.fleets import Fleet, Member
+from tests.support.storm_size import part_of
 
 Json = dict[str, Any]
-JOBS, FREEZES_OF_A_JOB = 25, 4
+JOBS, FREEZES_OF_A_JOB = part_of(25), 4
 RECORDS, BATCH, EPOCHS = 512, 32, 6
 STEPS = RECORDS // BATCH * EPOCHS
 OPTIONS: Json = {

@@ -244,7 +244,10 @@ def test_one_that_still_writes_says_so(tmp_path: Path, caplog: pytest.LogCapture
     assert checkpoint.step == 7
     assert base64.b64decode(keys.values["checkpoint/8"]) == b""
     assert b"trainer-1 was still writing" in base64.b64decode(keys.values["checkpoint/8/1"])
-    assert caplog.text.count("step 8: no checkpoint, one is still being written") == 2
+    assert (
+        caplog.text.count("step 8: checkpoint skipped, the previous one is still being written")
+        == 2
+    )
 
 
 def test_nothing_is_written_without_a_ticket(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_a_loss_that_is_no_number_fails_the_job(master: Served) -> None:
     errors = {_one_line(trainer.error_of()) for trainer in members}
 
     text = (
-        "step 4: trainer-1: loss is nan in micro-batch 3: the job fails (on_nan=skip would leave "
-        "such steps out; a smaller learning rate may avoid them)"
+        "step 4: trainer-1: loss is nan in micro-batch 3: the job fails (on_nan=skip would skip "
+        "such steps; a smaller learning rate may avoid them)"
     )
     assert errors == {f"TrainingError: {text}"}
     assert master.service.status()["state"] == "failed"
@@ -149,8 +149,8 @@ def test_a_model_that_is_no_number_any_more_fails_the_job(master: Served) -> Non
     text = _one_line(crew.trainers[0].error_of())
 
     assert text == (
-        "TrainingError: step 26: trainer-0: loss is nan in micro-batch 3: 20 steps in a row were "
-        "left out before, the parameters may no longer be finite: the job fails (continue from a "
+        "TrainingError: step 26: trainer-0: loss is nan in micro-batch 3: 20 consecutive steps "
+        "were skipped before, the parameters may no longer be finite: the job fails (continue from a "
         "checkpoint with a smaller learning rate)"
     )
     assert master.service.status()["state"] == "failed"

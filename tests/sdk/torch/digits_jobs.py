@@ -12,7 +12,8 @@ from tests.sdk.support.trainers import Job, Trainer
 ROOT = Path(__file__).parents[3]
 TORCH = Path(os.environ.get("EDL_TORCH_PATH") or ROOT / "build/torch")
 PROGRAM = ROOT / "examples/torch_digits/train_torch.py"
-TRAINED, EPOCHS, MEMBERS = 1437, 15, 4
+TRAINED, EPOCHS, MEMBERS = 1437, 30, 4
+"""After 15 epochs, 14 outer steps, local steps have not converged: the moments of the kills move accuracy by a point."""
 _ACCURACY = re.compile(r"test accuracy (\d\.\d+) after (\d+) steps")
 _EXCHANGED = re.compile(r"exchanged (\d+\.\d+) MB")
 _LINE = re.compile(r"step \d+: loss [\d.]+, (\d+) trainers, round (\d+)")

@@ -13,10 +13,11 @@ import pytest
 from tests.sdk.sync.fleets import Fleet
 from tests.sdk.sync.storms import Storm
 from tests.sdk.torch.curves import CLOSE, alone, far_from, losses_of
+from tests.support.storm_size import part_of
 
 Json = dict[str, Any]
 TORCH = Path(os.environ.get("EDL_TORCH_PATH") or Path(__file__).parents[3] / "build/torch")
-CHANGES = int(os.environ.get("EDL_TORCH_CHANGES") or 200)
+CHANGES = int(os.environ.get("EDL_TORCH_CHANGES") or part_of(200))
 SEED = int(os.environ.get("EDL_TORCH_SEED") or 5)
 SIZE, EPOCHS, RECORDS, BATCH = 8, 2 + CHANGES // 4, 4096, 64
 OPTIONS: Json = {

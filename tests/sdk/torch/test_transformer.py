@@ -35,7 +35,7 @@ def test_text_is_learned_by_pods_of_which_one_is_lost(job: Job, tmp_path: Path) 
     children = Path(f"/proc/{pods[0].process.pid}/task/{pods[0].process.pid}/children")
     os.kill(int(children.read_text(encoding="ascii").split()[1]), signal.SIGKILL)
     pods[1].says(", 1 trainers")
-    pods[0].says("was ended by SIGKILL")
+    pods[0].says("was killed by SIGKILL")
 
     assert [pod.ends() for pod in pods] == [0, 0], pods[1].text
     size = sum(path.stat().st_size for path in TEXTS) + 1

@@ -257,7 +257,7 @@ def programs_that_contradict_themselves_are_refused() -> None:
         ({"local_steps": 4, "constant_batch": False}, "leave micro_batches and constant_batch out"),
         (
             {"local_steps": 4, "outer": averaging(network())},
-            "outer optimizer has parameters that are not of the model",
+            "outer optimizer has parameters that are not in the model",
         ),
     ):
         with pytest.raises(edl.DataError, match=message):

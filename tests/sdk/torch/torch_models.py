@@ -156,7 +156,7 @@ def errors_name_function_step_and_trainer() -> None:
     text = error_of(loss="def loss(outputs, labels):\n    return float(outputs.mean())\n")
     assert "does not depend on the parameters" in text
     text = error_of(loss="def loss(outputs, labels):\n    return outputs.sum(1)\n")
-    assert "an array of shape [8]: it must be one number" in text
+    assert "an array of shape [8]: it must return one number" in text
 
 
 def unusable_models_are_refused() -> None:
@@ -177,7 +177,7 @@ def unusable_models_are_refused() -> None:
                     "parameters, 0", "nn.Linear(2, 2).parameters(), 0"
                 )
             },
-            "parameters that are not of the model",
+            "parameters that are not in the model",
         ),
     ):
         with pytest.raises(models.ModelError) as caught:

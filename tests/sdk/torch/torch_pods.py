@@ -11,11 +11,10 @@ import torch
 import torch.distributed as dist
 from edl.local.ports import free_ports
 from edl.master.protocol import Lease, Round
+from edl.sync.growth import Growth, GrowthReport
 from edl.sync.plans import Assignment, Span
 from edl.sync.step_flags import StepFlags
-from edl.torch.pods.growth import PodGrowth
 from edl.torch.pods.news import PodNews
-from edl.torch.pods.round import PodReplica
 from edl.torch.pods.shards import check_alone
 from edl.torch.pods.step import process_share
 from edl.torch.state.dcp_files import read_model
@@ -185,18 +184,19 @@ def processes_that_are_one_trainer_need_a_model_that_is_sharded() -> None:
 def a_pod_lacks_the_state_as_long_as_one_of_its_processes_does() -> None:
     """All of its processes say the same to the other pods, so that all begin at the same step."""
     link: Any = None
-    growths = [PodGrowth(PodReplica.__new__(PodReplica), link, Round(1, 1, ()), None) for _ in "ab"]
-    reports = [growths[0].report(), {"lacking": True, "saving": True}]
-    assert reports[0] == {"lacking": False, "saving": False}
+    model: Any = None
+    growths = [Growth(model, link, Round(1, 1, ()), None) for _ in "ab"]
+    reports = [growths[0].report(), GrowthReport(lacking=True, saving=True)]
+    assert reports[0] == GrowthReport(lacking=False, saving=False)
     for growth in growths:
-        growth.hear(reports)
+        growth.adopt(reports)
         flags = StepFlags()
         growth.write_flags(flags)
         assert (growth.is_complete, flags.lacking, flags.saving) == (False, 1.0, 1.0)
         leaving = StepFlags(leaving=1.0)
         growth.write_flags(leaving)
         assert leaving.lacking == 0.0
-        growth.hear([growths[0].report()] * 2)
+        growth.adopt([growths[0].report()] * 2)
         growth.write_flags(flags)
         assert (growth.is_complete, flags.lacking, flags.saving) == (True, 0.0, 0.0)
 

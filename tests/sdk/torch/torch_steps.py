@@ -11,14 +11,13 @@ from edl.errors import CheckpointError, DataError, RoundOver
 from edl.master.protocol import Lease
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
+from edl.torch.batches import LoaderBatches
 from edl.torch.buckets import GradientBuckets
 from edl.torch.local_steps import LocalReplica
-from edl.torch.random_numbers import seed_torch
 from edl.torch.state.host_copies import HostCopies
 from edl.torch.state.norm_statistics import NormStatistics
 from edl.torch.state.replica import ModelSetup, TorchReplica
-from edl.torch.step import MemberStep, StepCalls
-from edl.torch.torch_round import LoaderBatches
+from edl.torch.step import MemberStep, StepCalls, seed_torch
 
 from tests.sdk.model.paddle_facts import check
 from tests.sdk.torch.crew import FEATURES, network
@@ -343,7 +342,7 @@ def other_kinds_of_arguments_are_refused() -> None:
         (model.forward, several[0], "give a torch.nn.Module"),
         (torch.nn.Sequential(Odd(2, 2)), several[0], r"0\._extra_state of the .* is a dict"),
         (model, several, "the optimizer is a list: give one"),
-        (model, torch.optim.SparseAdam(model.parameters()), "takes sparse gradients alone"),
+        (model, torch.optim.SparseAdam(model.parameters()), "only takes sparse gradients"),
     ):
         with pytest.raises(DataError, match=text):
             TorchReplica(ModelSetup(model=trained, optimizer=optimizer))

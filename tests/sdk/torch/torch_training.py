@@ -325,7 +325,7 @@ def unreadable_records_are_left_out() -> None:
 
 
 def losses_that_are_no_number_end_the_job() -> None:
-    """With the micro-batch, or the step is left out if the program says so."""
+    """With the micro-batch, or the step is skipped if the program says so."""
 
     def body(model: Any, step: MemberStep) -> None:
         for index, (inputs, targets) in enumerate(step):

@@ -1,1 +1,1 @@
-"""The agent of a pod: one member of the rendezvous for all processes of a script of torchrun."""
+"""The agent of a pod, which runs its processes as torchrun does, as one member of the rendezvous."""

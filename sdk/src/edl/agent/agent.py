@@ -1,7 +1,7 @@
-"""`edl agent`: one member of the rendezvous for all processes of a pod, in torchrun's place.
+"""`edl agent`: runs a pod's processes in place of torchrun, as one member of the rendezvous.
 
-In each round it starts the processes with the environment of torchrun. When members change it ends
-them and starts them again; the script continues from its own checkpoint, as under torchrun.
+In each round the agent starts the processes with torchrun's environment. When members change, it stops
+and restarts them, and the script continues from its checkpoint, as it would under torchrun.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _POLL_S = 0.05
 _STOP_S = 10.0
 """How long processes may take to end when members change."""
 _GRACE_SHARE = 0.6
-"""Of the time from SIGTERM to exit: the rest is for the last snapshot and the report to the master."""
+"""Share of the grace period for stopping processes; the rest is for the last snapshot and the report."""
 _FLUSH_SHARE = 0.2
+"""Share of the grace period for the last snapshot."""
 _RUN = "run"
-"""Name of the data set of one record that stands for the run: the job is done with it."""
+"""Name of a data set with one record, which stands for the whole run: the job is done when it is done."""
 _REPORTED = "reported"
-"""The key by which the agent of rank 0 says that the end is reported to the master."""
+"""Key that the agent of rank 0 sets after it has reported the end to the master."""
 _MAX_COMMAND = 300
 
 
 class Agent:
-    """The processes of one pod as one member: it starts them for each round and stops them after it."""
+    """Runs the processes of a pod as one member: starts them for each round and stops them after it."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class Agent:
         """Makes no call yet.
 
         Args:
-            command: An absolute path, and arguments.
-            processes: How many to start.
-            max_restarts: How often processes that failed are started again.
-            member: This agent's session; that of the process by default.
-            snapshot_bytes: Of memory for snapshots; 0 for as much as there is.
+            command: The absolute path of the program, and its arguments.
+            processes: Number of processes.
+            max_restarts: How often to restart processes after failures.
+            member: This agent's session; the process's session by default.
+            snapshot_bytes: Memory limit for snapshots in bytes; 0 for no limit.
         """
         self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
         self._session = session() if member is None else member
@@ -65,19 +66,19 @@ class Agent:
         self._keeper: SnapshotKeeper | None = None
         self._failures = 0
         self._failed_with: frozenset[str] | None = None
-        """The incarnations of the round in which a process failed last."""
+        """Incarnations of the members of the round in which a process last failed."""
         self._failure = ""
-        """How it failed, in words."""
+        """Description of the last failure."""
         self._is_stuck = False
-        """Whether a process lives on after SIGKILL, with what it holds of its device."""
+        """Whether a process survived SIGKILL and still holds resources of its device."""
 
     def run(self) -> int:
         """Takes part in rounds until all processes have finished; returns the exit code.
 
         Raises:
-            Refused: The other agents run another command.
+            Refused: The other agents run a different command.
             Unavailable: The master was away for too long.
-            SystemExit: SIGTERM came, and the processes have ended; the exit code is 143.
+            SystemExit: The agent received SIGTERM and has stopped the processes; the code is 143.
         """
         self._keeper = open_keeper(self._session.settings, self._snapshot_bytes)
         try:
@@ -111,7 +112,7 @@ class Agent:
         return 0
 
     def _run_round(self, round_: Round, place: Place, rounds: Rounds) -> bool:
-        """Runs the processes in one round; returns whether they, and all others, have finished.
+        """Runs the processes in one round; returns whether the processes of all agents have finished.
 
         Raises:
             RoundOver: A process has failed, or the round is over.
@@ -127,13 +128,19 @@ class Agent:
             self._keeper.enter(round_, place, store)
         workers = Workers(self._command, self._environments(place, address))
         rounds.ready()
-        log.info("round %d: processes %d to %d of %d", *_numbers(place))
+        log.info(
+            "round %d: processes %d to %d of %d",
+            place.number,
+            place.first_rank,
+            place.first_rank + place.sizes[place.rank] - 1,
+            place.world_size,
+        )
         try:
             while not rounds.changed:
                 workers.wait(_POLL_S)
                 failure = workers.failure
                 if failure:
-                    rounds.broken()  # the others need not wait until the rest has ended here
+                    rounds.broken()  # reported at once, so that other agents need not wait for the stop
                     self._failed_with = _incarnations(round_)
                     self._failure = failure
                     raise RoundOver(failure)
@@ -145,15 +152,15 @@ class Agent:
             grace_s = self._session.settings.grace_s * _GRACE_SHARE
             if not workers.stop(grace_s if stopping else _STOP_S):
                 self._is_stuck = True
-                log.error("%s; this agent ends, so that its pod is replaced", STUCK)
+                log.error("%s; the agent exits, so that the pod is replaced", STUCK)
             if stopping and self._keeper is not None:
                 self._keeper.flush(self._session.settings.grace_s * _FLUSH_SHARE)
 
     def _wait_for_others(self, round_: Round, rounds: Rounds) -> bool:
-        """Waits for the processes of all agents; False if members change before these have finished.
+        """Waits for the processes of all agents; returns False if members change first.
 
-        The agent of rank 0 reports the end to the master. The others leave after that, so that none
-        of them ends the round for an agent that still waits.
+        The agent of rank 0 reports the end to the master. The others leave only after that, because an
+        agent that leaves ends the round for agents that are still waiting.
         """
         store, is_first = rounds.store, round_.rank == 0
         store.set(f"finished/{round_.rank}", b"1")
@@ -174,7 +181,7 @@ class Agent:
         return True
 
     def _is_job_done(self) -> bool:
-        """Whether the agent of rank 0 has reported the end."""
+        """Returns whether the agent of rank 0 has reported the end."""
         try:
             return self._session.control().status().get("state") == "done"
         except MasterError as error:
@@ -197,7 +204,7 @@ class Agent:
         ]
 
     def _has_failed_too_often(self, round_: Round) -> bool:
-        """Counts a failure, unless a member was lost in it; whether there were too many."""
+        """Counts a failure, unless a member was lost in it, too; returns whether there were too many."""
         failed_with, self._failed_with = self._failed_with, None
         if failed_with is None or not failed_with <= _incarnations(round_):
             return False
@@ -210,20 +217,15 @@ class Agent:
         try:
             self._session.control().fail(text)
         except MasterError as error:
-            log.warning("the failure could not be reported to the master: %s", error)
+            log.warning("could not report the failure to the master: %s", error)
         return True
 
     def _finish_job(self) -> None:
         """Reports to the master that the run is done, as the only record of a data set."""
-        run = from_function(_RUN, lambda number: number, 1)
+        run = from_function(_RUN, int, 1)
         for _ in batches(run, 1, member=self._session):
             pass
 
 
 def _incarnations(round_: Round) -> frozenset[str]:
     return frozenset(member.incarnation for member in round_.members)
-
-
-def _numbers(place: Place) -> tuple[int, int, int, int]:
-    first = place.first_rank
-    return place.number, first, first + place.sizes[place.rank] - 1, place.world_size

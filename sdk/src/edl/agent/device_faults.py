@@ -1,7 +1,7 @@
-"""Recognizes lines with which a framework reports that a device or a communicator has failed (pure).
+"""Recognizes log lines in which a framework reports a failed device or communicator (pure).
 
-A process that has written one often does not end by itself: threads wait for a device that does not
-answer, or for an abort of NCCL that hangs. https://github.com/NVIDIA/nccl/issues/992
+A process that has written such a line often does not end by itself, because threads wait for a device
+that does not answer, or an abort of NCCL hangs. See https://github.com/NVIDIA/nccl/issues/992.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _FAULTS = re.compile(
-    rb"CUDA error[:(]"  # torch and PaddlePaddle; memory that is short says "out of memory"
+    rb"CUDA error[:(]"  # torch and PaddlePaddle; errors for lack of memory read "out of memory"
     rb"|CUDA_ERROR_(?!OUT_OF_MEMORY)[A-Z_]+"  # XLA
     rb"|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError"
     rb"|ProcessGroupNCCL\b.*\bwatchdog thread terminated with exception"
@@ -19,14 +19,14 @@ _END_OF_LINE = re.compile(rb"[\r\n]+")
 
 
 class ErrorOutput:
-    """The stderr of a process: its newest line, and the first one that reports a fault of the device."""
+    """Tracks the stderr of a process: its last line, and the first line that reports a device fault."""
 
     def __init__(self) -> None:
         self._rest = b""
         self.last_line = ""
-        """The newest line that is not empty."""
+        """The last line that is not empty."""
         self.fault = ""
-        """The first line that names a fault of the device; "" while there is none."""
+        """The first line that reports a device fault; "" if there is none."""
 
     def add(self, chunk: bytes) -> None:
         """Adds bytes in the order in which they were written."""
@@ -38,7 +38,7 @@ class ErrorOutput:
             self._rest = b""
 
     def end(self) -> None:
-        """Adds the last line, if nothing has ended it."""
+        """Adds the last line, if it has no line break."""
         self._see(self._rest)
         self._rest = b""
 

@@ -1,6 +1,6 @@
-"""The environment of a worker process, as torchrun sets it (pure).
+"""The environment that torchrun sets for a worker process (pure).
 
-https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables"
+See https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Place:
     """An agent's place in a round."""
 
     rank: int
-    """Of the agent: GROUP_RANK."""
+    """Rank of the agent (GROUP_RANK)."""
     sizes: tuple[int, ...]
-    """Processes of each agent, in order of rank."""
+    """Number of processes of each agent, in order of rank."""
     number: int
-    """Of the round."""
+    """Number of the round."""
 
     @property
     def first_rank(self) -> int:
@@ -29,18 +29,18 @@ class Place:
 
     @property
     def world_size(self) -> int:
-        """Processes of all agents."""
+        """Number of processes of all agents."""
         return sum(self.sizes)
 
 
 def sizes_of(extras: Sequence[str]) -> tuple[int, ...]:
-    """Reads the numbers of processes that agents announce to each other.
+    """Reads the numbers of processes that agents announce in `extra`.
 
     Raises:
         RoundOver: A member is not an agent.
     """
     if not all(extra.isascii() and extra.isdecimal() and int(extra) > 0 for extra in extras):
-        raise RoundOver(f"a member of this round is not an agent: it announces {extras!r:.200}")
+        raise RoundOver(f"a member of this round is not an agent: members announce {extras!r:.200}")
     return tuple(map(int, extras))
 
 
@@ -57,13 +57,13 @@ def worker_environment(
     """Returns the whole environment of one process.
 
     Args:
-        place: The agent's.
-        local_rank: The process's number at this agent.
-        address: `host:port` of the process of rank 0.
+        place: The agent's place in the round.
+        local_rank: Number of the process in its agent.
+        address: `host:port` for the process of rank 0.
         run_id: The job's name.
-        restarts: How often this agent has started its processes again after failures.
-        max_restarts: How often it does at most.
-        environ: The agent's own environment.
+        restarts: How often this agent has restarted its processes after failures.
+        max_restarts: How often it may.
+        environ: The agent's environment.
     """
     host, _, port = address.rpartition(":")
     size, rank = place.sizes[place.rank], place.first_rank + local_rank
@@ -89,12 +89,12 @@ def worker_environment(
 
 
 def member_environment(local_rank: int, size: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the whole environment of a process that is a trainer of its own.
+    """Returns the whole environment of a process that is a trainer by itself.
 
     Args:
-        local_rank: The process's number at its agent.
-        size: Processes of the agent.
-        environ: The agent's own environment.
+        local_rank: Number of the process in its agent.
+        size: Number of processes of the agent.
+        environ: The agent's environment.
     """
     name = environ.get("EDL_TRAINER")
     return {

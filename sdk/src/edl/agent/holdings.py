@@ -1,4 +1,4 @@
-"""Chooses the snapshot from which all processes of a round start, and which agent sends which part (pure)."""
+"""Chooses the snapshot from which the processes of a round start, and the agents that send its parts (pure)."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from edl.errors import RoundOver
 
 @dataclass(frozen=True)
 class SnapshotChoice:
-    """The snapshot that a round starts from: the newest of which all parts are left."""
+    """The snapshot from which a round starts: the newest complete one."""
 
     parts: tuple[SnapshotPart, ...]
-    """In order of rank."""
+    """The parts, in order of rank."""
     owners: tuple[int, ...]
     """For each part, the rank of the first agent that has it."""
 
     @property
     def step(self) -> int:
-        """The step at which it was saved."""
+        """The step after which the snapshot was saved."""
         return self.parts[0].step
 
 
 def dump(parts: Iterable[SnapshotPart]) -> bytes:
-    """Returns what an agent announces to the others."""
+    """Encodes the parts of an agent for the other agents."""
     return json.dumps([asdict(part) for part in parts], separators=(",", ":")).encode()
 
 
 NOTHING = b"null"
-"""What an agent announces that can keep no snapshots."""
+"""Announced by an agent that cannot keep snapshots."""
 
 
 def load(raw: bytes) -> list[SnapshotPart] | None:
-    """Reads what `dump` returned; None if it is `NOTHING`.
+    """Decodes the result of `dump`; returns None for `NOTHING`.
 
     Raises:
-        RoundOver: It is something else.
+        RoundOver: The bytes are malformed.
     """
     if raw == NOTHING:
         return None
@@ -49,11 +49,11 @@ def load(raw: bytes) -> list[SnapshotPart] | None:
             for entry in json.loads(raw)
         ]
     except (ValueError, TypeError, AttributeError) as error:
-        raise RoundOver(f"a member of this round announces no parts: {raw!r:.80}") from error
+        raise RoundOver(f"a member of this round announced malformed parts: {raw!r:.80}") from error
 
 
 def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> SnapshotChoice | None:
-    """Returns what all start from; None if no snapshot is complete, or an agent can keep none.
+    """Returns the snapshot to start from; None if none is complete, or an agent cannot keep snapshots.
 
     Args:
         holdings: The parts of each agent, in order of rank.
@@ -61,7 +61,7 @@ def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> SnapshotChoice 
     owners: dict[SnapshotPart, int] = {}
     for rank, parts in reversed(list(enumerate(holdings))):
         if parts is None:
-            return None  # all processes start from the same
+            return None  # all processes must start from the same state
         owners |= dict.fromkeys(parts, rank)
     snapshots: dict[tuple[int, int, int], dict[int, SnapshotPart]] = defaultdict(dict)
     for part in owners:
@@ -81,7 +81,7 @@ def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> SnapshotChoice 
 def needed(
     choice: SnapshotChoice, first_rank: int, processes: int, world_size: int
 ) -> tuple[SnapshotPart, ...]:
-    """Returns the parts that the processes of an agent load: their own, or all if those do not fit."""
+    """Returns the parts that an agent's processes load: one each if their number fits, otherwise all."""
     if len(choice.parts) == world_size:
         return choice.parts[first_rank : first_rank + processes]
     return choice.parts

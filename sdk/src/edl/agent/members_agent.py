@@ -1,7 +1,6 @@
-"""`edl agent --members`: each process of a pod takes part in rounds itself, in the same process.
+"""`edl agent --members`: each process of a pod is a trainer and takes part in rounds itself.
 
-Where one has failed, it alone is started again; the others go on in the next round. The coordination
-services of JAX are the agent's, so that none ends with a process.
+A process that fails is started again alone; the others continue in the next round.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from collections.abc import Sequence
 
 from edl.agent.environment import member_environment
 from edl.agent.workers import FAILED, STUCK, Workers, failed_too_often
-from edl.jax.agent_services import VARIABLE, ServicesSocket
-from edl.jax.services import CoordinationServices
 from edl.master.settings import Settings
 from edl.master.sigterm import EXIT_CODE, SigtermWatcher
 
@@ -45,23 +42,17 @@ class MembersAgent:
         """Runs the processes until all have finished; returns the exit code."""
         watcher = SigtermWatcher(self._stopping.set)
         watcher.install()
-        sockets = self._open_socket()
         try:
-            return self._run_processes(sockets.path if sockets else "")
+            return self._run_processes()
         finally:
-            if sockets:
-                sockets.close()
             watcher.remove()
 
-    def _open_socket(self) -> ServicesSocket | None:
-        try:
-            return ServicesSocket(CoordinationServices(self._settings.address))
-        except OSError as error:
-            log.warning("coordination services of JAX will be those of its processes: %s", error)
-            return None
-
-    def _run_processes(self, path: str) -> int:
-        workers = Workers(self._command, self._environments(path))
+    def _run_processes(self) -> int:
+        environments = [
+            member_environment(local_rank, self._processes, os.environ)
+            for local_rank in range(self._processes)
+        ]
+        workers = Workers(self._command, environments)
         restarts = 0
         try:
             while not self._stopping.is_set():
@@ -75,17 +66,10 @@ class MembersAgent:
                     log.error("%s", failed_too_often("this pod", restarts + 1, restarts, failure))
                     return FAILED
                 restarts += 1
-                log.warning("%s; it is started again", failure)
+                log.warning("%s; restarting it", failure)
                 if not workers.replace_failed():
                     return FAILED  # its pod is replaced
             return EXIT_CODE
         finally:
             if not workers.stop(self._settings.grace_s):
                 log.error(STUCK)
-
-    def _environments(self, path: str) -> list[dict[str, str]]:
-        environ = {**os.environ, **({VARIABLE: path} if path else {})}
-        return [
-            member_environment(local_rank, self._processes, environ)
-            for local_rank in range(self._processes)
-        ]

@@ -1,7 +1,7 @@
-"""Sends parts of snapshots between agents, which prove to each other that they have the token.
+"""Sends parts of snapshots between agents, which authenticate each other with the job's token.
 
-The handshake is that of the ring (`edl.collective.handshake`); then the initiator sends a request,
-and one of both the bytes of a part. They are neither encrypted nor signed. Needs numpy.
+After the ring's handshake (`edl.collective.handshake`), the initiator sends a request, and one of the two
+sends the bytes of a part, which are neither encrypted nor signed. Needs numpy.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _LENGTH = struct.Struct("!I")
 _MAX_MESSAGE = 4_096
 _CHUNK_BYTES = 1 << 20
 _SILENCE_S = 10.0
-"""A peer that sends or takes nothing for this long is disconnected."""
+"""A peer that neither sends nor receives for this long is disconnected."""
 _HANDSHAKE_S = 5.0
-"""For the whole of a handshake, however often the peer sends a byte of it."""
+"""Time limit for the whole handshake, however often the peer sends a byte."""
 _MAX_STRANGERS = 64
-"""Connections whose peer has not proven yet that it has the token; one more ends one of them."""
+"""Limit for connections that are not authenticated yet; a further one ends one of them."""
 _MAX_MEMBERS = 1_024
 _PAUSE_S = 0.5
-"""Of accepting, while the process lacks what a connection needs."""
+"""Pause before accepting again, if the process has run out of descriptors or threads."""
 _GET, _PUT = "get", "put"
 
 
 class PartServer:
-    """A server of the parts of this agent, which also receives parts of others; one thread for each connection."""
+    """Serves the parts of this agent and receives parts of others, with one thread per connection."""
 
     def __init__(
         self, listener: socket.socket, key: bytes, folder: Path, limit_bytes: int = 0
     ) -> None:
-        """Serves nobody before `enter`.
+        """Refuses all peers until `enter` is called.
 
         Args:
-            listener: On which the others connect; closed by `close`.
+            listener: The listening socket for other agents, which `close` closes.
             key: The job's token.
-            folder: Of parts.
-            limit_bytes: As in `Slots`.
+            folder: The folder of parts.
+            limit_bytes: See `Slots`.
         """
         self._listener, self._key = listener, key
         self._folder, self._limit_bytes = folder, limit_bytes
@@ -66,7 +66,7 @@ class PartServer:
         self._refusals = BoundedWarnings(log)
         self._closed = threading.Event()
         self._strangers: dict[socket.socket, object] = {}
-        """Their hosts, the oldest first; for `_accept` and the threads, under the lock."""
+        """Connection -> host, oldest first, of peers that are not authenticated; guarded by the lock."""
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(_MAX_MEMBERS)
         self._writing = threading.Lock()
@@ -88,25 +88,26 @@ class PartServer:
         is_failing = False
         while not self._closed.is_set():
             try:
-                self._admit(*self._listener.accept())
-            except (OSError, RuntimeError) as error:  # noqa: PERF203 - it goes on; closed, or no descriptor or thread is left
+                connection, peer = self._listener.accept()
+                self._admit(connection, peer[0])
+            except (OSError, RuntimeError) as error:  # noqa: PERF203 - closed, or out of descriptors or threads
                 if not is_failing and not self._closed.is_set():
-                    log.warning("no agent can send or fetch snapshots: %s", one_line(error))
+                    log.warning("cannot accept connections for snapshots: %s", one_line(error))
                 is_failing = True
                 self._closed.wait(_PAUSE_S)
             else:
                 is_failing = False
 
-    def _admit(self, connection: socket.socket, peer: tuple[object, ...]) -> None:
+    def _admit(self, connection: socket.socket, host: object) -> None:
         """Starts the thread of a connection.
 
         Raises:
-            RuntimeError: The process may have no other one.
+            RuntimeError: The process cannot start another thread.
         """
         with self._lock:
             if len(self._strangers) >= _MAX_STRANGERS:
                 self._end_stranger()
-            self._strangers[connection] = peer[0]
+            self._strangers[connection] = host
         try:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
         except RuntimeError:
@@ -116,9 +117,9 @@ class PartServer:
             raise
 
     def _end_stranger(self) -> None:
-        """Ends a connection: the oldest of the address that has the most.
+        """Ends the oldest connection of the host that has most of them.
 
-        A member has an address of its own, so it is kept unless strangers have dozens.
+        Each member has a different host, so members are affected only if strangers use dozens of hosts.
         """
         ((heaviest, _),) = Counter(self._strangers.values()).most_common(1)
         oldest = next(peer for peer, host in self._strangers.items() if host == heaviest)
@@ -140,9 +141,9 @@ class PartServer:
                     finally:
                         self._free.release()
         except HandshakeError as error:
-            self._refusals.warn("a connection for snapshots is refused: %s", error)
+            self._refusals.warn("refused a connection for snapshots: %s", error)
         except (OSError, EdlError, ValueError, LookupError, TypeError) as error:
-            log.info("a snapshot was not exchanged: %s", one_line(error))
+            log.info("could not exchange a snapshot: %s", one_line(error))
 
     def _is_member(self, connection: socket.socket) -> bool:
         _send_at_once(connection)
@@ -178,19 +179,19 @@ class PartClient:
     """A client of another agent of the round."""
 
     def __init__(self, position: RoundPosition, key: bytes) -> None:
-        """Makes no call.
+        """Makes no call yet.
 
         Args:
-            position: Of this agent.
+            position: This agent's position in the round.
             key: The job's token.
         """
         self._position, self._key = position, key
 
     def send(self, address: str, rank: int, part: SnapshotPart, descriptor: int) -> None:
-        """Sends a part to the agent of a rank, unless it has it.
+        """Sends a part to the agent of a rank, unless that agent already has it.
 
         Raises:
-            RoundOver: It cannot be reached, or has no room.
+            RoundOver: The agent cannot be reached, or has no memory left.
         """
         with self._connect(address, rank) as connection:
             _send_message(connection, {"call": _PUT, "part": asdict(part)})
@@ -201,16 +202,16 @@ class PartClient:
     def fetch(
         self, address: str, rank: int, part: SnapshotPart, folder: Path, limit_bytes: int
     ) -> None:
-        """Gets a part from the agent of a rank.
+        """Fetches a part from the agent of a rank.
 
         Raises:
-            CheckpointError: There is no room.
-            RoundOver: It cannot be reached, or does not have the part any more.
+            CheckpointError: There is not enough memory here.
+            RoundOver: The agent cannot be reached, or no longer has the part.
         """
         with self._connect(address, rank) as connection:
             _send_message(connection, {"call": _GET, "part": asdict(part)})
             if not _receive_message(connection)["has"]:
-                raise RoundOver(f"{address} has lost the snapshot of step {part.step}")
+                raise RoundOver(f"{address} no longer has the snapshot of step {part.step}")
             _receive_part(connection, part, folder, limit_bytes)
 
     @contextlib.contextmanager
@@ -224,24 +225,26 @@ class PartClient:
                 script = handshake.initiate(claimed, self._key, nonce)
                 outcome = _run(script, connection, clock.monotonic_s() + _HANDSHAKE_S)
                 if outcome.verdict is not Verdict.WELCOME:
-                    raise RoundOver(f"{address} is at round {outcome.number} already")
+                    raise RoundOver(f"{address} is already in round {outcome.number}")
                 yield connection
         except (OSError, HandshakeError, ValueError, LookupError, TypeError) as error:
-            raise RoundOver(f"no snapshot from or to {address}: {one_line(error)}") from error
+            raise RoundOver(
+                f"cannot exchange snapshots with {address}: {one_line(error)}"
+            ) from error
 
 
 def _send_at_once(connection: socket.socket) -> None:
-    """Sends small messages without waiting for the acknowledgement of those before: 40 ms."""
+    """Sends small messages at once instead of waiting up to 40 ms for an acknowledgement."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _run(script: Script[T], connection: socket.socket, until_s: float) -> T:
-    """Runs one side of a handshake; then the socket waits for as long as a peer may be silent.
+    """Runs one side of a handshake, then sets the socket's timeout for the exchange.
 
     Args:
-        script: The side.
-        connection: A socket that blocks.
-        until_s: When the whole handshake must be over, in monotonic seconds.
+        script: The side to run.
+        connection: A blocking socket.
+        until_s: Monotonic time by which the whole handshake must end.
     """
     step = next(script)
     while True:
@@ -259,7 +262,7 @@ def _run(script: Script[T], connection: socket.socket, until_s: float) -> T:
 def _left_s(until_s: float) -> float:
     left_s = until_s - clock.monotonic_s()
     if left_s <= 0:
-        raise ConnectionAbortedError(f"its handshake takes more than {_HANDSHAKE_S:g} s")
+        raise ConnectionAbortedError(f"its handshake took more than {_HANDSHAKE_S:g} s")
     return left_s
 
 
@@ -296,11 +299,11 @@ def _receive_message(connection: socket.socket) -> protocol.Json:
 
 
 def _send_part(connection: socket.socket, descriptor: int, size: int) -> None:
-    """Sends the bytes of a part; one that is shorter than it was ends the connection at once."""
+    """Sends the bytes of a part; ends the connection if the file has become shorter."""
     with open(descriptor, "rb", closefd=False) as file:
         sent = connection.sendfile(file, 0, size)
     if sent != size:
-        raise ConnectionAbortedError(f"the part has {sent} bytes, not {size}")
+        raise ConnectionAbortedError(f"the part has {sent} bytes instead of {size}")
 
 
 def _receive_part(
@@ -310,11 +313,11 @@ def _receive_part(
     limit_bytes: int,
     first: protocol.Json | None = None,
 ) -> None:
-    """Receives the bytes of a part into a slot; sends `first` once there is room for it."""
+    """Receives the bytes of a part into a slot; sends `first` once the slot is allocated."""
     slots = Slots(folder, f"{COPY}-{part.rank}", limit_bytes)
     descriptor = slots.open(part.bytes)
     if descriptor is None:
-        raise ConnectionResetError("the part before is still read")
+        raise ConnectionResetError("the previous part is still being read")
     try:
         if first is not None:
             _send_message(connection, first)

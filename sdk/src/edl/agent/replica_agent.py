@@ -1,7 +1,7 @@
-"""`edl agent --replica`: the processes of a pod that hold one replica of a model together.
+"""`edl agent --replica`: runs the processes of a pod that together hold one replica of a model.
 
-They live and die together: where one has failed, all are ended and started again. Members of the job
-change without them; the first process takes part in rounds itself (`edl.torch.Training`).
+If one of them fails, all are stopped and restarted. They keep running when members of the job change; the
+first process joins rounds itself (`edl.torch.Training`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ log = logging.getLogger("edl")
 
 _POLL_S = 0.05
 _FROZEN_POLLS = 40
-"""For so many polls in a row a process must be stopped, as by SIGSTOP, to count as lost: one that was
-stopped with its agent goes on a little later."""
+"""Number of consecutive polls for which a process must be stopped (SIGSTOP) to count as lost. A process
+that was stopped together with its agent continues a little later than the agent."""
 _LOST_S = 0.0
-"""What is left of a replica cannot go on: it is not asked to end."""
+"""Grace period for the other processes of a lost replica, which cannot continue."""
 
 
 class ReplicaAgent:
-    """Starts the processes of one pod, and starts all again where one is lost."""
+    """Runs the processes of a pod, and restarts all of them if one is lost."""
 
     def __init__(
         self, command: Sequence[str], processes: int, max_restarts: int, *, grace_s: float, job: str
@@ -35,11 +35,11 @@ class ReplicaAgent:
         """Starts nothing yet.
 
         Args:
-            command: An absolute path, and arguments.
-            processes: How many to start.
-            max_restarts: How often they are started again.
+            command: The absolute path of the program, and its arguments.
+            processes: Number of processes.
+            max_restarts: How often to restart them.
             grace_s: How long they may take to end after SIGTERM.
-            job: Its name, for `TORCHELASTIC_RUN_ID`.
+            job: Name of the job, for `TORCHELASTIC_RUN_ID`.
         """
         self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
         self._grace_s, self._job = grace_s, job
@@ -57,7 +57,7 @@ class ReplicaAgent:
                     return EXIT_CODE
                 if not failure:
                     return 0
-                log.warning("%s: all processes of this pod are ended", failure)
+                log.warning("%s; stopped all processes of this pod", failure)
         finally:
             watcher.remove()
         text = failed_too_often("this pod", self._max_restarts + 1, self._max_restarts, failure)
@@ -65,7 +65,7 @@ class ReplicaAgent:
         return FAILED
 
     def _run_once(self, restarts: int) -> str:
-        """Runs them once; returns why they cannot go on, "" if they have finished or must stop."""
+        """Runs the processes once; returns why they failed, or "" if they finished or must stop."""
         workers = Workers(self._command, self._environments(restarts))
         stopped_polls = 0
         try:
@@ -75,7 +75,7 @@ class ReplicaAgent:
                     return workers.failure
                 stopped_polls = stopped_polls + 1 if workers.stopped else 0
                 if stopped_polls >= _FROZEN_POLLS:
-                    return f"process {workers.stopped[0]} does not run any more, as after SIGSTOP"
+                    return f"process {workers.stopped[0]} is stopped, as by SIGSTOP"
             return ""
         finally:
             if not workers.stop(self._grace_s if self._stopping.is_set() else _LOST_S):
@@ -96,7 +96,7 @@ class ReplicaAgent:
                     max_restarts=self._max_restarts,
                     environ=environ,
                 ),
-                **name,  # the pod is the trainer, and its first process acts for it
+                **name,  # the trainer is the pod, for which its first process acts
             }
             for local_rank in range(self._processes)
         ]

@@ -1,4 +1,4 @@
-"""Keeps the snapshots of one agent's processes: in memory here, and on the next agent of the round."""
+"""Keeps the snapshots of an agent's processes, in memory here and on the next agent of the round."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("edl")
 
 _LOOK_S = 0.05
-"""How often it looks for a new snapshot of its processes."""
+"""How often to look for new snapshots of the processes."""
 _RESTORE_S = 600.0
-"""How long all agents may take to get what their processes start from."""
+"""How long all agents may take to fetch the parts from which their processes start."""
 _PAUSE_S = 1.0
-"""After a copy that failed."""
+"""Pause after a copy that failed."""
 
 
 class SnapshotKeeper:
-    """The snapshots of one agent; for its main thread, while another thread copies parts to the next agent."""
+    """The snapshots of an agent; for its main thread, while another thread copies parts to the next agent."""
 
     def __init__(self, settings: Settings, limit_bytes: int, folder: SnapshotFolder) -> None:
         """Listens for the other agents.
 
         Args:
-            settings: Of this agent.
-            limit_bytes: Of all parts here; 0 for as much as the folder's file system has.
-            folder: In memory.
+            settings: Settings of this agent.
+            limit_bytes: Memory limit for all parts; 0 if only the file system limits them.
+            folder: Folder in memory.
 
         Raises:
-            SettingError: The port of EDL_EXCHANGE_PORT is taken.
+            SettingError: The address or the port of the settings cannot be used.
         """
         self._folder, self._limit_bytes = folder, limit_bytes
         self._key = settings.token.encode()
@@ -56,8 +56,8 @@ class SnapshotKeeper:
             listener: socket.socket = transport.listen("" if port else settings.address, port)
         except OSError as error:
             raise SettingError(
-                f"EDL_EXCHANGE_PORT or EDL_ADDRESS cannot be used ({one_line(error)}): the other agents "
-                "connect there"
+                "cannot listen on EDL_ADDRESS and EDL_EXCHANGE_PORT, where other agents connect: "
+                f"{one_line(error)}"
             ) from error
         self.port = int(listener.getsockname()[1])
         self._exchange: Any = exchange
@@ -67,19 +67,19 @@ class SnapshotKeeper:
         self._closed = threading.Event()
         self._changed = threading.Condition()
         self._target: tuple[PartClient, str, int] | None = None
-        """How the next agent of the round is reached, and its rank."""
+        """Client, address and rank of the next agent of the round."""
         self._number = 0
         self._unsent: set[SnapshotPart] = set()
-        """Of the snapshot from which this round starts: this agent is the first that has them."""
+        """Parts of the snapshot from which this round starts that this agent is the first to have."""
         self._sent: set[SnapshotPart] = set()
         self._thread = threading.Thread(target=self._copy, name="edl-snapshots", daemon=True)
         self._thread.start()
 
     def enter(self, round_: Round, place: Place, store: RoundStore) -> None:
-        """Has the parts ready that the processes of a round start from; all agents call it.
+        """Fetches the parts from which the processes of a round start; all agents must call it.
 
         Raises:
-            CheckpointError: There is no room for them.
+            CheckpointError: There is not enough memory for the parts.
             RoundOver: An agent is lost.
         """
         position = self._exchange.RoundPosition(round_.number, round_.rank, round_.world_size)
@@ -99,7 +99,7 @@ class SnapshotKeeper:
         self._begin_copying(round_, choice, client)
 
     def environment(self) -> dict[str, str]:
-        """Returns the variables of this round's processes."""
+        """Returns the variables for this round's processes."""
         return {
             snapshots.FOLDER: str(self._path),
             snapshots.ROUND: str(self._number),
@@ -107,7 +107,7 @@ class SnapshotKeeper:
         }
 
     def flush(self, timeout_s: float) -> None:
-        """Waits until the next agent has what the processes have saved, at most this long."""
+        """Waits up to `timeout_s` until the next agent has all that the processes have saved."""
         with self._changed:
             self._changed.wait_for(lambda: self._target is None or not self._next(), timeout_s)
 
@@ -139,10 +139,10 @@ class SnapshotKeeper:
         seconds = clock.monotonic_s() - began_s
         log.info("continuing from the snapshot of step %d", choice.step)
         if missing:
-            log.info("%d parts of it came from other pods in %.1f s", len(missing), seconds)
+            log.info("fetched %d of its parts from other pods in %.1f s", len(missing), seconds)
 
     def _tidy(self, choice: holdings.SnapshotChoice | None) -> None:
-        """Removes parts from which no process can start, and writes the list of the others."""
+        """Removes parts that are not needed, and writes the list of parts to restore from."""
         found = find_parts(self._path)
         parts = () if choice is None else choice.parts
         for part, file in found.items():
@@ -168,7 +168,7 @@ class SnapshotKeeper:
                 self._target = client, round_.members[target].address, target
 
     def _next(self) -> SnapshotPart | None:
-        """Returns a part that the next agent lacks, the newest first."""
+        """Returns the newest part that the next agent lacks, or None."""
         found = find_parts(self._path)
         lacking = [
             part
@@ -179,7 +179,7 @@ class SnapshotKeeper:
         return max(lacking, key=lambda part: part.snapshot, default=None)
 
     def _copy(self) -> None:
-        """The thread: copies each new part to the next agent."""
+        """Runs the thread that copies each new part to the next agent."""
         failed_at = 0
         while not self._closed.wait(_LOOK_S):
             with self._changed:
@@ -187,18 +187,19 @@ class SnapshotKeeper:
                 part = None if target is None else self._next()
             if target is None or part is None:
                 continue
+            client, address, rank = target
             try:
-                self._send(*target, part)
+                self._send(client, address, rank, part)
             except (EdlError, OSError) as error:
                 if failed_at != number:
-                    log.warning("a snapshot is not on another pod yet: %s", one_line(error))
+                    log.warning("could not copy a snapshot to another pod yet: %s", one_line(error))
                 failed_at = number
                 self._closed.wait(_PAUSE_S)
 
     def _send(self, client: PartClient, address: str, rank: int, part: SnapshotPart) -> None:
         with reading(self._path, part) as descriptor:
             if descriptor is None:
-                return  # its process writes the next one
+                return  # the process is already writing the next one
             client.send(address, rank, part, descriptor)
         with self._changed:
             self._sent.add(part)
@@ -206,7 +207,7 @@ class SnapshotKeeper:
 
 
 def stand_aside(round_: Round, store: RoundStore) -> None:
-    """Tells the other agents that this one keeps no snapshots: processes start without.
+    """Tells the other agents that this one keeps no snapshots, so that all processes start without one.
 
     Raises:
         RoundOver: An agent is lost.
@@ -224,10 +225,10 @@ def _restored(rank: int) -> str:
 
 
 def open_keeper(settings: Settings, limit_bytes: int) -> SnapshotKeeper | None:
-    """Returns a keeper; None where there is no shared memory, or no numpy.
+    """Returns a keeper; None if there is no shared memory, or numpy is not installed.
 
     Raises:
-        SettingError: Another agent of this name runs here, or the port is taken.
+        SettingError: Another agent with this name is running here, or the port is taken.
     """
     folder = open_folder(settings)
     if folder is None:
@@ -235,7 +236,7 @@ def open_keeper(settings: Settings, limit_bytes: int) -> SnapshotKeeper | None:
     try:
         return SnapshotKeeper(settings, limit_bytes, folder)
     except ImportError as error:
-        log.info("no snapshots are kept (%s): pip install numpy", one_line(error))
+        log.info("snapshots are not kept (%s): pip install numpy", one_line(error))
         folder.close()
         return None
     except BaseException:

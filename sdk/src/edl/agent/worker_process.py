@@ -1,4 +1,4 @@
-"""One process of an agent, and what it writes to stderr."""
+"""A process of an agent, whose stderr the agent watches."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from edl.local import child
 
 _CHUNK_BYTES = 1 << 16
 _OUTPUT_S = 0.5
-"""How long the last lines of a process that has ended may take to arrive."""
+"""How long to wait for the last lines of a process that has ended."""
 _MAX_REASON = 300
 _STDERR = 2
 
 
 class WorkerProcess:
-    """A process with a group of its own; its stderr passes through the agent's unchanged."""
+    """A process in its own process group; its stderr is passed on to the agent's stderr."""
 
     def __init__(
         self,
@@ -31,15 +31,15 @@ class WorkerProcess:
         environment: Mapping[str, str],
         on_change: Callable[[], None],
     ) -> None:
-        """Starts it.
+        """Starts the process.
 
         Args:
-            command: An absolute path, and arguments.
-            environment: The whole of it.
-            on_change: Called on any thread when the process has ended, or has named a fault.
+            command: The absolute path of the program, and its arguments.
+            environment: The complete environment.
+            on_change: Called on any thread when the process has ended.
         """
         starter = [sys.executable, "-S", child.__file__, str(os.getpid())]
-        self.process = subprocess.Popen(  # noqa: S603 - the program is what the user asked for
+        self.process = subprocess.Popen(  # noqa: S603 - runs the program that the user named
             [*starter, *command],
             env=dict(environment),
             stderr=subprocess.PIPE,
@@ -48,20 +48,20 @@ class WorkerProcess:
         self._output = ErrorOutput()
         self._on_change = on_change
         self._fault_s: float | None = None
-        """When it named a fault of its device (monotonic)."""
+        """Monotonic time at which the process reported a device fault."""
         self._relay = threading.Thread(target=self._pass_on, name="edl-stderr", daemon=True)
         self._relay.start()
         threading.Thread(target=self._watch, name="edl-worker", daemon=True).start()
 
     def failure(self, wedged_s: float) -> str:
-        """How it has failed, in words; "" if it has not.
+        """Describes how the process failed; returns "" if it did not.
 
         Args:
-            wedged_s: How long it may live after it named a fault of its device.
+            wedged_s: How long the process may live after it reported a device fault.
         """
         code = self.process.poll()
         if code:
-            how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+            how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
             self._relay.join(_OUTPUT_S)
             reason = (self._output.fault or self._output.last_line)[:_MAX_REASON]
             return f"{how}: {reason}" if reason else how
@@ -69,31 +69,31 @@ class WorkerProcess:
             since_s = clock.monotonic_s() - self._fault_s
             if since_s >= wedged_s:
                 fault = self._output.fault[:_MAX_REASON]
-                return f"did not end within {wedged_s:g} s after it said {fault!r}"
+                return f"did not end within {wedged_s:g} s after the device fault {fault!r}"
         return ""
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is stopped, as by SIGSTOP; known on Linux only."""
+        """Whether the process is stopped, for example by SIGSTOP; False on systems without /proc."""
         try:
-            about = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8")
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8")
         except OSError:
             return False
-        return about.rpartition(")")[2].split()[:1] == ["T"]
+        return stat.rpartition(")")[2].split()[:1] == ["T"]
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the process and to those that it has started."""
+        """Sends a signal to the process and its children."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def _pass_on(self) -> None:
-        assert self.process.stderr is not None  # noqa: S101 - it was asked for
+        assert self.process.stderr is not None  # noqa: S101 - Popen was called with PIPE
         with self.process.stderr as stream:
             while chunk := os.read(stream.fileno(), _CHUNK_BYTES):
                 self._output.add(chunk)
                 if self._output.fault and self._fault_s is None:
                     self._fault_s = clock.monotonic_s()
-                with contextlib.suppress(OSError):  # nobody reads what this agent says
+                with contextlib.suppress(OSError):  # the agent's stderr may be closed
                     while chunk:
                         chunk = chunk[os.write(_STDERR, chunk) :]
         self._output.end()

@@ -15,19 +15,19 @@ from edl.agent.worker_process import WorkerProcess
 log = logging.getLogger("edl")
 
 FAILED = 1
-"""Exit code of an agent that gives up: its pod is replaced."""
-STUCK = "a process lives on after SIGKILL: its device does not answer"
-"""What is logged where `Workers.stop` returns False."""
+"""Exit code of an agent that gives up, so that its pod is replaced."""
+STUCK = "a process has not ended after SIGKILL, because its device does not answer"
+"""Log message if `Workers.stop` returns False."""
 _KILLED_S = 5.0
 """How long a killed process may take to end."""
 WEDGED_S = 10.0
-"""How long a process may live after it has named a fault of its device."""
+"""How long a process may live after it has reported a device fault."""
 
 
 class Workers:
-    """A group of processes that are started and stopped together, with all that they start.
+    """A group of processes that are started and stopped together, including their children.
 
-    Those that have failed may be started again alone.
+    Failed processes can be restarted separately.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Workers:
         """Starts one process for each environment.
 
         Args:
-            command: An absolute path, and arguments.
-            environments: Of the processes, in order of local rank.
-            wedged_s: How long a process may live after it has named a fault of its device.
+            command: The absolute path of the program, and its arguments.
+            environments: Environments of the processes, in order of local rank.
+            wedged_s: How long a process may live after it has reported a device fault.
         """
         self._command, self._environments = list(command), list(environments)
         self._wedged_s = wedged_s
@@ -55,7 +55,7 @@ class Workers:
             raise
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until a process ends, at most this long."""
+        """Waits up to `timeout_s` until a process ends."""
         if self._changed.wait(timeout_s):
             self._changed.clear()
 
@@ -70,19 +70,19 @@ class Workers:
 
     @property
     def have_finished(self) -> bool:
-        """Whether all have ended without an error."""
+        """Whether all processes have ended without an error."""
         return all(worker.process.poll() == 0 for worker in self._workers)
 
     @property
     def stopped(self) -> list[int]:
-        """The numbers of processes that are stopped, as by SIGSTOP."""
+        """The local ranks of processes that are stopped, for example by SIGSTOP."""
         return [rank for rank, worker in enumerate(self._workers) if worker.is_stopped]
 
     def replace_failed(self) -> bool:
-        """Kills what is left of each process that has failed, and starts it again; the others go on.
+        """Kills the children of each failed process and restarts it; other processes continue.
 
         Returns:
-            False where one lives on, as in `stop`; it is not started again.
+            False if a process has not ended after SIGKILL; it is not restarted.
         """
         for rank, worker in enumerate(self._workers):
             if not worker.failure(self._wedged_s):
@@ -96,10 +96,10 @@ class Workers:
         return True
 
     def stop(self, grace_s: float) -> bool:
-        """Ends all: with SIGTERM, and after `grace_s` with SIGKILL.
+        """Stops all processes: with SIGTERM, and after `grace_s` with SIGKILL.
 
         Returns:
-            Whether all have ended; False where the kernel waits for a device that does not answer.
+            Whether all have ended; False if the kernel is waiting for a device that does not answer.
         """
         self._signal(signal.SIGTERM)
         until_s = clock.monotonic_s() + grace_s
@@ -124,15 +124,15 @@ class Workers:
 
 
 def failed_too_often(whose: str, failures: int, max_restarts: int, failure: str) -> str:
-    """Says why an agent gives up.
+    """Returns the message for an agent that gives up.
 
     Args:
-        whose: Processes of what: a pod, or a trainer's name.
-        failures: How often they have failed.
-        max_restarts: How often they are started again.
-        failure: The last one.
+        whose: Owner of the processes: a trainer's name, or "this pod".
+        failures: Number of failures.
+        max_restarts: Limit for restarts.
+        failure: Description of the last failure.
     """
     return (
-        f"processes of {whose} have failed {failures} times (--max-restarts {max_restarts}), "
-        f"the last time because {failure}"
+        f"processes of {whose} have failed {failures} times (--max-restarts {max_restarts}); "
+        f"last failure: {failure}"
     )

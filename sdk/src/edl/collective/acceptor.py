@@ -1,7 +1,7 @@
-"""The passive side of a ring's connections: a process' listening port, and the acceptor of a ring.
+"""The passive side of a ring's connections: the listening port of a process, and the acceptor of a ring.
 
-No thread serves the port. Connections wait in the kernel's queue until `Ring.connect` accepts them;
-a few of those that are for a later ring are then stored in the listener.
+No thread serves the port. Connections wait in the kernel's queue until `Ring.connect` accepts them. The
+listener then stores a few connections that are meant for a later ring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("edl")
 
 _MAX_EARLY = 16
 _HANDSHAKE_TIMEOUT_S = 5.0
-"""Peers that send nothing for this long are disconnected; nothing else ends their handshake."""
+"""Time limit of a handshake; peers that are slower are disconnected."""
 _MAX_PENDING = 64
 _NEVER = float("inf")
 
@@ -30,44 +30,44 @@ _NEVER = float("inf")
 class Listener:
     """The port on which neighbours connect, for all rounds of a process.
 
-    Used by the thread that connects rings.
+    Only the thread that connects rings may use it.
     """
 
     def __init__(self, host: str, port: int = 0) -> None:
-        """Listens at once.
+        """Starts to listen.
 
         Args:
-            host: To bind to; empty for all addresses, of IPv4 and IPv6.
-            port: 0 for any free one.
+            host: Address to bind to; empty for all IPv4 and IPv6 addresses.
+            port: Port to bind to; 0 for any free port.
 
         Raises:
-            OSError: The address cannot be bound; the system's text gives the reason.
+            OSError: The address cannot be bound.
         """
         self._socket = transport.track(transport.listen(host, port))
         self._early: deque[tuple[socket.socket, ClientHello]] = deque()
         """Connections for later rings, oldest first."""
         self.refusals = BoundedWarnings(log)
-        """Of connections, in all rounds."""
+        """Warnings about refused connections, in all rounds."""
         bound_address = self._socket.getsockname()
         self.address: tuple[str, int] = (str(bound_address[0]), int(bound_address[1]))
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable when a connection waits."""
+        """Returns a descriptor that is readable when a connection is waiting."""
         return self._socket.fileno()
 
     def accept(self) -> socket.socket | None:
-        """Accepts the next connection; None if none waits."""
+        """Accepts the next connection; returns None if none is waiting."""
         try:
             connection, _ = self._socket.accept()
-        except OSError:  # none waits, or it ended before it was accepted
+        except OSError:  # none is waiting, or it ended before it was accepted
             return None
         return transport.configure(connection)
 
     def store_early(self, connection: socket.socket, hello: ClientHello) -> None:
-        """Stores a connection for a later ring; closes the oldest when there are too many."""
+        """Stores a connection for a later ring; closes the oldest one if there are too many."""
         self._early.append((connection, hello))
         if len(self._early) > _MAX_EARLY:
-            self._early.popleft()[0].close()  # its peer tries again
+            self._early.popleft()[0].close()  # the peer will try again
 
     def take_early(self) -> list[tuple[socket.socket, ClientHello]]:
         """Removes the stored connections and returns them, oldest first."""
@@ -76,14 +76,14 @@ class Listener:
         return early
 
     def close(self) -> None:
-        """Stops listening; connected rings stay connected."""
+        """Stops listening; does not affect connected rings."""
         for connection, _ in self.take_early():
             connection.close()
         self._socket.close()
 
 
 class _Pending(NamedTuple):
-    """A connection whose handshake is under way."""
+    """A connection during its handshake."""
 
     driver: HandshakeDriver[ClientHello | bool]
     deadline: float
@@ -92,8 +92,7 @@ class _Pending(NamedTuple):
 class Acceptor:
     """Accepts the connection of the previous member of the ring.
 
-    It refuses peers that do not belong to the job, and stores the connections of later rings in
-    the listener.
+    Refuses peers that do not belong to the job, and stores connections for later rings in the listener.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Acceptor:
         self._key = key
         self._waiter = waiter
         self._pending: dict[int, _Pending] = {}
-        """By descriptor."""
+        """Descriptor -> connection during its handshake."""
         self.link: socket.socket | None = None
         """The accepted connection of the previous member."""
         waiter.watch(listener.fileno(), READ)
@@ -131,13 +130,13 @@ class Acceptor:
             self._advance(descriptor, start=False)
 
     def stop(self) -> None:
-        """Stops accepting and disconnects all pending peers; they try again."""
+        """Stops accepting and disconnects all pending peers, which will try again."""
         self._waiter.watch(self._listener.fileno(), 0)
         for descriptor in list(self._pending):
             self._reject(descriptor)
 
     def close(self) -> None:
-        """Stops accepting and disconnects all peers, the previous member included."""
+        """Stops accepting and disconnects all peers, including the previous member."""
         self.stop()
         if self.link is not None:
             self._waiter.watch(self.link.fileno(), 0)
@@ -165,7 +164,7 @@ class Acceptor:
         try:
             outcome = driver.start() if start else driver.on_readable()
         except OSError:
-            self._reject(descriptor)  # disconnected: the peer tries again, or it is dead
+            self._reject(descriptor)  # disconnected: the peer has died or will try again
             return
         except HandshakeError as error:
             peer = _peer_address(driver.connection)
@@ -206,4 +205,4 @@ def _peer_address(connection: socket.socket) -> str:
     try:
         return str(connection.getpeername()[0]).removeprefix("::ffff:")
     except OSError:
-        return "an address that is gone"
+        return "an unknown address"

@@ -18,17 +18,17 @@ _HEAD = struct.Struct("!QQ")
 _MAX_SPEC = 64 << 20
 _MAX_META = 256 << 20
 _PLAIN = frozenset("biufcmMSU")
-"""Kinds of numpy types that are completely described by their type string."""
+"""Kinds of numpy types that their type string describes completely."""
 _KIND = re.compile(r"[<>|=][biufcmMSU][0-9]{1,9}(\[[0-9a-zA-Z]{1,12}\])?")
-"""The type strings of these kinds; numpy reads many other texts."""
+"""Type strings of these kinds; numpy itself accepts many more."""
 
 
 def encode_header(meta: bytes, arrays: Sequence[Array]) -> bytes:
-    """Returns the header: types and shapes of the arrays.
+    """Returns the header, which has the types and shapes of the arrays.
 
     Args:
         meta: Any bytes.
-        arrays: Of plain types.
+        arrays: Arrays of plain types.
 
     Raises:
         TypeError: An array holds objects or records.
@@ -39,18 +39,18 @@ def encode_header(meta: bytes, arrays: Sequence[Array]) -> bytes:
             raise TypeError(f"array {index} is of {array.dtype}: send a view as plain numbers")
     spec = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
     if len(spec) > _MAX_SPEC or len(meta) > _MAX_META:
-        text = f"meta of {len(meta)} bytes and {len(arrays)} arrays are too much to broadcast"
-        raise ValueError(f"{text}: {_MAX_META} bytes of meta are allowed")
+        text = f"{len(arrays)} arrays with {len(meta)} bytes of meta are too much to broadcast"
+        raise ValueError(f"{text}: the limit for meta is {_MAX_META} bytes")
     return _HEAD.pack(len(spec), len(meta)) + spec
 
 
 def enqueue(header: bytes, meta: bytes, arrays: Sequence[Array], out: Out) -> None:
-    """Appends the whole broadcast to `out`; only arrays that are not contiguous are copied.
+    """Appends the whole broadcast to `out`; copies only arrays that are not contiguous.
 
     Args:
-        header: From `encode_header`.
-        meta: Any bytes.
-        arrays: The same as in the header.
+        header: The result of `encode_header`.
+        meta: The bytes passed to `encode_header`.
+        arrays: The arrays passed to `encode_header`.
         out: Receives the views to send.
     """
     for view in (memoryview(header), memoryview(meta), *(_raw(array) for array in arrays)):
@@ -58,14 +58,14 @@ def enqueue(header: bytes, meta: bytes, arrays: Sequence[Array], out: Out) -> No
 
 
 class ReceivedBroadcast:
-    """The bytes and arrays of a broadcast; complete when the iterator `inbound` has ended."""
+    """The bytes and arrays of a broadcast, complete once the iterator `inbound` has ended."""
 
     def __init__(self) -> None:
         self.meta = b""
         self.arrays: list[Array] = []
 
     def inbound(self, out: Out, *, last: bool) -> Inbound:
-        """Yields the views to fill; each is sent on, except by the last member.
+        """Yields the views to fill, and sends each one on unless this member is the last.
 
         Raises:
             RoundOver: The header is larger than allowed.
@@ -86,34 +86,38 @@ class ReceivedBroadcast:
 
 
 def decode_header(raw: bytes) -> tuple[bytes, list[Array]]:
-    """Reads a header and the bytes behind it; returns these, and new arrays for what follows.
+    """Returns the meta bytes of a broadcast, and new arrays to receive its contents.
 
     Args:
-        raw: What `encode_header` returned, and `meta`.
+        raw: The result of `encode_header`, followed by `meta`.
 
     Raises:
-        RoundOver: It is something else, or the memory is too small for the arrays.
+        RoundOver: The bytes are malformed, or the memory is too small for the arrays.
     """
     if len(raw) < _HEAD.size:
-        raise RoundOver(f"a broadcast begins with {len(raw)} bytes")
+        raise RoundOver(f"the header of a broadcast has only {len(raw)} bytes")
     spec_bytes, meta_bytes = _HEAD.unpack_from(raw)
     if _HEAD.size + spec_bytes + meta_bytes != len(raw):
-        raise RoundOver(f"a broadcast of {spec_bytes} and {meta_bytes} bytes came as {len(raw)}")
+        raise RoundOver(
+            f"the start of a broadcast of {spec_bytes} and {meta_bytes} bytes has {len(raw)} bytes"
+        )
     end = _HEAD.size + spec_bytes
     arrays = [_empty(kind, shape) for kind, shape in _parse_spec(raw[_HEAD.size : end])]
     return raw[end:], arrays
 
 
 def _parse_spec(raw: bytes) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Reads types and shapes of the arrays that follow.
+    """Reads the types and shapes of the arrays of a broadcast.
 
     Raises:
-        RoundOver: It is not what `encode_header` makes.
+        RoundOver: The bytes are not a result of `encode_header`.
     """
     try:
-        return [_parse_entry(*entry) for entry in json_text.loads(raw)]
+        return [_parse_entry(kind, shape) for kind, shape in json_text.loads(raw)]
     except (ValueError, TypeError) as error:
-        raise RoundOver(f"a broadcast begins with no list of arrays: {one_line(error)}") from error
+        raise RoundOver(
+            f"the list of arrays of a broadcast is malformed: {one_line(error)}"
+        ) from error
 
 
 def _parse_entry(kind: object, shape: object) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -128,12 +132,12 @@ def _empty(kind: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Returns a new array.
 
     Raises:
-        RoundOver: The memory is too small for it, or numpy cannot express it.
+        RoundOver: The memory is too small for the array, or numpy does not support it.
     """
     try:
         return np.empty(shape, kind)
     except (MemoryError, ValueError) as error:
-        raise RoundOver(f"no room for an array of {kind} and shape {list(shape)}") from error
+        raise RoundOver(f"no memory for an array of {kind} and shape {list(shape)}") from error
 
 
 def _forwarded(view: memoryview, out: Out, *, last: bool) -> Inbound:
@@ -144,7 +148,7 @@ def _forwarded(view: memoryview, out: Out, *, last: bool) -> Inbound:
 
 
 def _raw(array: Array) -> memoryview:
-    """Returns an array's bytes; memoryview alone does not support all types."""
+    """Returns the bytes of an array of any type, which memoryview alone does not support."""
     if not array.nbytes:
         return memoryview(b"")
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

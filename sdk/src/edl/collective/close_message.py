@@ -1,8 +1,8 @@
-"""The message with which a member closes its connections: it gives the reason (pure).
+"""The message with the reason that a member sends before it closes its connections (pure).
 
-A member that ends its round sends it to both neighbours. To the previous member it goes against the
-ring's direction, where nothing else is sent. Neighbours pass a failure on, so that all members
-report the cause and not only that a connection ended.
+A member that ends its round sends it to both neighbours: to the previous member against the ring's
+direction, in which nothing else is sent. Neighbours pass a failure on, so that all members report the
+cause and not only a closed connection.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MAX_BYTES = HEAD_BYTES + _MAX_TEXT
 
 
 class CloseCode(IntEnum):
-    """The reasons with which a member closes its connections."""
+    """Why a member closes its connections."""
 
     LEFT = 0
-    """It closed its ring between two operations."""
+    """The member closed its ring between two operations."""
     FAILED = 1
     MISMATCH = 2
 
 
 class CloseMessage(NamedTuple):
-    """The reason for the end of a member's connections."""
+    """Why a member closes its connections, and after how many operations."""
 
     code: CloseCode
     done: int
@@ -37,12 +37,12 @@ class CloseMessage(NamedTuple):
     text: str
 
     def pack(self) -> bytes:
-        """Encodes it; a text that is too long is cut."""
+        """Encodes the message; truncates a long text."""
         text = self.text.encode()[:_MAX_TEXT]
         return _HEAD.pack(self.code, self.done, len(text)) + text
 
     def error(self) -> RoundOver:
-        """Returns the error that the receiver raises."""
+        """Returns the error for the receiver to raise."""
         error = Mismatch(self.text) if self.code == CloseCode.MISMATCH else RoundOver(self.text)
         error.from_peer = True
         return error
@@ -51,13 +51,13 @@ class CloseMessage(NamedTuple):
 def from_error(error: RoundOver, member: str, done: int) -> CloseMessage:
     """Returns the message to send after an error.
 
-    The text of a received error is passed on unchanged; to one that arose here the member's name is
-    added.
+    The text of an error received from a neighbour is passed on unchanged; otherwise it gets the name of
+    this member.
 
     Args:
-        error: What ended the round here.
-        member: This member's name.
-        done: Number of operations that it has completed.
+        error: The error that ended the round in this member.
+        member: Name of this member.
+        done: Number of operations that this member has completed.
     """
     if isinstance(error, Mismatch):
         return CloseMessage(CloseCode.MISMATCH, done, str(error))
@@ -66,7 +66,7 @@ def from_error(error: RoundOver, member: str, done: int) -> CloseMessage:
 
 
 def unpack(raw: bytes) -> CloseMessage | None:
-    """Decodes a message; None if it is incomplete or not of this protocol."""
+    """Decodes a message; returns None if it is incomplete or malformed."""
     if len(raw) < HEAD_BYTES:
         return None
     code, done, length = _HEAD.unpack_from(raw)

@@ -24,23 +24,24 @@ from edl.errors import RoundOver, one_line
 log = logging.getLogger("edl")
 
 _REFUSED_S = 0.2
-"""How long refused connections are retried: a member listens before it joins a round, so a port
-that refuses belongs to a process that has ended."""
+"""How long refused connections are retried. A member listens before it joins a round, so a port that
+refuses connections belongs to a process that has ended."""
 _FAILING_S = 3.0
-"""How long other failures are retried: the networks of new pods need a moment. A busy member does
-not cause failures, only delays."""
+"""How long other failures are retried, since the networks of new pods need a moment. A busy member
+causes delays, but no failures."""
 _FIRST_S, _MAX_S = 0.02, 0.5
 _UNANSWERED_S, _MAX_UNANSWERED_S = 0.1, 3.0
-"""How long an attempt waits for the peer's system. One whose queue of connections is full, with those of
-strangers, does not answer, and ours would try again after a second; the peer needs some ms to empty it."""
+"""How long an attempt waits for the peer's system before the next one. A system whose accept queue is full
+of foreign connections does not answer; the peer empties the queue within milliseconds, but our system
+would try again only after a second."""
 _SILENT_S = 120.0
-"""How long a system is tried that answers no attempt, as long as ours tries one."""
+"""How long a system that does not answer is tried; our system gives up an attempt after the same time."""
 _CONNECTING = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 _NEVER = float("inf")
 
 
 class Connector:
-    """Connects to one peer: tries again until it has a link or gives the peer up."""
+    """Connects to one peer, with retries until it has a link or gives up."""
 
     def __init__(
         self, name: str, address: str, position: RoundPosition, key: bytes, waiter: Waiter
@@ -53,7 +54,7 @@ class Connector:
         self._backoff = Backoff(_FIRST_S, _MAX_S)
         self._unanswered = Backoff(_UNANSWERED_S, _MAX_UNANSWERED_S)
         self._connection: socket.socket | None = None
-        """Of the attempt under way."""
+        """The connection of the current attempt."""
         self._driver: HandshakeDriver[Outcome] | None = None
         self._failing_since: float | None = None
         self._silent_since: float | None = None
@@ -66,7 +67,7 @@ class Connector:
         return self._next_at if self._driver is None and self.link is None else _NEVER
 
     def tick(self, now: float) -> None:
-        """Starts the next attempt when its time has come, also in place of one that nobody answers.
+        """Starts the next attempt when it is due, even if the current one is still unanswered.
 
         Raises:
             RoundOver: There will be no link in this round.
@@ -85,7 +86,7 @@ class Connector:
             self._retry_or_give_up(error)
 
     def handle(self, descriptor: int) -> None:
-        """Continues the attempt under way, if the event belongs to it.
+        """Continues the current attempt, if the event belongs to it.
 
         Raises:
             RoundOver: There will be no link in this round.
@@ -140,7 +141,7 @@ class Connector:
 
     def _complete(self, outcome: Outcome) -> None:
         if outcome.verdict is Verdict.LATER:
-            raise RoundOver(f"{self._name} is at round {outcome.number} already")
+            raise RoundOver(f"{self._name} is already in round {outcome.number}")
         self.link, self._connection = self._connection, None
 
     def _retry_or_give_up(self, error: OSError) -> None:
@@ -156,7 +157,7 @@ class Connector:
 
 
 def _is_answered(connection: socket.socket | None) -> bool:
-    """Whether the peer's system has accepted an attempt, though its event has not been handled yet."""
+    """Returns whether the peer's system has accepted the attempt, even if its event was not handled yet."""
     if connection is None:
         return False
     try:

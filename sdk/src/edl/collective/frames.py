@@ -1,7 +1,7 @@
 """The stream of frames on each connection of the ring: data, and a close message at the end.
 
-Frames make a close message possible in the middle of an operation: a member that waits for data
-receives at once that none will come, and the reason.
+Frames allow a close message in the middle of an operation: a member that is waiting for data learns at
+once that none will come, and why.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edl.collective.operations import Out
 _HEAD = struct.Struct("!B3xI")
 _DATA, _CLOSE = 0, 1
 _MAX_VIEWS = 16
-"""Views that are passed to the system in one call."""
+"""Maximum number of views per system call."""
 _CLOSE_TIMEOUT_S = 0.02
-"""How long sending or receiving a close message may take."""
+"""Time limit for sending or receiving a close message."""
 _CLOSE_BUFFER_BYTES = 1 << 20
-"""Send buffer for the close message, in case the peer does not read at the moment."""
-NO_CLOSE_MESSAGE = "it sent no reason: it died, or ran out of time"
+"""Size of the send buffer for the close message, in case the peer is not reading."""
+NO_CLOSE_MESSAGE = "it gave no reason: it died, or was stopped"
 
 
 class Outgoing:
@@ -34,7 +34,7 @@ class Outgoing:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._queue: deque[memoryview] = deque()
-        """Head and body of each frame, alternately, without the bytes that were sent."""
+        """Head and body of each frame in turn, without the bytes already sent."""
 
     def put(self, out: Out) -> None:
         """Moves all views of `out` into the queue, each as one frame."""
@@ -48,7 +48,7 @@ class Outgoing:
         return bool(self._queue)
 
     def send(self) -> bool:
-        """Sends what the system accepts; returns False if that is nothing.
+        """Sends as much as the system accepts; returns False if that is nothing.
 
         Raises:
             OSError: The connection is gone.
@@ -65,7 +65,7 @@ class Outgoing:
         return True
 
     def end(self, message: CloseMessage) -> None:
-        """Completes the frame under way and sends a close message, if that is possible at once."""
+        """Completes the current frame and sends a close message, if this is possible at once."""
         at_head = len(self._queue) % 2 == 0
         if at_head and self._queue and len(self._queue[0]) == _HEAD.size:
             self._queue.clear()
@@ -86,7 +86,7 @@ class Incoming:
         self._link = link
         self._head = b""
         self._remaining_bytes = 0
-        """Bytes of the current frame that were not received yet."""
+        """Bytes of the current frame that are still missing."""
 
     def receive(self, view: memoryview) -> int:
         """Receives into a view; returns the number of bytes, 0 if none has arrived.
@@ -137,7 +137,7 @@ def close_if_next(link: socket.socket) -> CloseMessage | None:
 
 
 def send_close(link: socket.socket, message: CloseMessage) -> None:
-    """Sends a close message to the previous member, where no data fills the send buffer."""
+    """Sends a close message to the previous member, for which the send buffer is always empty."""
     with contextlib.suppress(OSError):  # already closed: the peer needs no message
         link.send(message.pack())
 
@@ -146,17 +146,17 @@ class PeerClosed(Exception):  # noqa: N818 - a message, not a fault
     """The peer has sent its close message and will send nothing more."""
 
     def __init__(self, message: CloseMessage | None) -> None:
-        """Stores the message.
+        """Creates the exception.
 
         Args:
-            message: The peer's; None if it was incomplete.
+            message: The peer's message; None if it was incomplete.
         """
         super().__init__()
         self.message = message
 
 
 def receive_close(link: socket.socket) -> CloseMessage | None:
-    """Receives a close message; None if the connection ends, or the time is over, before it."""
+    """Receives a close message; returns None if the connection ends or the time limit passes first."""
     raw, deadline = b"", clock.monotonic_s() + _CLOSE_TIMEOUT_S
     with contextlib.suppress(OSError):
         while close_message.unpack(raw) is None and len(raw) < close_message.MAX_BYTES:

@@ -1,12 +1,11 @@
-"""How two neighbours prove to each other that they belong to one job and one round.
+"""The handshake in which two neighbours prove that they belong to the same job and round.
 
-The initiator of a connection sends a hello with its position and a nonce; the responder answers
-with its verdict, a nonce of its own and a proof; then the initiator sends its proof. A proof is
-HMAC-SHA256 over all messages so far, with the job's token as key: the token itself is never sent,
-and a recorded handshake cannot be replayed. What follows on the connection is neither encrypted nor
-signed.
+The initiator of a connection sends a hello with its position and a nonce. The responder answers with its
+verdict, another nonce and a proof. Then the initiator sends its proof. A proof is an HMAC-SHA256 over all
+messages so far with the job's token as key, so the token is never sent and a recorded handshake cannot be
+replayed. Data after the handshake is neither encrypted nor signed.
 
-Both sides are generators without I/O (`Script`); `HandshakeDriver` runs one on a socket.
+Both sides are generators without I/O (`Script`), which `HandshakeDriver` runs on a socket.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 NONCE_BYTES = 16
 MAGIC = b"EDLring2"
-"""The first bytes on a connection: the protocol and its version."""
+"""The first bytes on a connection, which name the protocol and its version."""
 _HELLO = struct.Struct("!8sQIII16s")
 _ANSWER = struct.Struct("!BQ16s")
 _PROOF_BYTES = 32
@@ -30,14 +29,14 @@ T = TypeVar("T")
 
 
 class HandshakeStep(NamedTuple):
-    """One step of a side: the bytes to send, then the number of bytes to receive."""
+    """A step of one side: the bytes to send, and the number of bytes to receive after that."""
 
     send: bytes
     receive_bytes: int
 
 
 Script = Generator[HandshakeStep, bytes, T]
-"""One side of a handshake: yields its steps, is sent the bytes received, returns the outcome."""
+"""One side of a handshake: yields steps, gets the received bytes, and returns the outcome."""
 
 
 class RoundPosition(NamedTuple):
@@ -47,11 +46,11 @@ class RoundPosition(NamedTuple):
     rank: int
     world_size: int
     channel: int = 0
-    """Which of a round's rings; a process connects those that it is in one after the other."""
+    """Number of the ring among the rings of a round, in the order in which a process connects them."""
 
     @property
     def order(self) -> tuple[int, int]:
-        """Of two rings of a process, the one that is connected later has the larger one."""
+        """Sort key: rings of a process that are connected later have larger keys."""
         return self.number, self.channel
 
 
@@ -60,7 +59,7 @@ class ClientHello(NamedTuple):
 
     position: RoundPosition
     raw: bytes
-    """As it was received, because proofs cover these bytes."""
+    """The received bytes, which the proofs cover."""
 
 
 class Verdict(IntEnum):
@@ -68,7 +67,7 @@ class Verdict(IntEnum):
 
     WELCOME = 0
     LATER = 1
-    """The responder is in a later round: the initiator's is over."""
+    """The responder is in a later round, so the initiator's round is over."""
 
 
 class Outcome(NamedTuple):
@@ -80,28 +79,30 @@ class Outcome(NamedTuple):
 
 
 class HandshakeError(Exception):
-    """The peer is not a member of this job, or not the expected one; the text gives the reason."""
+    """The peer is not a member of this job, or not the expected one; the message says why."""
 
 
 def pack_hello(position: RoundPosition, nonce: bytes) -> bytes:
     """Returns the initiator's first message."""
-    return _HELLO.pack(MAGIC, *position, nonce)
+    return _HELLO.pack(
+        MAGIC, position.number, position.rank, position.world_size, position.channel, nonce
+    )
 
 
 def unpack_hello(raw: bytes) -> ClientHello:
     """Reads the initiator's first message.
 
     Raises:
-        HandshakeError: It is not of this protocol.
+        HandshakeError: The message does not belong to this protocol.
     """
-    magic, *position, _ = _HELLO.unpack(raw)
+    magic, number, rank, world_size, channel, _ = _HELLO.unpack(raw)
     if magic != MAGIC:
         raise HandshakeError("it does not speak the ring's protocol")
-    return ClientHello(RoundPosition(*position), raw)
+    return ClientHello(RoundPosition(number, rank, world_size, channel), raw)
 
 
 def initiate(position: RoundPosition, key: bytes, nonce: bytes) -> Script[Outcome]:
-    """The initiator's side.
+    """Runs the initiator's side.
 
     Raises:
         HandshakeError: The responder does not have the token.
@@ -110,20 +111,20 @@ def initiate(position: RoundPosition, key: bytes, nonce: bytes) -> Script[Outcom
     reply = yield HandshakeStep(hello, _ANSWER.size + _PROOF_BYTES)
     answer, proof = reply[: _ANSWER.size], reply[_ANSWER.size :]
     if not hmac.compare_digest(proof, _proof(key, b"answer", hello, answer)):
-        raise HandshakeError("it does not prove that it has this job's token")
+        raise HandshakeError("it did not prove that it has this job's token")
     verdict, number, _ = _ANSWER.unpack(answer)
     if verdict not in tuple(Verdict):
-        raise HandshakeError(f"it answers {verdict}, which this version does not know")
+        raise HandshakeError(f"it sent the verdict {verdict}, which this version does not know")
     if verdict == Verdict.WELCOME:
         yield HandshakeStep(_proof(key, b"make", hello, answer), 0)
     return Outcome(Verdict(verdict), number)
 
 
 def receive_hello() -> Script[ClientHello | bool]:
-    """The responder's first part: receives the hello.
+    """Runs the first part of the responder's side, which receives the hello.
 
     Raises:
-        HandshakeError: The bytes are not of this protocol.
+        HandshakeError: The bytes do not belong to this protocol.
     """
     return unpack_hello((yield HandshakeStep(b"", HELLO_BYTES)))
 
@@ -131,23 +132,22 @@ def receive_hello() -> Script[ClientHello | bool]:
 def respond(
     hello: ClientHello, position: RoundPosition, key: bytes, nonce: bytes
 ) -> Script[ClientHello | bool]:
-    """The responder's second part: answers a hello.
+    """Runs the second part of the responder's side, which answers a hello.
 
     Returns:
-        Whether the initiator is the expected neighbour; False if its round is over, which the
-        answer has reported.
+        Whether the initiator is the expected neighbour; False if the answer told it that its round is
+        over.
 
     Raises:
-        HandshakeError: The initiator does not have the token, or is at another position than the
-            expected one.
+        HandshakeError: The initiator does not have the token, or is not at the expected position.
     """
     remote = hello.position
     verdict = Verdict.LATER if remote.number < position.number else Verdict.WELCOME
     previous = previous_position(position)
     if verdict is Verdict.WELCOME and remote != previous:
         raise HandshakeError(
-            f"it claims rank {remote.rank} of {remote.world_size}, expected was {previous.rank}"
-            f" of {position.world_size} in round {position.number}, channel {position.channel}"
+            f"it claims rank {remote.rank} of {remote.world_size}, but rank {previous.rank} of "
+            f"{position.world_size} was expected in round {position.number}, channel {position.channel}"
         )
     answer = _ANSWER.pack(verdict, position.number, nonce)
     reply = answer + _proof(key, b"answer", hello.raw, answer)
@@ -156,7 +156,7 @@ def respond(
         return False
     proof = yield HandshakeStep(reply, _PROOF_BYTES)
     if not hmac.compare_digest(proof, _proof(key, b"make", hello.raw, answer)):
-        raise HandshakeError("it does not prove that it has this job's token")
+        raise HandshakeError("it did not prove that it has this job's token")
     return True
 
 
@@ -170,7 +170,7 @@ def _proof(key: bytes, side: bytes, hello: bytes, answer: bytes) -> bytes:
 
 
 class HandshakeDriver(Generic[T]):
-    """Runs one side of a handshake on a non-blocking socket; errors are left to the caller."""
+    """Runs one side of a handshake on a non-blocking socket; the caller handles errors."""
 
     def __init__(self, connection: socket.socket, script: Script[T]) -> None:
         self.connection = connection
@@ -179,11 +179,11 @@ class HandshakeDriver(Generic[T]):
         self._receive_bytes = 0
 
     def start(self) -> T | None:
-        """Runs the first step; returns the outcome if there is one already."""
+        """Runs the first step; returns the outcome if it is known already, otherwise None."""
         return self._advance()
 
     def on_readable(self) -> T | None:
-        """Receives what has arrived; returns the outcome once there is one.
+        """Receives available data; returns the outcome once it is known, otherwise None.
 
         Raises:
             OSError: The peer has closed the connection, or is gone.
@@ -209,5 +209,5 @@ class HandshakeDriver(Generic[T]):
                 return outcome
             self._receive_bytes = step.receive_bytes
             if self.connection.send(step.send) < len(step.send):
-                raise ConnectionResetError("it does not take the handshake's few bytes")
+                raise ConnectionResetError("it does not read the few bytes of the handshake")
         return None

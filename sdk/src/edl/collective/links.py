@@ -1,4 +1,4 @@
-"""A member's two connections during operations; they report why a round ends."""
+"""A member's two connections during operations, which report why a round ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edl.errors import RoundOver
 
 
 class Links:
-    """The connections to the next member and from the previous one; used by one thread."""
+    """The connections to the next member and from the previous one; not thread-safe."""
 
     def __init__(self, pair: Pair, waiter: Waiter, names: Sequence[str], rank: int) -> None:
         self._forward, self._backward = pair
@@ -36,7 +36,7 @@ class Links:
             inbound: Views to fill.
 
         Raises:
-            RoundOver: A neighbour has ended, or this was interrupted.
+            RoundOver: A neighbour has closed its connections, or the call was interrupted.
         """
         self._check_next()
         self._outgoing.put(out)
@@ -109,7 +109,11 @@ class Links:
                 self._receive_close()
 
     def _receive_close(self) -> None:
-        """Receives the next member's close message; raises if there is none, or if it applies."""
+        """Receives the next member's close message.
+
+        Raises:
+            RoundOver: There is no message, or it ends the current operation.
+        """
         message = frames.receive_close(self._forward)
         if message is None:
             text = f"{self._next_name} no longer receives data: {frames.NO_CLOSE_MESSAGE}"
@@ -118,7 +122,7 @@ class Links:
         self._check_next()
 
     def _check_next(self) -> None:
-        """Raises if the next member ended before it had received all of this operation."""
+        """Raises `RoundOver` if the next member closed before it had received this whole operation."""
         message = self._next_close
         if message is not None and message.done <= self.done:
             raise _error(message, self._next_name)

@@ -1,8 +1,8 @@
-"""Collective operations as streams round the ring (pure: bytes in, bytes out).
+"""Collective operations as streams around the ring (pure: bytes in, bytes out).
 
-An operation puts what it sends first into `out` and returns an iterator over the views that are to
-be filled with the bytes of the previous member, one after the other. Each full view is processed
-and in most cases sent on. So sending and receiving overlap, and everything is sent in chunks.
+An operation puts the first views to send into `out` and returns an iterator over views to fill, one
+after the other, with bytes from the previous member. Each full view is processed and usually sent on.
+Everything is sent in chunks, so sending and receiving overlap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Inbound = Iterator[memoryview]
 Array = np.ndarray[Any, Any]
 
 CHUNK_BYTES = 256 << 10
-"""Size of the blocks that are sent and summed: small enough for a core's cache."""
+"""Size of the blocks that are sent and summed, small enough for a core's cache."""
 SCRATCH_BYTES = 512 << 10
 PAYLOAD_BYTES = 1 << 20
 """The largest payload of `gather`."""
@@ -40,18 +40,18 @@ class RingPosition(NamedTuple):
 
 
 def all_reduce(flat: Array, scratch: Array, position: RingPosition, out: Out) -> Inbound:
-    """Sums the members' arrays; all members end with the same bits.
+    """Sums the members' arrays; all members get bitwise equal results.
 
     Args:
-        flat: One-dimensional and contiguous; changed in place.
-        scratch: SCRATCH_BYTES of the same type.
-        position: This member's.
+        flat: A one-dimensional contiguous array, which is changed in place.
+        scratch: SCRATCH_BYTES of memory of the same type.
+        position: This member's position.
         out: Receives the views to send.
     """
     world_size = position.world_size
     if flat.size * world_size <= len(scratch):
         blocks = scratch[: flat.size * world_size].reshape(world_size, flat.size)
-        blocks[position.rank] = flat  # a copy is sent: `flat` may be overwritten before that
+        blocks[position.rank] = flat  # sends a copy, because `flat` may be overwritten before
         out.extend(chunks(_bytes(blocks[position.rank])))
         return _gather_and_sum(flat, blocks, position, out)
     out.extend(chunks(_bytes(_part(flat, position.rank, world_size))))
@@ -59,19 +59,19 @@ def all_reduce(flat: Array, scratch: Array, position: RingPosition, out: Out) ->
 
 
 def _gather_and_sum(flat: Array, blocks: Array, position: RingPosition, out: Out) -> Inbound:
-    """Sends every array to every member: half as many steps, which dominate for small arrays."""
+    """Sends every array to every member, which halves the steps that dominate for small arrays."""
     for back in range(1, position.world_size):
         for view in chunks(_bytes(blocks[position.back(back)])):
             yield view
             if back < position.world_size - 1:
                 out.append(view)
     flat[:] = blocks[0]
-    for block in blocks[1:]:  # numpy's own sum may use another order on another processor
+    for block in blocks[1:]:  # numpy.sum may use a different order on a different processor
         _add(flat, block)
 
 
 def _reduce_and_share(flat: Array, scratch: Array, position: RingPosition, out: Out) -> Inbound:
-    """Reduce-scatter, then all-gather; the order in which a part is summed is fixed."""
+    """Runs a reduce-scatter, then an all-gather; each part is summed in a fixed order."""
     step = CHUNK_BYTES // flat.itemsize
     raw = _bytes(scratch)
     for back in range(1, position.world_size):
@@ -89,7 +89,7 @@ def _reduce_and_share(flat: Array, scratch: Array, position: RingPosition, out: 
 
 
 def _add(total: Array, block: Array) -> None:
-    """Adds in place; a sum may be infinite, which is for the caller to judge."""
+    """Adds in place; the caller checks the sum for infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
         total += block
 
@@ -98,9 +98,9 @@ def gather(payload: bytes, payloads: list[bytes], position: RingPosition, out: O
     """Sends every member's payload to every member (MPI's allgather).
 
     Args:
-        payload: This member's.
-        payloads: By rank; filled.
-        position: This member's.
+        payload: This member's payload.
+        payloads: List to fill with the payloads by rank.
+        position: This member's position.
         out: Receives the views to send.
     """
     payloads[position.rank] = payload
@@ -114,9 +114,7 @@ def _receive_payloads(payloads: list[bytes], position: RingPosition, out: Out) -
         yield memoryview(head)
         (length,) = _LENGTH.unpack(head)
         if length > PAYLOAD_BYTES:
-            raise RoundOver(
-                f"a payload of {length} bytes was received; {PAYLOAD_BYTES} are allowed"
-            )
+            raise RoundOver(f"received a payload of {length} bytes; the limit is {PAYLOAD_BYTES}")
         payload = bytearray(length)
         yield memoryview(payload)
         payloads[position.back(back)] = bytes(payload)
@@ -129,7 +127,7 @@ def _with_length(payload: bytes) -> list[memoryview]:
 
 
 def _part(flat: Array, rank: int, world_size: int) -> Array:
-    """Returns a view of a rank's part; the first parts are longer by one if needed."""
+    """Returns a view of a rank's part; the first parts have one more element if needed."""
     size, remainder = divmod(len(flat), world_size)
     start = rank * size + min(rank, remainder)
     return flat[start : start + size + (rank < remainder)]

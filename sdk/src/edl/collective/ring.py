@@ -24,11 +24,11 @@ _SUMMED = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
 class Ring:
-    """A member's end of a ring of TCP connections; used by one thread.
+    """A member's end of a ring of TCP connections; not thread-safe.
 
-    All members call the same operations in the same order. After `RoundOver` a ring cannot be used:
-    close it and connect the next round's. Members may then differ in whether they completed the
-    last operation, and the contents of a buffer in it are undefined.
+    All members must call the same operations in the same order. After `RoundOver` a ring is unusable:
+    close it, and connect the ring of the next round. Some members may then have completed the last
+    operation and others not, and the contents of its buffer are undefined.
     """
 
     def __init__(self, position: RoundPosition, names: Sequence[str], waiter: Waiter) -> None:
@@ -53,22 +53,22 @@ class Ring:
         on_wait: OnWait | None = None,
         channel: int = 0,
     ) -> Ring:
-        """Blocks until both neighbours are connected.
+        """Connects to both neighbours; blocks until this is done.
 
         Args:
-            listener: This process' listener; its address is in `addresses`.
+            listener: The listener of this process; its address is in `addresses`.
             addresses: `host:port` of all members, in order of rank.
-            rank: This member's.
-            number: Of the round.
+            rank: Rank of this member.
+            number: Number of the round.
             key: The job's token; members without it are refused.
             interrupt: Ends this and every later call of the ring at once.
-            on_wait: Called once a call has been blocked for 0.25 s, with the time (monotonic
-                seconds) since when; and with None when it is no longer blocked. Called by the
-                thread that is blocked.
-            channel: Of the rings of a round; members connect those that they share in this order.
+            on_wait: Called by the blocked thread once a call has been blocked for 0.25 s, with the
+                monotonic time of its start, and with None when it is no longer blocked.
+            channel: Number of the ring among the rings of a round; members connect the rings that they
+                share in this order.
 
         Raises:
-            RoundOver: A neighbour is gone or in a later round, or this was interrupted.
+            RoundOver: A neighbour is gone or in a later round, or the call was interrupted.
             ValueError: The rank is not one of the members, or the key is empty.
         """
         if not 0 <= rank < len(addresses):
@@ -90,22 +90,22 @@ class Ring:
 
     @property
     def on_wait(self) -> OnWait | None:
-        """Called when a call is blocked, see `connect`."""
+        """The callback for blocked calls; see `connect`."""
         return self._waiter.on_wait
 
     @on_wait.setter
     def on_wait(self, callback: OnWait | None) -> None:
-        """Sets it; None for nothing to call."""
+        """Sets the callback; None for no callback."""
         self._waiter.on_wait = callback
 
     def all_reduce(self, buffer: Array) -> None:
-        """Sums the members' buffers in place; all members end with the same bits.
+        """Sums the members' buffers in place; all members get bitwise equal results.
 
         Args:
-            buffer: float32 or float64, contiguous, of the same length in all members.
+            buffer: A contiguous float32 or float64 array of the same length in all members.
 
         Raises:
-            Mismatch: Another member's buffer is of another size or type.
+            Mismatch: Another member's buffer has a different size or type.
             RoundOver: The round is over.
             TypeError: The buffer cannot be summed in place.
         """
@@ -118,10 +118,10 @@ class Ring:
         self._run(_head("all_reduce", flat.size, flat.dtype.str), start)
 
     def gather(self, payload: bytes) -> list[bytes]:
-        """Returns all members' payloads, in order of rank.
+        """Returns the payloads of all members, in order of rank.
 
         Args:
-            payload: 1 MiB at most; lengths may differ.
+            payload: At most 1 MiB; lengths may differ.
 
         Raises:
             RoundOver: The round is over.
@@ -148,19 +148,19 @@ class Ring:
             source: Rank of the member that sends.
 
         Returns:
-            The source's bytes and arrays; the same arrays in the source, new ones elsewhere.
+            The source's bytes and arrays; in the source the same arrays, in other members new ones.
 
         Raises:
             RoundOver: The round is over.
             TypeError: An array holds objects or records.
-            ValueError: There is no such rank, or the source passes None as arrays.
+            ValueError: The rank does not exist, or the source passes None as arrays.
         """
         if not 0 <= source < self.world_size:
             raise ValueError(f"source {source} is not one of {self.world_size} members")
         received, header = bundle.ReceivedBroadcast(), b""
         if source == self.rank:
             if arrays is None:
-                raise ValueError("the source of a broadcast must bring arrays, if only none: []")
+                raise ValueError("the source of a broadcast must pass arrays, or []")
             received.meta, received.arrays = meta, list(arrays)
             header = bundle.encode_header(meta, received.arrays)
         last = (self.rank + 1) % self.world_size == source
@@ -175,29 +175,29 @@ class Ring:
         return received.meta, received.arrays
 
     def receive(self, source: int) -> tuple[bytes, list[Array]]:
-        """Receives another member's broadcast; raises what `broadcast` raises."""
+        """Receives another member's broadcast; raises the errors of `broadcast`."""
         return self.broadcast(None, b"", source)
 
     def hand_over(
         self, arrays: Sequence[Array] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Array]]:
-        """Sends arrays and bytes to some members; others neither receive nor keep any of it.
+        """Sends arrays and bytes to some members only.
 
-        Each receiver gets them from the member before it: the first of some in a row from a member
-        that is none, which must have the same arrays and bytes as all others of these.
+        Each receiver gets them from the previous member of the ring. If that member is not a receiver,
+        it sends its own arrays and bytes, so these must be equal in all members before a receiver.
 
         Args:
-            arrays: Of plain numpy types; only those of members before a receiver are used.
-            meta: Any bytes, likewise.
-            receivers: Ranks; the same in all members, and not all of them.
+            arrays: Arrays of plain numpy types; used only in members before a receiver.
+            meta: Any bytes; used only in members before a receiver.
+            receivers: Ranks of the receivers, the same in all members; not all ranks.
 
         Returns:
-            A receiver's bytes and arrays; nothing elsewhere.
+            In a receiver, the bytes and arrays; in other members, empty ones.
 
         Raises:
             RoundOver: The round is over.
             TypeError: An array holds objects or records.
-            ValueError: All members are receivers, or the arrays of one before a receiver are None.
+            ValueError: All members are receivers, or a member before a receiver passes None as arrays.
         """
         if not any(rank not in receivers for rank in range(self.world_size)):
             raise ValueError("a state cannot be handed over where all members lack it")
@@ -206,7 +206,7 @@ class Ring:
         received, header = bundle.ReceivedBroadcast(), b""
         if sends and not receives:
             if arrays is None:
-                raise ValueError("the member before a receiver must bring arrays, if only none: []")
+                raise ValueError("the member before the first receiver must pass arrays, or []")
             header = bundle.encode_header(meta, arrays)
 
         def start(out: Out) -> Inbound:
@@ -219,7 +219,7 @@ class Ring:
         return received.meta, received.arrays
 
     def check(self) -> None:
-        """Raises `RoundOver` if it is known that the round is over; sends and waits for nothing."""
+        """Raises `RoundOver` if the round is known to be over; neither sends nor waits."""
         self._waiter.check()
         if self._links is not None:
             self._links.check()
@@ -241,7 +241,7 @@ class Ring:
     def _gather(self, name: str, payload: bytes) -> list[bytes]:
         if len(payload) > operations.PAYLOAD_BYTES:
             text = f"a payload of {len(payload)} bytes is too long to gather"
-            raise ValueError(f"{text}: {operations.PAYLOAD_BYTES} are allowed")
+            raise ValueError(f"{text}: the limit is {operations.PAYLOAD_BYTES}")
         payloads = [payload] * self.world_size
 
         def start(out: Out) -> Inbound:
@@ -294,17 +294,17 @@ class Ring:
         )
 
     def _end(self, links: Links, error: BaseException) -> None:
-        """Ends the ring after an error: its streams stop in the middle of an operation."""
+        """Ends the ring after an error, because its streams stopped in the middle of an operation."""
         if isinstance(error, RoundOver):
             self._over = error
         else:
-            self._over = RoundOver(f"it stopped within an operation: {one_line(error)}")
+            self._over = RoundOver(f"it stopped during an operation: {one_line(error)}")
         self._links = None
         links.fail(self._over)
 
 
 def _head(name: str, size: int = 0, kind: str = "") -> Callable[[int], bytes]:
-    """Returns a function that packs an operation's head from the number of operations before it."""
+    """Returns a function that packs an operation's head, given the number of operations before it."""
 
     def pack(done: int) -> bytes:
         return _HEAD.pack(_NUMBERS[name], done & 0xFFFFFFFF, size, kind.encode())
@@ -328,5 +328,5 @@ def _flat(buffer: Any) -> Array:
         kind = getattr(buffer, "dtype", type(buffer).__name__)
         raise TypeError(f"all_reduce sums arrays of float32 or float64, not {kind}")
     if not buffer.flags.c_contiguous or not buffer.flags.writeable:
-        raise TypeError("all_reduce needs a contiguous array that can be written to")
+        raise TypeError("all_reduce needs a contiguous, writable array")
     return buffer.reshape(-1)

@@ -35,18 +35,18 @@ def connect_neighbours(
     names: list[str],
     address: str,
 ) -> Pair:
-    """Blocks until both connections are established.
+    """Connects to both neighbours; blocks until this is done.
 
     Args:
         listener: Accepts the previous member.
         position: This member's position.
         key: The job's token.
-        waiter: Ends the wait when it is interrupted.
-        names: Of all members, for messages.
-        address: Of the next member.
+        waiter: Waits for events, until it is interrupted.
+        names: Names of all members, for messages.
+        address: Address of the next member.
 
     Raises:
-        RoundOver: A neighbour is gone or in a later round, or this was interrupted.
+        RoundOver: A neighbour is gone or in a later round, or the call was interrupted.
     """
     next_name = names[(position.rank + 1) % position.world_size]
     previous_name = names[(position.rank - 1) % position.world_size]
@@ -95,7 +95,7 @@ def _check_next(waiter: Waiter, link: socket.socket | None, name: str) -> None:
 
 
 def _check_previous(waiter: Waiter, link: socket.socket | None, name: str) -> None:
-    """As `_check_next`, but the previous member may already have sent data."""
+    """Raises if the previous member has closed its connection; it may also have sent data already."""
     if link is None:
         return
     try:
@@ -119,7 +119,7 @@ def _closed_error(message: CloseMessage | None, name: str) -> RoundOver:
 def _send_close(
     forward: socket.socket | None, backward: socket.socket | None, error: BaseException, member: str
 ) -> None:
-    """Notifies the connected neighbours, which may have both connections and wait for this one."""
+    """Notifies connected neighbours, which may already have both connections and wait for this member."""
     cause = error if isinstance(error, RoundOver) else RoundOver(one_line(error))
     message = close_message.from_error(cause, member, 0)
     if backward is not None:

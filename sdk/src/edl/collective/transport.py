@@ -1,4 +1,4 @@
-"""Sockets of the ring, the interrupt, and the one place where a collective call blocks."""
+"""Sockets of the ring, the interrupt, and the only place where a collective call blocks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from edl import clock
 from edl.errors import RoundOver
 
 OnWait = Callable[["float | None"], None]
-"""Called with the time (monotonic seconds) since when a call is blocked, and with None when it
-is no longer blocked."""
+"""Called with the monotonic time since when a call has been blocked, and with None once it is not."""
 
 REPORT_AFTER_S = 0.25
 """Shorter waits are not reported."""
@@ -24,20 +23,19 @@ _BACKLOG = 128
 READ, WRITE = select.POLLIN, select.POLLOUT
 
 _open: WeakSet[socket.socket] = WeakSet()
-"""Sockets that forked children must close: a child that was forked (a data loader's worker) shares
-its parent's sockets, and as long as it lives peers would not see that a killed parent's connections
-have ended."""
+"""Sockets that forked children must close. A forked child, such as a data loader's worker, shares its
+parent's sockets. While it lives, peers would not notice that the connections of a killed parent ended."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens.
+    """Returns a listening socket.
 
     Args:
-        host: Empty for all addresses, of IPv4 and IPv6: a pod may have one of IPv6 alone.
-        port: 0 for any free one.
+        host: Address to bind to; empty for all IPv4 and IPv6 addresses, since a pod may have only IPv6.
+        port: Port to bind to; 0 for any free port.
 
     Raises:
-        OSError: The address cannot be bound; the system's text gives the reason.
+        OSError: The address cannot be bound.
     """
     is_dual = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
@@ -47,20 +45,20 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def track(sock: socket.socket) -> socket.socket:
-    """Makes a socket non-blocking, and closes it in children that are forked from now on."""
+    """Makes a socket non-blocking, and has it closed in children that are forked later."""
     sock.setblocking(False)
     _open.add(sock)
     return sock
 
 
 def configure(connection: socket.socket) -> socket.socket:
-    """As `track`, for a connection; small writes are sent at once (TCP_NODELAY)."""
+    """Configures a connection to send small writes at once (TCP_NODELAY), and calls `track`."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return track(connection)
 
 
 def disconnect(connection: socket.socket) -> None:
-    """Shuts a connection down and closes it: the peer sees its end even if a child has a copy."""
+    """Shuts down and closes a connection, so that the peer sees its end even if a child has a copy."""
     with contextlib.suppress(OSError):  # never connected, or ended by the peer
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()
@@ -85,15 +83,15 @@ class Interrupt:
         self._writer.setblocking(False)
 
     def set(self) -> None:
-        """Ends the call that is blocked now, or the next one; stays set until `clear`."""
+        """Ends the blocked call, or the next one; the flag stays set until `clear`."""
         with self._lock:
             if not self._set:
                 self._set = True
-                with contextlib.suppress(OSError):  # closed meanwhile: nothing waits for it
+                with contextlib.suppress(OSError):  # already closed: nothing waits for the flag
                     self._writer.send(b"!")
 
     def clear(self) -> None:
-        """Resets the flag: collective calls work again."""
+        """Resets the flag, so that collective calls work again."""
         with self._lock:
             if self._set:
                 self._set = False
@@ -117,7 +115,7 @@ class Interrupt:
 
 
 class Waiter:
-    """Polls sockets and an interrupt, and reports long waits; used by the thread that calls."""
+    """Polls sockets and an interrupt, and reports long waits; for the calling thread."""
 
     def __init__(self, interrupt: Interrupt, on_wait: OnWait | None) -> None:
         self._interrupt = interrupt
@@ -136,14 +134,14 @@ class Waiter:
             self._poll.register(descriptor, events)
             self._watched[descriptor] = events
         else:
-            self._poll.unregister(descriptor)  # errors and hang-ups are ignored as well
+            self._poll.unregister(descriptor)  # ignores errors and hang-ups, too
             del self._watched[descriptor]
 
     def check(self) -> None:
-        """Raises if the interrupt is set.
+        """Raises an error if the interrupt is set.
 
         Raises:
-            RoundOver: It is.
+            RoundOver: The interrupt is set.
         """
         if self._interrupt.is_set:
             raise RoundOver("the collective call was interrupted by news of another round")
@@ -152,13 +150,13 @@ class Waiter:
         """Blocks until a watched event occurs.
 
         Args:
-            timeout_s: Longest wait.
+            timeout_s: Maximum wait in seconds.
 
         Returns:
-            Descriptors and their events; an empty list after the time-out.
+            Descriptors and their events; an empty list after the timeout.
 
         Raises:
-            RoundOver: It was interrupted.
+            RoundOver: The wait was interrupted.
         """
         now = clock.monotonic_s()
         if self._since is None:
@@ -178,7 +176,7 @@ class Waiter:
                 return []
 
     def note_progress(self) -> None:
-        """Records that the call has advanced: the next wait is timed from its own start."""
+        """Records that the call has made progress, which restarts the timing of waits."""
         self._since = None
         if self._reported:
             self._reported = False

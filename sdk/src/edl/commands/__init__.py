@@ -1,1 +1,1 @@
-"""The subcommands of `edl`: one module for each."""
+"""The subcommands of `edl`, one module each."""

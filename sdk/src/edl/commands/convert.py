@@ -1,4 +1,4 @@
-"""`edl convert FILE`: a job file of another system as a TrainingJob."""
+"""`edl convert FILE`: converts a job file of another system to a TrainingJob."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from edl.convert.convert import convert
 from edl.convert.yaml_file import read, read_stream
 from edl.errors import SettingError, printable
 from edl.jobs.flags import DONE, whole_number
+from edl.jobs.progress_lines import format_count
 from edl.submit import checks, kubectl
 
 NAME = "convert"
 HELP = (
-    "print, as JSON for kubectl, or --apply, a job file of PaddlePaddle, Volcano, Kubeflow or HyperPod "
-    "as a TrainingJob"
+    "convert a job file of PaddlePaddle, Volcano, Kubeflow or HyperPod to a TrainingJob: "
+    "print it as JSON, or create it with --apply"
 )
 
 
@@ -30,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     count = whole_number(1, checks.MAX_TRAINERS)
     parser.add_argument(
-        "--min", type=count, metavar="N", help="minimum of trainers, in place of the file's"
+        "--min", type=count, metavar="N", help="minimum number of trainers, overrides the file"
     )
     parser.add_argument(
-        "--max", type=count, metavar="N", help="maximum of trainers, in place of the file's"
+        "--max", type=count, metavar="N", help="maximum number of trainers, overrides the file"
     )
     parser.add_argument(
         "--apply",
@@ -43,18 +44,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept-losses",
         action="store_true",
-        help="with --apply: create it although the meaning of some fields is lost",
+        help="with --apply: create the job even if some fields lose their meaning",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the object, and a line for each field that has no counterpart, or creates it.
+    """Prints or creates the TrainingJob, and prints a line for each field without a counterpart.
 
     Raises:
-        EdlError: The file is invalid, meaning would be lost in silence, or kubectl failed.
+        EdlError: The file is invalid, fields with --apply would lose their meaning, or kubectl failed.
     """
     if args.accept_losses and not args.apply:
-        raise SettingError("--accept-losses is for --apply: without it nothing is created")
+        raise SettingError("--accept-losses needs --apply: without it nothing is created")
     is_piped = str(args.file) == "-"
     name = "standard input" if is_piped else str(args.file)
     text = read_stream(sys.stdin.buffer, name) if is_piped else read(args.file)
@@ -67,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
         return print_objects(training_job)
     if notes.losses and not args.accept_losses:
         raise SettingError(
-            f"nothing was created: {len(notes.losses)} fields lose their meaning, see the lines above; "
-            "--accept-losses creates it nevertheless"
+            f"nothing was created: {format_count(len(notes.losses), 'field')} would lose their meaning "
+            "(see the lines above); to create it anyway, add --accept-losses"
         )
     kubectl.create_one(training_job)
     trainer = training_job["spec"]["trainer"]
     print(
-        f"trainingjob {training_job['metadata']['name']} is created, with {trainer['min']} to "
+        f"trainingjob {training_job['metadata']['name']} created with {trainer['min']} to "
         f"{trainer['max']} trainers"
     )
     return DONE

@@ -1,4 +1,4 @@
-"""Prints Kubernetes objects, for a file or for kubectl."""
+"""Prints Kubernetes objects as JSON for kubectl."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from edl.local.output import discard_output
 
 
 def print_objects(*objects: Mapping[str, Any]) -> int:
-    """Prints objects as indented JSON, several as a List, which kubectl reads as one file.
+    """Prints objects as indented JSON; several become one List, which kubectl reads as one file.
 
     Returns:
         The exit code.
 
     Raises:
-        SettingError: It cannot be written, for example to a full disk.
+        SettingError: The output cannot be written, for example because the disk is full.
     """
     document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     try:
@@ -26,6 +26,6 @@ def print_objects(*objects: Mapping[str, Any]) -> int:
     except OSError as error:
         discard_output()
         if isinstance(error, BrokenPipeError):
-            return CLOSED_PIPE  # its reader says why, such as kubectl
-        raise SettingError(f"the output cannot be written: {error.strerror}") from error
+            return CLOSED_PIPE  # the reader, such as kubectl, reports why it ended
+        raise SettingError(f"cannot write the output: {error.strerror}") from error
     return DONE

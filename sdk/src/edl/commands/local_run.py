@@ -1,4 +1,4 @@
-"""Runs a job of an `edl` command on this machine; its trainers run the same command."""
+"""Runs a job on this machine for `edl` commands whose trainers run the same command."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _FLAGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> Any:
-    """Adds the flags of local jobs; returns their group."""
-    group = parser.add_argument_group("the job on this machine (where EDL_MASTER is not set)")
+    """Adds the flags of local jobs; returns the argument group."""
+    group = parser.add_argument_group("job on this machine (if EDL_MASTER is not set)")
     group.add_argument(
-        "-n", "--trainers", type=int, help=f"trainers at the start (default {_TRAINERS})"
+        "-n", "--trainers", type=int, help=f"initial number of trainers (default {_TRAINERS})"
     )
     group.add_argument("--job", help="name of the job (default: the program's name)")
     group.add_argument(
         "--schedule",
         default="",
         metavar="WHEN:WHAT,...",
-        help="changes at given times, such as `2s:+1, 40%%:kill, 60%%:kill master, 5s:-1`",
+        help="actions at given times, for example `2s:+1, 40%%:kill, 60%%:kill master, 5s:-1`",
     )
     group.add_argument(
         "--dir",
         type=Path,
-        help="directory of journal and logs; a job with a journal there continues",
+        help="directory for the journal and logs; if it has a journal, that job is continued",
     )
     group.add_argument(
         "--python",
         default=sys.executable,
-        help="Python interpreter of the trainers (default: this one)",
+        help="Python interpreter for the trainers (default: this one)",
     )
     return group
 
@@ -55,7 +55,7 @@ def trainer_count(args: argparse.Namespace) -> int:
     """Returns the initial number of trainers.
 
     Raises:
-        SettingError: It is less than one.
+        SettingError: The number is less than one.
     """
     count: int = _TRAINERS if args.trainers is None else args.trainers
     if count < 1:
@@ -67,19 +67,19 @@ def interpreter(args: argparse.Namespace) -> str:
     """Returns the path of the trainers' interpreter.
 
     Raises:
-        SettingError: It does not exist.
+        SettingError: The interpreter does not exist.
     """
     path: str | None = shutil.which(args.python)
     if path is None:
-        raise SettingError(f"--python is {args.python!r}, which is not an executable program")
+        raise SettingError(f"--python is {args.python!r}: it is not an executable program")
     return path
 
 
 def refuse_flags(args: argparse.Namespace, *extra_names: str) -> None:
-    """Refuses flags of local jobs in a process that is one trainer of a job.
+    """Refuses flags of local jobs in a process that is a trainer of a running job.
 
     Raises:
-        SettingError: Such a flag is given.
+        SettingError: One of these flags is set.
     """
     flags = [
         flag
@@ -89,44 +89,44 @@ def refuse_flags(args: argparse.Namespace, *extra_names: str) -> None:
     flags += [f"--{name}" for name in extra_names if getattr(args, name) is not None]
     if flags:
         raise SettingError(
-            f"{flags[0]} is for jobs on this machine, but EDL_MASTER is set, so this is one trainer "
-            "of a job that runs already: drop the flag, or unset EDL_MASTER"
+            f"{flags[0]} is for jobs on this machine, but EDL_MASTER is set, which makes this process "
+            "a trainer of a running job: remove the flag, or unset EDL_MASTER"
         )
 
 
 def check_exists(flag: str, path: str | None) -> None:
-    """Checks that a file or folder exists before processes are started.
+    """Checks that a file or folder exists, before any process is started.
 
     Raises:
-        SettingError: It does not exist.
+        SettingError: The file or folder does not exist.
     """
     if path is not None and not Path(path).exists():
-        raise SettingError(f"{flag} is {path!r:.200}, and there is no such file or folder")
+        raise SettingError(f"{flag} is {path!r:.200}: no such file or folder")
 
 
 def check_folder(flag: str, path: str | Path | None, *, folder: Path | None = None) -> None:
-    """Checks that a folder can be written before processes are started; it is made if it is missing.
+    """Checks that a folder is writable, before any process is started; creates it if it is missing.
 
     Args:
-        flag: The flag that names it.
+        flag: The flag to name in the error.
         path: The flag's value; None checks nothing.
-        folder: The folder that is written, if it is another one.
+        folder: The folder to check, if it differs from `path`.
 
     Raises:
-        SettingError: It cannot be written.
+        SettingError: The folder is not writable.
     """
     if path is None:
         return
     folder = folder or Path(path)
     if folder.exists() and not folder.is_dir():
-        raise SettingError(f"{flag} is {str(path)!r:.200}, and {folder} is a file: name a folder")
+        raise SettingError(f"{flag} is {str(path)!r:.200}, but {folder} is a file: name a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise SettingError(
-            f"{flag} is {str(path)!r:.200}, and {folder} cannot be written: {error.strerror}"
+            f"{flag} is {str(path)!r:.200}, but {folder} is not writable: {error.strerror}"
         ) from error
 
 

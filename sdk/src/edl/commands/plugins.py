@@ -1,7 +1,7 @@
-"""Commands of other installed distributions, such as those of `kubectl edl`: entry points `edl.commands`.
+"""Commands that other installed distributions add, such as `kubectl edl`'s, by entry points `edl.commands`.
 
-An entry point is a name and a function that takes a command line, beginning with that name, and returns an
-exit code. Nothing of theirs is imported before it is used.
+An entry point names a function that takes the command line, including the command's name, and returns an
+exit code. A distribution is imported only when one of its commands runs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ GROUP = "edl.commands"
 
 
 def installed() -> dict[str, Any]:
-    """Name -> entry point of each command that is installed."""
+    """Returns name -> entry point of each installed command."""
     return entry_points.installed(GROUP)
 
 
 def run(words: Sequence[str]) -> int | None:
-    """Runs the installed command that the first word names; None where there is none."""
+    """Runs the installed command named by the first word; returns None if there is none."""
     point = installed().get(words[0]) if words else None
     if point is None:
         return None
@@ -29,6 +29,6 @@ def run(words: Sequence[str]) -> int | None:
 
 
 def epilog() -> str:
-    """What the help says of them; "" where there are none."""
+    """Returns the text about installed commands for the help; "" if there are none."""
     names = ", ".join(sorted(installed()))
-    return f"commands that ask the cluster, see `edl COMMAND --help`: {names}. " if names else ""
+    return f"commands that query the cluster (see `edl COMMAND --help`): {names}. " if names else ""

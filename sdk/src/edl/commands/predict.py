@@ -19,7 +19,7 @@ HELP = "apply a trained model to records: on this machine, or as one trainer of 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `edl predict`."""
-    parser.add_argument("model", help="the Python file that it was trained with")
+    parser.add_argument("model", help="the model file used for training")
     flags = Flags(parser, "prediction")
     flags.add("--data", required=True, metavar="PATH", help="as for `edl train`")
     flags.add(
@@ -28,31 +28,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="parameters",
         required=True,
         metavar="DIR",
-        help="an export of `edl train`, a checkpoint, or a folder of checkpoints (uses the newest)",
+        help="an export of `edl train`, a checkpoint, or a folder of checkpoints (the newest is used)",
     )
     flags.add(
         "--output",
         required=True,
         metavar="DIR",
-        help="folder for index.json and one file part-FILE-RECORD.npz per task, complete or absent",
+        help="folder for index.json and one file part-FILE-RECORD.npz per task, written atomically",
     )
     flags.add(
         "--join",
         metavar="FILE.npz",
-        help="also write all outputs to this file, in the order of the records",
+        help="also write all outputs to this file, in record order",
     )
     flags.add_count("--batch-size", "records (default 256)", default=256)
     local_run.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predicts.
+    """Runs the prediction; returns the exit code.
 
     Raises:
         EdlError: A flag or file is invalid.
     """
     if args.join is not None and not args.join.endswith(".npz"):
-        raise SettingError(f"--join is {args.join!r:.200}: name a file that ends in .npz")
+        raise SettingError(f"--join is {args.join!r:.200}: the file name must end in .npz")
     if os.environ.get("EDL_MASTER"):
         local_run.refuse_flags(args)
         return trainer.run(lambda: trainer.load("edl.jobs.prediction", "PredictionJob", args))
@@ -65,19 +65,19 @@ def run(args: argparse.Namespace) -> int:
         local_run.check_folder("--join", args.join, folder=Path(args.join).parent)
     newest = latest_checkpoint(args.parameters)
     if newest is not None:
-        args.parameters = str(newest.path)  # fixed now, so that all trainers read the same one
+        args.parameters = str(newest.path)  # fixed here, so that all trainers read the same one
     return local_run.run_job(args, ["predict", args.model, *args.flags.to_arguments(args)])
 
 
 def _check_empty(args: argparse.Namespace) -> None:
-    """Refuses an output folder with files of another job.
+    """Refuses an output folder that has files of another job.
 
     Raises:
-        SettingError: It has outputs, and no journal to continue is given.
+        SettingError: The folder has outputs, and there is no `--dir` with a journal to continue.
     """
     folder = Path(args.output)
     if folder.is_dir() and any(folder.glob("part-*.npz")) and args.dir is None:
         raise SettingError(
-            f"--output {folder} holds outputs already: name another folder, or remove it (with --dir "
-            "a job that was ended early is continued)"
+            f"--output {folder} already holds outputs: name another folder, or remove this one; to "
+            "continue an interrupted job, give its --dir"
         )

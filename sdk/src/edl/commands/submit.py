@@ -1,4 +1,4 @@
-"""`edl submit model.py --name J --image I ...`: the same training as an elastic Job of the cluster."""
+"""`edl submit model.py --name J --image I ...`: runs the training of `edl train` as a Job on the cluster."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from edl.model import static_check
 from edl.submit import checks, kubectl, manifest, quantity
 
 NAME = "submit"
-HELP = "print, as JSON for kubectl, or --apply, the Job that trains a model file on the cluster"
-_OF_SERVERS = ("--servers", "--server-cpu", "--server-memory", "--server-claim")
+HELP = "train a model file on the cluster: print the Job as JSON, or create it with --apply"
+_SERVER_FLAGS = ("--servers", "--server-cpu", "--server-memory", "--server-claim")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,26 +30,33 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the Job")
     group.add_argument("--name", required=True, help="name of the Job")
     group.add_argument(
-        "--image", required=True, help="image with edl-sdk and the model's framework"
+        "--image", required=True, help="image with edl-sdk and the framework of the model"
     )
     count = whole_number(1, checks.MAX_TRAINERS)
-    group.add_argument("--min", type=count, required=True, metavar="N", help="minimum of trainers")
-    group.add_argument("--max", type=count, required=True, metavar="N", help="maximum of trainers")
-    group.add_argument("--cpu", default="1", metavar="CPUS", help="CPUs of a trainer (default 1)")
     group.add_argument(
-        "--memory", default="2Gi", metavar="MEM", help="memory of a trainer (default 2Gi)"
+        "--min", type=count, required=True, metavar="N", help="minimum number of trainers"
     )
-    group.add_argument("--namespace", help="default: that of kubectl's context")
-    group.add_argument("--queue", help="queue whose share of the cluster the job counts in")
     group.add_argument(
-        "--weight", type=whole_number(1, checks.MAX_WEIGHT), metavar="N", help="weight in sharing"
+        "--max", type=count, required=True, metavar="N", help="maximum number of trainers"
+    )
+    group.add_argument("--cpu", default="1", metavar="CPUS", help="CPUs per trainer (default 1)")
+    group.add_argument(
+        "--memory", default="2Gi", metavar="MEM", help="memory per trainer (default 2Gi)"
+    )
+    group.add_argument("--namespace", help="namespace (default: from kubectl's context)")
+    group.add_argument("--queue", help="queue of the job, whose share of the cluster it uses")
+    group.add_argument(
+        "--weight",
+        type=whole_number(1, checks.MAX_WEIGHT),
+        metavar="N",
+        help="weight of the job when capacity is shared",
     )
     group.add_argument(
         "--claim",
         action="append",
         default=[],
         metavar="NAME:/path[:ro]",
-        help="a PersistentVolumeClaim for data, checkpoints, exports; may be given more than once",
+        help="a PersistentVolumeClaim for data, checkpoints or exports; can be repeated",
     )
     group.add_argument(
         "--include",
@@ -57,7 +64,7 @@ def _add_job_group(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help="a file that the model file imports; may be given more than once",
+        help="a file that the model file imports; can be repeated",
     )
     group.add_argument(
         "--apply",
@@ -72,10 +79,10 @@ def _add_server_group(parser: argparse.ArgumentParser) -> None:
         "--servers",
         type=whole_number(1, training_flags.MAX_SERVERS),
         metavar="N",
-        help=f"number (default {training_flags.SERVERS})",
+        help=f"number of servers (default {training_flags.SERVERS})",
     )
-    group.add_argument("--server-cpu", metavar="CPUS", help="CPUs of a server (default 500m)")
-    group.add_argument("--server-memory", metavar="MEM", help="memory of a server (default 1Gi)")
+    group.add_argument("--server-cpu", metavar="CPUS", help="CPUs per server (default 500m)")
+    group.add_argument("--server-memory", metavar="MEM", help="memory per server (default 1Gi)")
     group.add_argument(
         "--server-claim", metavar="NAME", help="PersistentVolumeClaim for checkpoints"
     )
@@ -87,26 +94,24 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         EdlError: A flag or file is invalid, or kubectl failed.
     """
-    training_flags.check(args, async_flags=_OF_SERVERS)
+    training_flags.check(args, async_flags=_SERVER_FLAGS)
     spec = _job_spec(args)
     job, files = manifest.job(spec), manifest.config_map(spec)
     if args.apply:
         if not kubectl.create(job, files):
-            _warn_of_ordinary_job(spec.name)
+            _warn_ordinary_job(spec.name)
             return DONE
-        print(
-            f"job {spec.name} is submitted, with {spec.min_trainers} to {spec.max_trainers} trainers"
-        )
+        print(f"job {spec.name} submitted with {spec.min_trainers} to {spec.max_trainers} trainers")
         return DONE
     return print_objects(files, job)
 
 
-def _warn_of_ordinary_job(name: str) -> None:
-    """Says what becomes of a Job that EDL has not seen; it is there, as with kubectl."""
+def _warn_ordinary_job(name: str) -> None:
+    """Warns that the Job was created but is not managed by EDL."""
     print(
-        f"edl: job {name} is created as an ordinary Job, because no EDL has taken it: the cluster has "
-        "none, its webhook is away, or the policy leaves this namespace out; delete the Job, and ask "
-        "an admin for `python -m admin doctor`",
+        f"edl: job {name} was created as an ordinary Job that EDL does not manage: EDL is not "
+        "installed, its webhook does not answer, or the policy excludes this namespace; delete the "
+        "Job, and ask an admin to run `python -m admin doctor`",
         file=sys.stderr,
     )
 
@@ -114,15 +119,15 @@ def _warn_of_ordinary_job(name: str) -> None:
 def _job_spec(args: argparse.Namespace) -> manifest.JobSpec:
     checks.check_bounds(args.min, args.max)
     if not args.asynchronous:
-        _check_parts(args)
+        _check_trainers_have_work(args)
         args.micro_batches = training_flags.micro_batches(args, args.max)
     claims = checks.check_claims([checks.parse_claim(text) for text in args.claim])
     for flag in ("data", "evaluate", "checkpoints", "export"):
         checks.check_absolute(f"--{flag}", getattr(args, flag))
     if args.asynchronous and args.checkpoints:
         raise SettingError(
-            "--checkpoints is for --sync on the cluster: with --async the parameter servers write "
-            "them, into --server-claim NAME"
+            "--checkpoints is for --sync on the cluster: with --async the parameter servers save "
+            "checkpoints to --server-claim NAME"
         )
     for flag in ("checkpoints", "export"):
         checks.check_shared(f"--{flag}", getattr(args, flag), claims)
@@ -145,23 +150,23 @@ def _job_spec(args: argparse.Namespace) -> manifest.JobSpec:
     )
 
 
-def _check_parts(args: argparse.Namespace) -> None:
-    """Refuses more trainers than a step has parts: the others would have no work."""
+def _check_trainers_have_work(args: argparse.Namespace) -> None:
+    """Refuses a maximum above the number of micro-batches: further trainers would have no work."""
     if args.scale_learning_rate or args.max <= training_flags.micro_batches(args, args.max):
         return
     if args.micro_batches is None:
         raise SettingError(
-            f"--max is {args.max}, but a step has {args.batch_size} records (--batch-size), which "
-            "is less than one for each trainer: raise --batch-size or lower --max"
+            f"--max is {args.max}, but a step has only {args.batch_size} records (--batch-size), less "
+            "than one per trainer: raise --batch-size or lower --max"
         )
     raise SettingError(
-        f"--max is {args.max}, but a step has {args.micro_batches} parts (--micro-batches), and "
-        "trainers beyond that find no work: raise it or lower --max"
+        f"--max is {args.max}, but a step has only {args.micro_batches} micro-batches, and further "
+        "trainers would have no work: raise --micro-batches or lower --max"
     )
 
 
 def _annotations(args: argparse.Namespace) -> Mapping[str, str]:
-    """Returns annotations for the optional flags that are set."""
+    """Checks the optional flags and returns annotations for those that are set."""
     values = {
         "queue": args.queue,
         "weight": args.weight,
@@ -181,11 +186,11 @@ def _annotations(args: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _texts(model: Path, included_files: list[Path]) -> dict[str, str]:
-    """Returns name -> text of all files, the model file first."""
+    """Returns name -> text of the model file, which comes first, and of the included files."""
     texts = {model.name: static_check.check(model)}
     for path in included_files:
         if path.name in texts:
-            raise SettingError(f"--include {path}: there is a file {path.name} already: rename one")
+            raise SettingError(f"--include {path}: another file is named {path.name}: rename one")
         texts[path.name] = static_check.read_source(path)
     checks.check_files(texts)
     return texts

@@ -14,7 +14,7 @@ from edl.master import variables
 from edl.model import static_check
 
 NAME = "train"
-HELP = "train a model file: on this machine, or as one trainer of a job where EDL_MASTER is set"
+HELP = "train a model file on this machine, or, if EDL_MASTER is set, as one trainer of a job"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains.
+    """Trains the model file; returns the exit code.
 
     Raises:
         EdlError: A flag or file is invalid.
@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     local_run.check_folder("--checkpoints", args.checkpoints)
     if args.export is not None:
         final = Path(args.export).resolve()
-        folder = final if final.exists() else final.parent  # an export appears whole
+        # an export is renamed into place: the parent must be writable if the folder is missing
+        folder = final if final.exists() else final.parent
         local_run.check_folder("--export", args.export, folder=folder)
     count = local_run.trainer_count(args)
     if not args.asynchronous:
@@ -61,15 +62,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _take_from_job(args: argparse.Namespace) -> None:
-    """Takes data and epochs that no flag names from the job, whose pods have them as variables.
+    """Fills in data and epochs without a flag from the variables of the job's pods.
 
     Raises:
-        SettingError: There is no data, or EDL_EPOCHS is not a whole number.
+        SettingError: The data is not given, or EDL_EPOCHS is not a whole number.
     """
     args.data = args.data or os.environ.get("EDL_DATA")
     if not args.data:
         raise SettingError(
-            "there is no data: give --data PATH, or spec.master.data of the TrainingJob (EDL_DATA)"
+            "no training data: set --data PATH, or spec.master.data of the TrainingJob (EDL_DATA)"
         )
     if args.epochs is None:
         args.epochs = variables.epochs()
@@ -83,10 +84,10 @@ def _job(args: argparse.Namespace) -> trainer.Job:
 
 
 def _check_continued(args: argparse.Namespace) -> None:
-    """Refuses to continue a journal without the model: it records only which data was trained.
+    """Refuses to continue a journal without checkpoints: it records trained data, but not the model.
 
     Raises:
-        SettingError: There is a journal, and no checkpoints are given.
+        SettingError: There is a journal, and no `--checkpoints`.
     """
     has_journal = args.dir is not None and (args.dir / "journal").exists()
     if (
@@ -95,6 +96,6 @@ def _check_continued(args: argparse.Namespace) -> None:
         and not (args.asynchronous and (args.dir / "servers").exists())
     ):
         raise SettingError(
-            f"--dir {args.dir} has a journal, which records what data was trained, but the model "
-            "is lost without --checkpoints DIR: give both, or another --dir"
+            f"--dir {args.dir} has a journal of the data trained so far, but the model is lost "
+            "without --checkpoints DIR: set both, or another --dir"
         )

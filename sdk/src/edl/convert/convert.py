@@ -1,4 +1,4 @@
-"""Converts the text of a job file, of whichever system, into a TrainingJob."""
+"""Converts the text of a job file of any supported system to a TrainingJob."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS: dict[str, Callable[[Fields, Notes], Draft]] = {
     "sagemaker.amazonaws.com/v1 HyperPodPyTorchJob": kubeflow.hyperpod,
 }
 KINDS = tuple(_KINDS)
-"""API versions and kinds that are read, beside a command `paddlecloud submit`."""
+"""Supported API versions and kinds; commands `paddlecloud submit` are supported, too."""
 
 
 def convert(

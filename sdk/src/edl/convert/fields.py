@@ -1,4 +1,4 @@
-"""The fields of a job file, read one by one: each is converted, or has a note, or is refused. Pure."""
+"""Reads the fields of a job file one by one; each is converted, noted or refused. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from edl.errors import SettingError
 Path = tuple[str, ...]
 _MAX_SHOWN = 60
 _MAX_DIGITS = 9
-"""An int32 has ten."""
+"""Maximum number of digits; an int32 has ten."""
 
 
 @dataclass
 class Notes:
-    """The notes of a conversion about fields that the TrainingJob does not have in the same way."""
+    """Notes about fields that a TrainingJob does not have in the same form."""
 
     hints: list[str] = field(default_factory=list)
-    """Fields without effect here, and what EDL does instead."""
+    """Notes about fields without effect, which say what EDL does instead."""
     losses: list[str] = field(default_factory=list)
-    """Fields whose meaning is lost."""
+    """Notes about fields whose meaning is lost."""
 
 
 class Fields:
-    """One mapping of a job file. Every field must be read, or `check_rest` refuses the file."""
+    """A mapping in a job file. Every field must be read, or `check_rest` refuses the file."""
 
     def __init__(
         self, value: Mapping[str, Any], lines: Mapping[Path, int], path: Path, notes: Notes
@@ -49,13 +49,13 @@ class Fields:
         return map(str, self._value)
 
     def at(self, *names: str) -> str:
-        """`line 7: spec.trainer.min`, for messages about a field, or about the mapping itself."""
+        """Returns the location of a field, or of the mapping, for messages: `line 7: spec.trainer.min`."""
         path = (*self._path, *names)
         line = self._lines.get(path, 0)
         return f"line {line}: {'.'.join(path)}" if line else ".".join(path)
 
     def sub(self, name: str) -> Fields:
-        """A mapping in this one; empty where there is none.
+        """Returns a nested mapping; an empty one if it is missing.
 
         Raises:
             SettingError: It is not a mapping.
@@ -66,7 +66,7 @@ class Fields:
         return Fields(value or {}, self._lines, (*self._path, name), self._notes)
 
     def subs(self, name: str) -> list[Fields]:
-        """The mappings of a list.
+        """Returns the mappings of a list.
 
         Raises:
             SettingError: It is not a list of mappings.
@@ -81,7 +81,7 @@ class Fields:
         ]
 
     def text(self, name: str, default: str = "") -> str:
-        """A text; numbers count as texts.
+        """Returns a field as a string; numbers are accepted as strings.
 
         Raises:
             SettingError: It is a mapping or a list.
@@ -94,7 +94,7 @@ class Fields:
         return str(value)
 
     def number(self, name: str, default: int | None = None, least: int = 0) -> int | None:
-        """A whole number; numbers in quotes count.
+        """Returns a field as a whole number; quoted numbers are accepted.
 
         Raises:
             SettingError: It is not a whole number, or below `least`.
@@ -103,7 +103,7 @@ class Fields:
         return default if value is None else whole_number(self.at(name), value, least)
 
     def flag(self, name: str) -> bool:
-        """A truth value; false where there is none.
+        """Returns a boolean field; False if it is missing.
 
         Raises:
             SettingError: It is neither true nor false.
@@ -116,7 +116,7 @@ class Fields:
         return value
 
     def raw(self, name: str, kind: type = object) -> Any:
-        """A value as it is, None where there is none.
+        """Returns a field unchanged; None if it is missing.
 
         Raises:
             SettingError: It is of another kind.
@@ -128,17 +128,17 @@ class Fields:
         return value
 
     def note(self, name: str, text: str) -> None:
-        """Says what EDL does instead, where the field is there; its value counts as read."""
+        """If the field exists, marks it as read and notes what EDL does instead."""
         if self._take(name) is not None:
             self._notes.hints.append(f"{self.at(name)}: {text}")
 
     def lose(self, name: str, text: str) -> None:
-        """Says that the field's meaning is lost, where it is there; its value counts as read."""
+        """If the field exists, marks it as read and notes that its meaning is lost."""
         if self._take(name) is not None:
             self._notes.losses.append(f"{self.at(name)}: {text}")
 
     def check_rest(self, known: Iterable[str] = ()) -> None:
-        """Refuses fields that nothing has read.
+        """Refuses fields that were not read.
 
         Args:
             known: Names that exist, further to those that were read.
@@ -157,7 +157,7 @@ class Fields:
 
 
 def whole_number(at: str, value: Any, least: int = 0) -> int:
-    """A whole number; one in quotes counts.
+    """Returns a value as a whole number; quoted numbers are accepted.
 
     Args:
         at: Where it is, for messages.
@@ -175,12 +175,12 @@ def whole_number(at: str, value: Any, least: int = 0) -> int:
 
 
 def first(*values: Any) -> Any:
-    """The first value that is not None."""
+    """Returns the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 
 def without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping without None, and without empty texts, lists and mappings."""
+    """Returns the mapping without None and empty strings, lists and mappings."""
     return {
         name: value
         for name, value in mapping.items()

@@ -16,25 +16,28 @@ from edl.errors import SettingError
 
 _MAX_SIZES = 100
 _RENDEZVOUS = ("rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId", "rdzvConf", "standalone")
-_BY_ADMIN = "left out: who runs a job is decided by the admin of the cluster"
-_REPLACES = "left out: EDL replaces trainers that end"
-_ENDED_STAY = "pods that have ended stay for their logs until the job is deleted"
+_BY_ADMIN = "ignored: the admin of the cluster chooses the controller"
+_REPLACES = "ignored: EDL replaces trainers that end"
+_ENDED_STAY = (
+    "finished pods are kept for their logs until the job is deleted, for which you can set "
+    "ttlSecondsAfterFinished"
+)
 _CLEAN_UP = {
-    "Running": f"left out: so does EDL: {_ENDED_STAY}, which ttlSecondsAfterFinished does",
-    "None": f"left out: what still runs ends with the job; {_ENDED_STAY}, which ttlSecondsAfterFinished does",
-    "All": f"left out: {_ENDED_STAY}, which ttlSecondsAfterFinished does",
+    "Running": f"ignored, because this is what EDL does: {_ENDED_STAY}",
+    "None": f"ignored: running pods end with the job; {_ENDED_STAY}",
+    "All": f"ignored: {_ENDED_STAY}",
 }
-NO_METRICS = "left out: EDL grows into free capacity, not by the metrics of an HPA"
+NO_METRICS = "ignored: EDL grows into free capacity, not by the metrics of an HPA"
 CLEANED_UP = (
-    "pods that have ended stay for their logs until the job is deleted: write "
+    "finished pods are kept for their logs until the job is deleted: to delete them, set "
     "spec.ttlSecondsAfterFinished"
 )
 _PERMANENT = range(1, 128)
-"""Exit codes that restartPolicy ExitCode takes for permanent."""
+"""Exit codes that restartPolicy ExitCode treats as permanent errors."""
 
 
 def pytorch_job(fields: Fields, notes: Notes) -> Draft:
-    """A PyTorchJob: master and workers become trainers, of the workers' template.
+    """Converts a PyTorchJob: master and workers become trainers with the workers' template.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -50,7 +53,7 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
         torchrun.processes(elastic, "nProcPerNode"), torchrun.processes(spec, "nprocPerNode")
     )
     for name in _RENDEZVOUS:
-        elastic.note(name, "left out: trainers meet at a store of their own, by c10d")
+        elastic.note(name, "ignored: EDL provides the store at which trainers meet (c10d)")
     elastic.lose("metrics", NO_METRICS)
     notes.hints.append(f"{fields.at('kind')}: {torchrun.HINT}")
     values, queue = run_policy(spec.sub("runPolicy"))
@@ -75,7 +78,7 @@ def pytorch_job(fields: Fields, notes: Notes) -> Draft:
 def replica_specs(
     roles: Fields, program: str, notes: Notes
 ) -> tuple[Fields, int, dict[str, Any], dict[str, Any]]:
-    """Master and workers as trainers.
+    """Converts master and workers to trainers.
 
     Args:
         roles: The mapping of them.
@@ -107,26 +110,26 @@ def replica_specs(
 
 
 def _with_program_first(template: dict[str, Any], program: str) -> dict[str, Any]:
-    """The template with the program's container before its sidecars: EDL takes the first for it."""
+    """Returns the template with the program's container first, which EDL expects before sidecars."""
     containers = template["spec"]["containers"]
     ordered = sorted(containers, key=lambda container: container.get("name") != program)
     return {**template, "spec": {**template["spec"], "containers": ordered}}
 
 
 def _leave_out(other: Fields, worker: Fields, notes: Notes) -> None:
-    """Says what becomes of the role whose template the trainers do not have."""
+    """Notes what happens to the role whose template the trainers do not use."""
     is_same = other.raw("template") == worker.raw("template")
     if not other.number("replicas", 1, 0):
-        other.note("template", "left out: the file has no pods of it")
+        other.note("template", "ignored: this role has no pods")
     elif not is_same:
         notes.losses.append(
-            f"{other.at('template')}: left out: all trainers have the template of the workers"
+            f"{other.at('template')}: ignored: all trainers use the workers' template"
         )
     other.note("restartPolicy", _REPLACES)
 
 
 def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """What a failed pod means, by the role's restartPolicy, as fields of the spec."""
+    """Translates the role's restartPolicy to fields of the spec that handle failed pods."""
     policy = role.text("restartPolicy")
     if policy == "Never":
         notes.hints.append(f"{role.at('restartPolicy')}: backoffLimit is 0, which says the same")
@@ -143,7 +146,7 @@ def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str,
 
 
 def train_job(fields: Fields, notes: Notes) -> Draft:
-    """A TrainJob of Kubeflow Trainer: its nodes become trainers.
+    """Converts a TrainJob of Kubeflow Trainer: its nodes become trainers.
 
     Raises:
         SettingError: A field is invalid, or the image is in the runtime alone.
@@ -173,12 +176,10 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
     check_units(trainer.sub("resourcesPerNode"))
     processes = torchrun.processes(trainer, "numProcPerNode")
     trainer.check_rest()
-    spec.lose(
-        "runtimeRef", "left out: what the runtime adds to pods (volumes, commands) is not read"
-    )
+    spec.lose("runtimeRef", "ignored: volumes, commands etc. of the runtime are not converted")
     for name in ("podTemplateOverrides", "podSpecOverrides", "runtimePatches"):
-        spec.lose(name, "left out: write it into spec.trainer.template")
-    spec.lose("initializer", "left out: load data and model in an init container of the template")
+        spec.lose(name, "ignored: write it into spec.trainer.template")
+    spec.lose("initializer", "ignored: load data and model in an init container of the template")
     spec.note("managedBy", _BY_ADMIN)
     extra = {name: spec.raw(name, dict) for name in ("labels", "annotations")}
     values = {
@@ -204,7 +205,7 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
 
 
 def hyperpod(fields: Fields, notes: Notes) -> Draft:
-    """A HyperPodPyTorchJob: the pods of its first replica spec become trainers.
+    """Converts a HyperPodPyTorchJob: the pods of its first replica spec become trainers.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -216,12 +217,12 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
         raise SettingError(f"{spec.at('replicaSpecs')} is empty: write that of the trainers")
     role, *others = roles
     for other in others:
-        notes.losses.append(f"{other.at()}: left out: an EDL job has one elastic role")
+        notes.losses.append(f"{other.at()}: ignored: an EDL job has one elastic role")
     count = role.number("replicas", 1, 1) or 1
     highest = role.number("maxReplicas", count, 1) or count
     role.raw("name")
     role.lose(
-        "spares", "left out: EDL creates trainers when it needs them, and keeps none in reserve"
+        "spares", "ignored: EDL creates trainers when it needs them, and keeps none in reserve"
     )
     template = clean_template(role, "template")
     role.check_rest()
@@ -230,8 +231,8 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
     most = elastic.number("maxReplicas", highest, 1) or highest
     sizes = _sizes(elastic, least, most)
     grace_s = elastic.number("gracefulShutdownTimeoutInSeconds")
-    elastic.note("scalingTimeoutInSeconds", "left out: nobody waits for a time-out here")
-    elastic.note("faultyScaleDownTimeoutInSeconds", "left out: nobody waits for a time-out here")
+    elastic.note("scalingTimeoutInSeconds", "ignored: nobody waits for a time-out here")
+    elastic.note("faultyScaleDownTimeoutInSeconds", "ignored: nobody waits for a time-out here")
     elastic.check_rest()
     if grace_s is not None:
         template["spec"].setdefault("terminationGracePeriodSeconds", grace_s)
@@ -255,14 +256,14 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
 
 
 def _with_torch(draft: Draft, processes: int | None, at: str, notes: Notes) -> Draft:
-    """The job with what torchrun's trainers need."""
+    """Returns the job with the settings for trainers that run torchrun."""
     if processes is None:
         processes = torchrun.automatic_processes(draft, at, notes)
     return replace(draft, has_store=True, environment=("torch",), processes=processes)
 
 
 def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
-    """The allowed numbers of trainers, as a list."""
+    """Returns the allowed numbers of trainers, as a list."""
     at = elastic.at("replicaDiscreteValues")
     values = elastic.raw("replicaDiscreteValues", list) or []
     step = elastic.number("replicaIncrementStep", None, 1)
@@ -275,7 +276,7 @@ def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
 
 
 def run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
-    """Fields of the spec, and the queue.
+    """Returns the fields of the spec, and the queue.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -283,7 +284,7 @@ def run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
     _read_clean_up(policy)
     policy.note("managedBy", _BY_ADMIN)
     for name in ("jobMaxRetryCount", "restartPolicy", "logMonitoringConfiguration"):
-        policy.lose(name, "left out: EDL replaces single trainers and never restarts a whole job")
+        policy.lose(name, "ignored: EDL replaces single trainers and never restarts a whole job")
     queue = scheduling_queue(policy.sub("schedulingPolicy"))
     values = {
         "backoffLimit": policy.number("backoffLimit"),
@@ -296,24 +297,24 @@ def run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
 
 
 def scheduling_queue(scheduling: Fields) -> str:
-    """The queue of a policy for Volcano's gangs; the rest of it is noted.
+    """Returns the queue of a Volcano scheduling policy; notes its other fields.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
     """
     queue = scheduling.text("queue")
     scheduling.note(
-        "minAvailable", "left out: the minimum of trainers starts together or not at all"
+        "minAvailable", "ignored: EDL starts the minimum of trainers together or not at all"
     )
-    scheduling.note("priorityClass", "left out: EDL gives trainers priority classes of its own")
-    scheduling.note("minResources", "left out: EDL counts what the trainers request")
-    scheduling.note("scheduleTimeoutSeconds", "left out: a job waits until its minimum fits")
+    scheduling.note("priorityClass", "ignored: EDL gives trainers priority classes of its own")
+    scheduling.note("minResources", "ignored: EDL counts what the trainers request")
+    scheduling.note("scheduleTimeoutSeconds", "ignored: a job waits until its minimum fits")
     scheduling.check_rest()
     return queue
 
 
 def _read_clean_up(policy: Fields) -> None:
-    """Which pods are deleted when a job ends: with EDL those that run, decision 0070."""
+    """Notes which pods are deleted when a job ends: with EDL, the running ones (decision 0070)."""
     choice = policy.text("cleanPodPolicy", "Running")
     if choice not in _CLEAN_UP:
         raise SettingError(

@@ -25,8 +25,8 @@ _SERVERS = (
     "EDL's own parameter servers take the place of the pserver pods, and the program uses them through "
     "edl.servers or `edl train --async`; Paddle's own client of the old pservers finds none"
 )
-_NO_ETCD = "left out: EDL's master is a sidecar of a trainer, and needs no etcd"
-_NO_MASTER = "left out: the job has neither fault_tolerant nor parameter servers, and so no master"
+_NO_ETCD = "ignored: EDL's master is a sidecar of a trainer, and needs no etcd"
+_NO_MASTER = "ignored: the job has neither fault_tolerant nor parameter servers, and so no master"
 _FROM_COMMAND = {
     "jobname": "",
     "parallelism": "1",
@@ -52,7 +52,7 @@ _BOOLEANS = {"faulttolerant": dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE,
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:
-    """A TrainingJob of `paddlepaddle.org/v1`.
+    """Converts a TrainingJob of `paddlepaddle.org/v1`.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -83,7 +83,7 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         "ports": spec.number("ports_num", _PORTS) or 0,
         "sparse_ports": spec.number("ports_num_for_sparse", _PORTS) or 0,
     }
-    trainer.note("etcd-endpoint", "left out: trainers find each other through EDL's master")
+    trainer.note("etcd-endpoint", "ignored: trainers find each other through EDL's master")
     has_master = fault_tolerant or servers is not None
     master_amounts = _master_amounts(master, has_master=has_master)
     pod = {
@@ -95,7 +95,7 @@ def convert(fields: Fields, notes: Notes) -> Draft:
         "hostNetwork": _host_network(spec, has_master=has_master),
     }
     for part in (trainer, pserver, master, spec):
-        part.note("replicaSpec", "left out: the original wrote it itself")
+        part.note("replicaSpec", "ignored: the original wrote it itself")
         part.check_rest()
     fields.raw("status")
     return Draft(
@@ -114,7 +114,7 @@ def convert(fields: Fields, notes: Notes) -> Draft:
 
 
 def from_command(text: str, notes: Notes) -> Draft:
-    """A command line `paddlecloud submit -jobname ... PACKAGE`.
+    """Converts a command line `paddlecloud submit -jobname ... PACKAGE`.
 
     Raises:
         SettingError: A flag is unknown or has an invalid value.
@@ -206,12 +206,12 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
 
 
 def _failures(least: int, *, fault_tolerant: bool) -> int:
-    """How many trainers may fail: as many as the job starts with, or none, as in the original."""
+    """Returns how many trainers may fail: the initial number, or 0, the same as in the original."""
     return least if fault_tolerant else 0
 
 
 def _passes(spec: Fields, trainer: Fields) -> int | None:
-    """The number of passes; under `trainer`, where the original ignored it, it is meant likewise."""
+    """Returns the number of passes, also from `trainer`, where the original system ignored it."""
     own = trainer.number("passes", None, 1)
     return spec.number("passes", own, 1)
 
@@ -253,7 +253,7 @@ def _host_network(spec: Fields, *, has_master: bool) -> bool | None:
     for name in chosen:
         spec.lose(
             name,
-            "left out: two masters on one node would collide, so EDL refuses it for jobs with one",
+            "ignored: two masters on one node would collide, so EDL refuses it for jobs with one",
         )
     return None
 
@@ -295,7 +295,7 @@ def _check_amount(at: str, name: str, text: str) -> None:
 def _container(
     image: str, values: Mapping[str, Any], resources: dict[str, Any], spec: Fields | None
 ) -> dict[str, Any]:
-    """The trainers' container with the variables that its program knows from the original."""
+    """Returns the trainers' container with the variables of the original system."""
     amounts = resources.get("requests") or resources.get("limits") or {}
     gpus = int(amounts.get(_GPU, resources.get("limits", {}).get(_GPU, 0)))
     count = values["ports"] + values["sparse_ports"]

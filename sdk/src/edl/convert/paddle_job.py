@@ -24,7 +24,7 @@ _CLEAN_UP = ("Always", "Never", "OnFailure", "OnCompletion")
 
 
 def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
-    """A PaddleJob of Kubeflow: master and workers become trainers, of the workers' template.
+    """Converts a PaddleJob of Kubeflow: master and workers become trainers with the workers' template.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -58,7 +58,7 @@ def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
 
 
 def of_operator(fields: Fields, notes: Notes) -> Draft:
-    """A PaddleJob of PaddlePaddle's operator: its workers become trainers, its servers servers.
+    """Converts a PaddleJob of PaddlePaddle's operator: workers become trainers, servers remain servers.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -71,7 +71,7 @@ def of_operator(fields: Fields, notes: Notes) -> Draft:
     low, high = worker.number("requests", None, 1), worker.number("limits", None, 1)
     worker.check_rest()
     is_on_host = _is_on_host(spec)
-    spec.lose("heter", "left out: an EDL job has one elastic role")
+    spec.lose("heter", "ignored: an EDL job has one elastic role")
     servers = _servers(spec.sub("ps"), is_on_host=is_on_host) if "ps" in spec else None
     if is_on_host:
         template["spec"]["hostNetwork"] = True
@@ -94,25 +94,25 @@ def of_operator(fields: Fields, notes: Notes) -> Draft:
 
 
 def _servers(role: Fields, *, is_on_host: bool) -> dict[str, Any]:
-    """The parameter servers, programs of the user's, with the port at which they listen."""
+    """Returns the parameter servers, which run the user's program, with their port."""
     template = clean_template(role, "template")
     container, *others = template["spec"]["containers"]
     ports = container.get("ports") or [{"containerPort": _PORT}]
     template["spec"]["containers"] = [{**container, "ports": ports}, *others]
     if template["spec"].pop("restartPolicy", None):
         pod = role.sub("template").sub("spec")
-        pod.note("restartPolicy", "left out: servers are always restarted")
+        pod.note("restartPolicy", "ignored: servers are always restarted")
     if is_on_host:
         template["spec"]["hostNetwork"] = True
     count = role.number("replicas", 1, 1)
     for name in ("requests", "limits"):
-        role.lose(name, "left out: the number of servers is fixed while a job runs")
+        role.lose(name, "ignored: the number of servers is fixed while a job runs")
     role.check_rest()
     return {"replicas": count, "template": template}
 
 
 def _is_on_host(spec: Fields) -> bool:
-    """Whether pods use the network of their node."""
+    """Returns whether pods use the network of their node."""
     network = spec.text("intranet", "PodIP")
     if network not in ("PodIP", "Service", "Host"):
         raise SettingError(
@@ -123,10 +123,10 @@ def _is_on_host(spec: Fields) -> bool:
 
 
 def _read_rest(spec: Fields) -> None:
-    spec.note("elastic", "left out: minimum and maximum make a job elastic")
-    spec.lose("withGloo", "left out: PADDLE_WITH_GLOO and its addresses are not set")
+    spec.note("elastic", "ignored: minimum and maximum make a job elastic")
+    spec.lose("withGloo", "ignored: PADDLE_WITH_GLOO and its addresses are not set")
     spec.lose(
-        "sampleSetRef", "left out: mount the PersistentVolumeClaim of the data in spec.volumes"
+        "sampleSetRef", "ignored: mount the PersistentVolumeClaim of the data in spec.volumes"
     )
     policy = spec.text("cleanPodPolicy", "Never")
     if policy not in _CLEAN_UP:
@@ -134,6 +134,6 @@ def _read_rest(spec: Fields) -> None:
             f"{spec.at('cleanPodPolicy')} is {policy!r:.40}: write {', '.join(_CLEAN_UP)}"
         )
     if policy == "Never":
-        spec.note("cleanPodPolicy", "left out: what still runs ends with the job")
+        spec.note("cleanPodPolicy", "ignored: what still runs ends with the job")
     else:
         spec.lose("cleanPodPolicy", f"{policy}: {kubeflow.CLEANED_UP}")

@@ -35,7 +35,7 @@ _MAX_SHOWN = 40
 
 
 def processes(fields: Fields, name: str) -> int | None:
-    """The number of processes of a pod; None where the machine decides it, by `auto`, `gpu` or `cpu`.
+    """Returns the number of processes per pod; None for `auto`, `gpu` or `cpu`, which depend on the machine.
 
     Raises:
         SettingError: It is not a number, or above 128.
@@ -49,7 +49,7 @@ def processes(fields: Fields, name: str) -> int | None:
 
 
 def automatic_processes(draft: Draft, at: str, notes: Notes) -> int | None:
-    """What `auto` means, which is also what is meant where nothing is written: a process for each GPU.
+    """Returns the number of processes for `auto`, which is also the default: one per GPU.
 
     Args:
         draft: The job.
@@ -70,7 +70,7 @@ def automatic_processes(draft: Draft, at: str, notes: Notes) -> int | None:
 
 
 def check_command(draft: Draft, notes: Notes) -> None:
-    """Says where the trainers' command would not do in EDL what it does there.
+    """Notes where the trainers' command would behave differently under EDL.
 
     Args:
         draft: The job, with its final bounds.
@@ -98,7 +98,7 @@ def _flags(command: str) -> list[tuple[str, str]]:
 
 
 def _is_right(name: str, value: str, draft: Draft) -> bool:
-    """Whether a flag of torchrun says the same as the variables."""
+    """Returns whether a flag of torchrun agrees with the variables."""
     if "PET_" in value:
         return True
     if name == "nnodes":

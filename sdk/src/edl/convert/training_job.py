@@ -40,12 +40,12 @@ _WRONG_UNITS = {
 }
 _KUEUE = "kueue.x-k8s.io/"
 _QUEUE = f"{_KUEUE}queue-name"
-_NO_KUEUE = "left out: Kueue would hold the job back, and EDL's plan knows nothing of it"
+_NO_KUEUE = "ignored: Kueue would suspend the job without EDL's plan taking part"
 
 
 @dataclass
 class Draft:
-    """A TrainingJob to be."""
+    """A TrainingJob under construction."""
 
     metadata: dict[str, Any]
     template: dict[str, Any]
@@ -79,7 +79,7 @@ class Draft:
 
 
 def metadata(fields: Fields) -> dict[str, Any]:
-    """Name, namespace, labels and annotations of an object.
+    """Returns name, namespace, labels and annotations of an object.
 
     Raises:
         SettingError: The name is missing or invalid.
@@ -99,13 +99,13 @@ def metadata(fields: Fields) -> dict[str, Any]:
 
 
 def kueue_queue(fields: Fields) -> str:
-    """The queue of Kueue that a job names by its label; "" for none."""
+    """Returns the queue of Kueue that a job names by its label; "" for none."""
     labels = fields.sub("metadata").sub("labels")
     return labels.text(_QUEUE)
 
 
 def _texts(own: Fields) -> dict[str, Any]:
-    """Labels and annotations of metadata, without those by which Kueue holds jobs and pods back."""
+    """Returns the labels and annotations, without those that make Kueue manage jobs and pods."""
     texts = {}
     for part in ("labels", "annotations"):
         fields, values = own.sub(part), own.raw(part, dict) or {}
@@ -123,7 +123,7 @@ def _texts(own: Fields) -> dict[str, Any]:
 
 
 def build(draft: Draft) -> dict[str, Any]:
-    """The TrainingJob.
+    """Returns the TrainingJob.
 
     Raises:
         SettingError: Min exceeds max, or a container has no image.
@@ -156,7 +156,7 @@ def build(draft: Draft) -> dict[str, Any]:
 
 
 def _store(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod template of the store at which torchrun's agents meet: it runs in a trainer's pod, from its image.
+    """Returns the pod template of torchrun's rendezvous store, which runs in a trainer's pod from its image.
 
     What a namespace demands of a container (Pod Security, limits for a quota), and how the image comes
     to a node, the trainers' container says.
@@ -178,7 +178,7 @@ def _store(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_units(resources: Fields) -> None:
-    """Refuses a unit that Kubernetes reads and nobody means, such as `cpu: 250Mi` or `memory: 512m`.
+    """Refuses valid units that are certainly mistakes, such as `cpu: 250Mi` or `memory: 512m`.
 
     Raises:
         SettingError: An amount has one; the message names it and its line.
@@ -192,7 +192,7 @@ def check_units(resources: Fields) -> None:
 
 
 def clean_template(fields: Fields, name: str) -> dict[str, Any]:
-    """A pod template of a job file, with what a TrainingJob sets itself taken out and noted.
+    """Returns a pod template of a job file, without the fields that a TrainingJob sets, which are noted.
 
     Args:
         fields: The mapping that has it.
@@ -216,9 +216,9 @@ def clean_template(fields: Fields, name: str) -> dict[str, Any]:
         check_units(container.sub("resources"))
     pod = dict(pod)
     if pod.pop("schedulerName", None):
-        notes.note("schedulerName", "left out: trainers use the scheduler that EDL's policy names")
+        notes.note("schedulerName", "ignored: trainers use the scheduler that EDL's policy names")
     if pod.pop("priorityClassName", None):
-        notes.note("priorityClassName", "left out: EDL gives trainers priority classes of its own")
+        notes.note("priorityClassName", "ignored: EDL gives trainers priority classes of its own")
     if pod.get("restartPolicy") not in (None, "Never", "OnFailure"):
         notes.note("restartPolicy", "Never: EDL replaces trainers that end")
         pod["restartPolicy"] = "Never"

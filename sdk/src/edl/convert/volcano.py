@@ -17,14 +17,16 @@ from edl.errors import SettingError
 
 _SERVER_NAMES = ("ps", "pserver", "server", "parameter-server")
 _TASK_FIELDS = ("name", "replicas", "minAvailable", "template")
-_OTHER_TASK = "left out: an EDL job has one elastic role; EDL's master takes the place of launchers"
+_OTHER_TASK = "ignored: an EDL job has one elastic role; EDL's master takes the place of launchers"
 _TORCH = "pytorch"
 _DEFAULT_QUEUE = "default"
-_PLUGIN = "left out: its variables and files (VC_..., /etc/volcano, ssh keys, TF_CONFIG) do not exist here"
+_PLUGIN = (
+    "ignored: its variables and files (VC_..., /etc/volcano, ssh keys, TF_CONFIG) do not exist here"
+)
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:
-    """A Volcano Job: its largest task becomes the trainers.
+    """Converts a Volcano Job: its largest task becomes the trainers.
 
     With the plugin for PyTorch the task of the master is one of them.
 
@@ -87,7 +89,7 @@ def _tasks(spec: Fields) -> dict[str, Fields]:
 
 
 def _torch_master(plugins: Fields) -> str | None:
-    """The task of the master where the plugin for PyTorch is there, and None where it is not."""
+    """Returns the master's task if the job uses the PyTorch plugin, otherwise None."""
     master = None
     for name in plugins:
         if name == _TORCH:
@@ -105,13 +107,15 @@ def _join_master(master: Fields, task: Fields, notes: Notes) -> None:
     if is_same:
         notes.hints.append(f"{at}: its pods are trainers, as the others")
     else:
-        notes.losses.append(f"{at}: left out: its pods are trainers, and all have one template")
+        notes.losses.append(
+            f"{at}: ignored: its pods become trainers, which all have the same template"
+        )
 
 
 def _least(
     spec: Fields, tasks: Mapping[str, Fields], counts: Mapping[str, int], role: AbstractSet[str]
 ) -> int:
-    """The minimum of trainers: that of their tasks, or the job's without the other tasks."""
+    """Returns the minimum number of trainers: their task's, or the job's minus the other tasks."""
     whole = spec.number("minAvailable")
     own = {name: tasks[name].number("minAvailable") for name in role}
     others = sum(count for name, count in counts.items() if name not in role)
@@ -121,11 +125,12 @@ def _least(
 
 
 def _queue(spec: Fields) -> str:
-    """The queue; Volcano's `default` is what jobs without one get there."""
+    """Returns the queue; Volcano gives `default` to jobs without one, so it counts as none."""
     queue = spec.text("queue")
     if queue == _DEFAULT_QUEUE:
         spec.note(
-            "queue", "left out: it is Volcano's own; the policy says where jobs without one are"
+            "queue",
+            "ignored: it is Volcano's default; EDL's policy has the default for jobs without a queue",
         )
         return ""
     return queue
@@ -157,21 +162,21 @@ def _amounts(task: Fields) -> dict[str, Any]:
 
 
 def _read_rest_of_task(task: Fields) -> None:
-    task.lose("policies", "left out: EDL replaces trainers that end, and counts failures")
-    task.lose("dependsOn", "left out: a job's master and servers start before its trainers")
-    task.note("maxRetry", "left out: spec.backoffLimit counts the failures of all trainers")
-    task.note("topologyPolicy", "left out: EDL plans by node, not by NUMA node")
-    task.lose("subGroupPolicy", "left out: EDL has no groups within a job")
-    task.lose("partitionPolicy", "left out: EDL has no groups within a job")
+    task.lose("policies", "ignored: EDL replaces trainers that end, and counts failures")
+    task.lose("dependsOn", "ignored: a job's master and servers start before its trainers")
+    task.note("maxRetry", "ignored: spec.backoffLimit counts the failures of all trainers")
+    task.note("topologyPolicy", "ignored: EDL plans by node, not by NUMA node")
+    task.lose("subGroupPolicy", "ignored: EDL has no groups within a job")
+    task.lose("partitionPolicy", "ignored: EDL has no groups within a job")
     task.check_rest(_TASK_FIELDS)
 
 
 def _with_volumes(template: dict[str, Any], spec: Fields) -> dict[str, Any]:
-    """The template with the job's volumes mounted in every container."""
+    """Returns the template with the job's volumes mounted in every container."""
     volumes, mounts = [], []
     for index, volume in enumerate(spec.subs("volumes")):
         path, claim = volume.text("mountPath"), volume.text("volumeClaimName")
-        volume.lose("volumeClaim", "left out: create the PersistentVolumeClaim and name it")
+        volume.lose("volumeClaim", "ignored: create the PersistentVolumeClaim and name it")
         volume.check_rest()
         if not path or not (claim or "volumeClaim" in volume):
             raise SettingError(f"{volume.at()} has not both: write mountPath and volumeClaimName")
@@ -192,12 +197,12 @@ def _with_volumes(template: dict[str, Any], spec: Fields) -> dict[str, Any]:
 
 
 def _spec(spec: Fields, fields: Fields) -> dict[str, Any]:
-    spec.note("schedulerName", "left out: trainers use the scheduler that EDL's policy names")
-    spec.note("priorityClassName", "left out: EDL gives trainers priority classes of its own")
-    spec.lose("policies", "left out: EDL replaces trainers that end, and counts failures")
-    spec.note("runningEstimate", "left out: EDL does not plan by estimates of time")
-    spec.note("minSuccess", "left out: the job ends when its master or one trainer says so")
-    spec.lose("networkTopology", "left out: EDL knows no topology of the network")
+    spec.note("schedulerName", "ignored: trainers use the scheduler that EDL's policy names")
+    spec.note("priorityClassName", "ignored: EDL gives trainers priority classes of its own")
+    spec.lose("policies", "ignored: EDL replaces trainers that end, and counts failures")
+    spec.note("runningEstimate", "ignored: EDL does not plan by estimates of time")
+    spec.note("minSuccess", "ignored: the job ends when its master or one trainer says so")
+    spec.lose("networkTopology", "ignored: EDL does not know the topology of the network")
     values = {
         "backoffLimit": spec.number("maxRetry"),
         "ttlSecondsAfterFinished": spec.number("ttlSecondsAfterFinished"),

@@ -100,7 +100,7 @@ class YamlFile:
 
 
 def read(path: FilePath) -> str:
-    """The text of a job file.
+    """Reads a job file.
 
     Raises:
         SettingError: It cannot be read, is empty, or too large.
@@ -113,7 +113,7 @@ def read(path: FilePath) -> str:
 
 
 def read_stream(stream: BinaryIO, name: str) -> str:
-    """The text of a job file, such as standard input; `name` is for messages.
+    """Reads a job file from a stream, such as standard input; `name` is for messages.
 
     Raises:
         SettingError: It is not text, empty, or too large.
@@ -132,7 +132,7 @@ def read_stream(stream: BinaryIO, name: str) -> str:
 
 
 def _is_empty(node: Any) -> bool:
-    """Whether a document has nothing in it, as after a `---` at the end of a file."""
+    """Returns whether a document is empty, such as after a `---` at the end of a file."""
     return node.id == "scalar" and node.tag == "tag:yaml.org,2002:null" and not node.value
 
 

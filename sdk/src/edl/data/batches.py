@@ -1,7 +1,7 @@
 """The training loop: `for batch in edl.batches(data, 32)` over records that the master leases.
 
-A task is acknowledged after the step that trained on its last record: when the loop asks for the
-next batch, or ends normally. `break` and exceptions hand back the tasks not yet acknowledged.
+A task is acknowledged after the step that trained on its last record, that is, when the loop asks for
+the next batch or ends normally. `break` and exceptions hand back tasks that are not acknowledged.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import threading
 import weakref
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from typing import Any, final
 
 from edl.data.prefetch import Batch, PrefetchQueue
@@ -32,7 +33,7 @@ _POLL_S = 0.5
 _CLOSE_S = 1.0
 _BATCHES_PER_TASK = 8
 _MIN_TASKS = 64
-"""Minimal number of tasks of a data set: several trainers then share even a small one evenly."""
+"""Minimum number of tasks per data set, so that several trainers share even a small one evenly."""
 
 
 def batches(
@@ -51,30 +52,31 @@ def batches(
 ) -> Batches:
     """Returns a loop over batches of this trainer's share of a data set.
 
-    All trainers of a job must pass the same arguments: the first description is used, a different
-    one is refused. Batches hold `batch_size` records; those at the end of an epoch may be smaller.
+    All trainers of a job must pass the same arguments: the master keeps the first description of a data
+    set and refuses a different one. Batches hold `batch_size` records; the last ones of an epoch may be
+    smaller.
 
     Args:
-        dataset: Made by `edl.from_arrays` or another `edl.from_...` function.
-        batch_size: Records a step trains on.
+        dataset: Created by `edl.from_arrays` or another `edl.from_...` function.
+        batch_size: Records per step.
         epochs: How often each record is trained on; 0 for evaluations that run only on request. By default
-            once, and for training as often as the job says (EDL_EPOCHS).
-        shuffle_seed: Orders records (of evaluations and predictions: tasks) differently in each epoch,
-            the same for all trainers; None keeps their order.
-        shuffle: "records", or "tasks" where reading at random is slow: then records of a task stay
-            together. Endless streams, and sources without `pick`, permute tasks.
+            1; for training, the job's setting (EDL_EPOCHS).
+        shuffle_seed: Seed of the order of records (of tasks, in evaluations and predictions), which differs
+            in each epoch and is the same in all trainers; None keeps the original order.
+        shuffle: "records", or "tasks" to keep the records of a task together, for sources that read
+            slowly in random order. Endless streams, and sources without `pick`, always shuffle tasks.
         task_records: Records that are leased and acknowledged together; by default about 8
             batches, fewer for small data sets.
         kind: "training", "evaluation" or "prediction".
-        overlap: Whether an epoch may begin while other trainers still train on the previous one.
-        prefetch: How many batches to read ahead.
-        idle_s: Yields None whenever no batch was available for this time because other trainers
-            hold the remaining tasks: for programs whose trainers wait for each other in each step.
-        member: This trainer's session; the process's by default.
+        overlap: Whether an epoch may start while other trainers still train on the previous one.
+        prefetch: Number of batches to read ahead.
+        idle_s: Yield None whenever no batch was available for this many seconds because other trainers
+            hold the remaining tasks. For programs whose trainers wait for each other in each step.
+        member: This trainer's session; the process's session by default.
 
     Raises:
-        DataError: An argument is out of its range.
-        SettingError: EDL_EPOCHS is needed, and no whole number.
+        DataError: An argument is out of range.
+        SettingError: EDL_EPOCHS is not a whole number.
     """
     _at_least(1, prefetch=prefetch)
     description = describe(
@@ -101,11 +103,11 @@ def describe(
     kind: str = "training",
     overlap: bool = False,
 ) -> protocol.Json:
-    """The description of a data set for the master; takes the arguments of `batches`.
+    """Returns the description of a data set for the master; takes the arguments of `batches`.
 
     Raises:
-        DataError: An argument is out of its range.
-        SettingError: EDL_EPOCHS is needed, and no whole number.
+        DataError: An argument is out of range.
+        SettingError: EDL_EPOCHS is not a whole number.
     """
     if kind not in KINDS:
         raise DataError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
@@ -126,9 +128,41 @@ def describe(
     }
 
 
+@dataclass(frozen=True)
+class DataSchedule:
+    """How often, in which order and in which tasks records are trained on; for the arguments see `batches`."""
+
+    epochs: int | None = None
+    shuffle_seed: int | None = None
+    shuffle: str = "records"
+    task_records: int | None = None
+
+    def describe(self, dataset: Dataset, batch_size: int, *, overlap: bool) -> protocol.Json:
+        """Returns the description of a data set for the master.
+
+        Args:
+            dataset: The data set, the same in all trainers.
+            batch_size: Records per step.
+            overlap: Whether an epoch may start while other trainers still train on the previous one.
+
+        Raises:
+            DataError: A value is out of range.
+            SettingError: EDL_EPOCHS is not a whole number.
+        """
+        return describe(
+            dataset,
+            batch_size,
+            epochs=self.epochs,
+            shuffle_seed=self.shuffle_seed,
+            shuffle=self.shuffle,
+            task_records=self.task_records,
+            overlap=overlap,
+        )
+
+
 @final
 class Batches(Loop):
-    """A loop over batches, to be iterated once; its attributes describe the current batch."""
+    """A loop over batches, for one iteration; its attributes describe the current batch."""
 
     def __init__(
         self,
@@ -143,7 +177,7 @@ class Batches(Loop):
     ) -> None:
         self._dataset = dataset
         self.description = description
-        """The description of the data set, the same for all trainers of the job."""
+        """The description of the data set, the same in all trainers of the job."""
         self._idle_s = idle_s
         self._session = session() if member is None else member
         self._queue = PrefetchQueue(
@@ -158,11 +192,11 @@ class Batches(Loop):
         self._metrics: dict[str, float] = {}
         self._batch: Batch | None = None
         self._steps: weakref.ref[Generator[Any, None, None]] | None = None
-        """Weak: `break` must end the loop at once, not when a reference cycle is collected."""
+        """A weak reference, so that `break` ends the loop at once, and not only in a garbage collection."""
 
     @property
     def epoch(self) -> int:
-        """The epoch of the current batch, from 0."""
+        """The epoch of the current batch, starting at 0."""
         return self._current().portions[0].lease.epoch
 
     @property
@@ -172,25 +206,25 @@ class Batches(Loop):
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """The leases whose records the current batch holds, in order, and how many of each."""
+        """The leases of the current batch's records, in order, and the number of records of each."""
         return self._current().portions
 
     @property
     def model_version(self) -> int | None:
-        """The version of the model that an evaluation is about."""
+        """The model version to evaluate; None in other loops."""
         return self._current().portions[0].lease.model_version
 
     def report(self, **metrics: float) -> None:
-        """Reports metrics of the current batch, such as `accuracy=0.93`: means over its records.
+        """Reports metrics of the current batch as means over its records, for example `accuracy=0.93`.
 
-        Values that are not finite (a loss that became NaN) are left out and logged.
+        Values that are not finite, such as a NaN loss, are logged and left out.
         """
         self._current()
         for name, value in metrics.items():
             if math.isfinite(value):
                 self._metrics[name] = float(value)
             else:
-                log.warning("metric %s is %s: left out", name, float(value))
+                log.warning("metric %s is %s: not reported", name, float(value))
 
     @override
     def wake(self, error: EdlError | None) -> None:
@@ -198,7 +232,7 @@ class Batches(Loop):
         self._queue.end(error)
 
     def close(self) -> None:
-        """Ends the loop early, as `break` does, or an exception once it is handled."""
+        """Ends the loop early and hands back its tasks, as `break` does."""
         steps = None if self._steps is None else self._steps()
         if steps is not None:
             steps.close()
@@ -212,7 +246,7 @@ class Batches(Loop):
     def __iter__(self) -> Iterator[Any]:
         """Yields batches; see `batches`."""
         if self._steps is not None:
-            raise DataError("this loop has ended: call edl.batches again for another")
+            raise DataError("this loop was already iterated: call edl.batches again for another")
         steps = self._run()
         self._steps = weakref.ref(steps)
         return steps
@@ -252,7 +286,7 @@ class Batches(Loop):
         member.check()
 
     def _next(self) -> Batch | None:
-        """The next batch of which some lease is still valid; None at the end, or when idle."""
+        """Returns the next batch with a valid lease; None at the end, or when idle for `idle_s`."""
         while True:
             batch = self._queue.next(_POLL_S if self._idle_s is None else self._idle_s)
             if batch is not None:
@@ -268,7 +302,7 @@ class Batches(Loop):
                     return None
 
     def _close(self) -> None:
-        """Hands back all tasks that are not acknowledged."""
+        """Stops the threads and hands back all tasks that are not acknowledged."""
         member = self._session
         self._queue.end()
         self._fetcher.close(_CLOSE_S)
@@ -281,13 +315,13 @@ class Batches(Loop):
         name = self._dataset.name
         client = member.client()
         if not member.work_calls.flush(client, back=name):
-            log.warning("could not report that %s was released; its leases will expire", name)
+            log.warning("could not hand back tasks of %s; their leases will expire", name)
         client.close()
         member.lease_table.clear(name)
 
     def _current(self) -> Batch:
         if self._batch is None:
-            raise DataError("there is no current batch: use this inside the loop only")
+            raise DataError("there is no current batch: use this only inside the loop")
         return self._batch
 
 
@@ -298,6 +332,7 @@ def _at_least(minimum: int, **arguments: int) -> None:
 
 
 def _task_records(dataset: Dataset, batch_size: int) -> int:
+    """Returns the default size of tasks: whole batches, at most 8, and at least 64 tasks if possible."""
     limit = batch_size * _BATCHES_PER_TASK
     records = _records(dataset.source.shape())
     if records is None:

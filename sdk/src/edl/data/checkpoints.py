@@ -1,9 +1,9 @@
-"""Checkpoints: saved by one trainer, atomically; `latest_checkpoint` finds the newest complete one.
+"""Checkpoints: one trainer saves them atomically; `latest_checkpoint` finds the newest complete one.
 
 Layout: `checkpoint-00000012/` holds the program's files and `manifest.json`, which lists each file
-with its size and SHA-256, and the progress of each data set. A checkpoint is written under a hidden
-name, made durable, and renamed: a folder of that name without a matching manifest was damaged
-later.
+with its size and SHA-256, and the progress of each data set. A checkpoint is written to a hidden
+folder, synced to disk, and renamed: a `checkpoint-` folder without a matching manifest was damaged
+after it had been saved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d{8,})")
 _TEMPORARY = ".checkpoint-"
 _ABANDONED_S = 600.0
-"""A hidden folder of this age belongs to a process that died while it saved."""
+"""A hidden folder older than this was left by a process that died while saving."""
 _CHUNK_BYTES = 1 << 20
 _MAX_MANIFEST_BYTES = 64 << 20
 
@@ -48,29 +48,31 @@ class Checkpoint:
     version: int
     step: int
     progress: protocol.Json
-    """Data set -> the job's progress, as the master reported it."""
+    """Data set -> the job's progress, as reported by the master."""
     job: str = ""
-    """The name of the job that saved it."""
+    """Name of the job that saved it."""
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays, if the state was saved as a mapping of arrays; needs numpy.
+        """Returns the arrays of a state that was saved as a mapping of arrays; needs numpy.
 
         Raises:
-            CheckpointError: The state was saved by a function of the program.
+            CheckpointError: A function of the program wrote the state.
         """
         path = self.path / "arrays.npz"
         if not path.exists():
-            raise CheckpointError(f"{self.path} holds no arrays: read its files as they were saved")
+            raise CheckpointError(
+                f"{self.path} holds no arrays: read the files that your program saved there"
+            )
         return load_arrays(path)
 
 
 class CheckpointSession(Protocol):
-    """The part of a session that saving uses."""
+    """The methods of a session that saving needs."""
 
     job: str
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
-        """Asks whether to save now, as a later version than `newest`."""
+        """Asks whether to save now, with a version above `newest`."""
         ...
 
     def report_saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
@@ -78,7 +80,7 @@ class CheckpointSession(Protocol):
         ...
 
     def progress(self) -> protocol.Json:
-        """Data set -> the job's progress."""
+        """Returns data set -> the job's progress."""
         ...
 
 
@@ -90,48 +92,51 @@ def save_checkpoint(
     keep: int = 3,
     member: CheckpointSession | None = None,
 ) -> Checkpoint | None:
-    """Saves a checkpoint, if the master selects this trainer; all trainers may call it.
+    """Saves a checkpoint if the master selects this trainer; all trainers may call it.
 
     Args:
-        directory: The folder of all checkpoints; all trainers should share it.
-        state: Arrays by name (needs numpy), or a function that writes files into a folder.
+        directory: The folder of all checkpoints, which all trainers should share.
+        state: Name -> array (needs numpy), or a function that writes files into a folder.
         step: The step, for the manifest and the master's status.
         keep: How many checkpoints to keep; older ones are deleted.
-        member: This trainer's session; the process's by default.
+        member: This trainer's session; the process's session by default.
 
     Returns:
-        None where another trainer saves, or where the master is away.
+        The checkpoint, or None if another trainer saves or the master does not answer.
 
     Raises:
-        CheckpointError: It could not be written; older ones are intact. Or another process has
-            replaced this trainer meanwhile: then the checkpoint was removed.
+        CheckpointError: The checkpoint could not be written, and older ones are intact; or another
+            process has replaced this trainer in the meantime, and the checkpoint was removed.
     """
     if keep < 1:
         raise CheckpointError(f"keep is {keep}: it must be at least 1")
     trainer: CheckpointSession = session() if member is None else member
     home, checkpoint = Path(directory), None
     try:
-        # the newest version is read before the ticket: a process that freezes in between gets a
-        # lower version than every ticket granted meanwhile
+        # read the newest version before asking for a ticket: if this process freezes in between, its
+        # version is lower than that of any ticket granted in the meantime
         ticket = trainer.request_save(_newest(home))
         if not ticket.granted:
             return None
         progress = trainer.progress()
     except Unavailable as error:
-        log.warning("no checkpoint now: %s", error)
+        log.warning("no checkpoint saved: %s", error)
         return None
-    about = {"step": step, "job": trainer.job, "progress": progress}
     try:
-        checkpoint = _write(home, ticket.version, state, about)
+        checkpoint = _write(
+            home, ticket.version, state, step=step, job=trainer.job, progress=progress
+        )
     except Exception as error:
-        raise CheckpointError(f"no checkpoint in {home}: {one_line(error)}") from error
+        raise CheckpointError(
+            f"could not save a checkpoint in {home}: {one_line(error)}"
+        ) from error
     finally:
         valid = _report(trainer, ticket.ticket, checkpoint, step)
     if not valid:
         _remove(checkpoint.path)
         raise CheckpointError(
-            f"no checkpoint in {home}: another process has replaced this trainer, and its model is "
-            "newer"
+            f"removed the checkpoint saved in {home}: another process has replaced this trainer, and "
+            "its model is newer"
         )
     log.info("checkpoint %s saved at step %d", checkpoint.path, step)
     _delete_old(home, keep)
@@ -139,44 +144,51 @@ def save_checkpoint(
 
 
 def latest_checkpoint(directory: PathLike) -> Checkpoint | None:
-    """The newest complete checkpoint; damaged ones are skipped and logged.
-
-    A trainer may delete all that were there at first while a slow reader looks at them: those that
-    it has saved meanwhile are looked at then.
+    """Returns the newest complete checkpoint; logs and skips damaged ones.
 
     Returns:
-        None where there is none, or no directory yet.
+        The checkpoint; None if there is none, or the directory does not exist.
     """
+    # a trainer may save newer checkpoints and delete the listed ones while they are read: list again
+    # until no newer one appears
     seen = -1
     while versions := sorted(_versions(Path(directory)), reverse=True):
         if versions[0][0] <= seen:
             break
         seen = versions[0][0]
         for _, path in versions:
-            checkpoint = _read_or_skip(path)
-            if checkpoint is not None:
-                return checkpoint
+            try:
+                return read_checkpoint(path)
+            except CheckpointError as error:  # noqa: PERF203 - reading takes much longer
+                log.warning("checkpoint skipped: %s", error)
     return None
 
 
 def read_checkpoint(path: PathLike) -> Checkpoint:
-    """Reads a checkpoint's manifest and checks every file.
+    """Reads a checkpoint's manifest and verifies every file.
 
     Raises:
-        CheckpointError: A file is missing, cut short or changed; the text names it.
+        CheckpointError: A file is missing, truncated or changed; the message names it.
     """
     home = Path(path)
     try:
-        about = json_text.loads(_manifest(home / MANIFEST))
-        if about["format"] != _FORMAT:
-            raise CheckpointError(f"{home} has format {about['format']}: this edl reads {_FORMAT}")
-        for name, size, digest in ((f["name"], f["bytes"], f["sha256"]) for f in about["files"]):
-            _check(home, name, size, digest)
-        numbers = int(about["version"]), int(about["step"])
-        return Checkpoint(home, *numbers, dict(about["progress"]), str(about.get("job", "")))
+        manifest = json_text.loads(_read_manifest(home / MANIFEST))
+        if manifest["format"] != _FORMAT:
+            raise CheckpointError(
+                f"{home} has format {manifest['format']}: this version of edl reads {_FORMAT}"
+            )
+        for file in manifest["files"]:
+            _verify(home, file["name"], file["bytes"], file["sha256"])
+        return Checkpoint(
+            path=home,
+            version=int(manifest["version"]),
+            step=int(manifest["step"]),
+            progress=dict(manifest["progress"]),
+            job=str(manifest.get("job", "")),
+        )
     except OSError as error:
         raise CheckpointError(f"{home} is incomplete: {one_line(error)}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of other types
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # fields of other types
         raise CheckpointError(f"{home}/{MANIFEST} is damaged: {one_line(error)}") from error
 
 
@@ -184,55 +196,48 @@ def load_arrays(path: Path) -> dict[str, Any]:
     """Reads all arrays of an `.npz` file into memory; needs numpy.
 
     Raises:
-        CheckpointError: It cannot be read.
+        CheckpointError: The file cannot be read.
     """
     try:
         with importlib.import_module("numpy").load(path) as archive:
             return dict(archive)
-    except Exception as error:  # a damaged archive raises nearly anything: zlib.error, RuntimeError
-        raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
+    except Exception as error:  # damaged archives raise many types: zlib.error, RuntimeError, ...
+        raise CheckpointError(f"cannot read {path}: {one_line(error)}") from error
 
 
-def _read_or_skip(path: Path) -> Checkpoint | None:
-    try:
-        return read_checkpoint(path)
-    except CheckpointError as error:
-        log.warning("checkpoint skipped: %s", error)
-        return None
-
-
-def _manifest(path: Path) -> bytes:
+def _read_manifest(path: Path) -> bytes:
     if _size(path) > _MAX_MANIFEST_BYTES:
         raise CheckpointError(f"{path} is longer than {_MAX_MANIFEST_BYTES} bytes")
     return path.read_bytes()
 
 
 def _size(path: Path) -> int:
-    """Size of a file in bytes; a device or a pipe could be read for ever."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise CheckpointError(f"{path} is not a file")
-    return about.st_size
+    """Returns the size of a file in bytes; refuses devices and pipes, which may never end."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise CheckpointError(f"{path} is not a regular file")
+    return status.st_size
 
 
-def _check(home: Path, name: str, size: int, digest: str) -> None:
+def _verify(home: Path, name: str, size: int, digest: str) -> None:
     if not name or name.startswith("/") or ".." in name.split("/"):
-        raise CheckpointError(
-            f"{home}/{MANIFEST} names {name!r:.200}, which is outside of the folder"
-        )
+        raise CheckpointError(f"{home}/{MANIFEST} names {name!r:.200}, which is outside the folder")
     path = home / name
     actual_size = _size(path)
     if actual_size != size:
-        raise CheckpointError(f"{path} has {actual_size} bytes of {size}")
+        raise CheckpointError(f"{path} has {actual_size} bytes instead of {size}")
     if _digest(path) != digest:
-        raise CheckpointError(f"{path} was changed: its checksum is wrong")
+        raise CheckpointError(f"{path} was changed: its checksum does not match")
 
 
 def _write(
     home: Path,
     version: int,
     state: Mapping[str, Any] | Callable[[Path], object],
-    about: protocol.Json,
+    *,
+    step: int,
+    job: str,
+    progress: protocol.Json,
 ) -> Checkpoint:
     final = home / f"checkpoint-{version:08d}"
     hidden = home / f"{_TEMPORARY}{version:08d}.{secrets.token_hex(4)}"
@@ -242,8 +247,14 @@ def _write(
             state(hidden)
         else:
             importlib.import_module("numpy").savez(hidden / "arrays.npz", **state)
-        files = _entries(hidden)
-        manifest = {"format": _FORMAT, "version": version, **about, "files": files}
+        manifest = {
+            "format": _FORMAT,
+            "version": version,
+            "step": step,
+            "job": job,
+            "progress": progress,
+            "files": _file_entries(hidden),
+        }
         (hidden / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for path in (*hidden.rglob("*"), hidden):
             _sync(path)
@@ -252,19 +263,23 @@ def _write(
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
-    return Checkpoint(final, version, about["step"], about["progress"], about["job"])
+    return Checkpoint(final, version, step, progress, job)
 
 
-def _entries(home: Path) -> list[protocol.Json]:
-    entries = [_entry(home, path) for path in sorted(home.rglob("*")) if path.is_file()]
+def _file_entries(home: Path) -> list[protocol.Json]:
+    """Returns the manifest's entries of all files in a folder."""
+    entries: list[protocol.Json] = [
+        {
+            "name": path.relative_to(home).as_posix(),
+            "bytes": path.stat().st_size,
+            "sha256": _digest(path),
+        }
+        for path in sorted(home.rglob("*"))
+        if path.is_file()
+    ]
     if not entries:
-        raise CheckpointError("nothing was written into it")
+        raise CheckpointError("the program wrote no files into it")
     return entries
-
-
-def _entry(home: Path, path: Path) -> protocol.Json:
-    name = path.relative_to(home).as_posix()
-    return {"name": name, "bytes": path.stat().st_size, "sha256": _digest(path)}
 
 
 def _digest(path: Path) -> str:
@@ -276,7 +291,7 @@ def _digest(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Makes a file or a folder durable."""
+    """Writes a file or a folder's entries to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -287,28 +302,28 @@ def _sync(path: Path) -> None:
 def _report(
     trainer: CheckpointSession, ticket: str, checkpoint: Checkpoint | None, step: int
 ) -> bool:
-    """Reports the outcome to the master; returns whether the checkpoint may stay."""
+    """Reports the outcome to the master; returns whether the checkpoint may be kept."""
     path = "" if checkpoint is None else str(checkpoint.path)
     try:
         trainer.report_saved(ticket, path=path, step=step, ok=checkpoint is not None)
     except Refused as error:
         if checkpoint is not None:
             return _may_stay(trainer, checkpoint, error)
-        log.warning("could not report that no checkpoint was saved: %s", error)
-    except Exception as error:  # noqa: BLE001 - must not hide why nothing was written
+        log.warning("could not report the failure to save a checkpoint: %s", error)
+    except Exception as error:  # noqa: BLE001 - must not hide the error of the save
         log.warning("could not report the checkpoint: %s", one_line(error))
     return True
 
 
 def _may_stay(trainer: CheckpointSession, checkpoint: Checkpoint, refusal: Refused) -> bool:
-    """Whether a checkpoint whose ticket is over may stay.
+    """Returns whether a checkpoint whose ticket has expired may be kept.
 
-    The process was frozen for long, or another has replaced it. Where the master does not answer,
-    the checkpoint stays: its version is lower than those of all later tickets.
+    Either this process was frozen for long, or another one has replaced it. If the master does not
+    answer, the checkpoint is kept: its version is lower than that of any later ticket.
     """
     try:
         ticket = trainer.request_save(checkpoint.version)
-        if ticket.granted:  # the master shows the last report: never an older one than the newest
+        if ticket.granted:  # the master shows the last report, so report only the newest checkpoint
             newest = _newest(checkpoint.path.parent) <= checkpoint.version
             path, step = (str(checkpoint.path), checkpoint.step) if newest else ("", 0)
             trainer.report_saved(ticket.ticket, path=path, step=step, ok=newest)
@@ -317,29 +332,32 @@ def _may_stay(trainer: CheckpointSession, checkpoint: Checkpoint, refusal: Refus
     except EdlError as error:
         log.warning("could not report the checkpoint: %s", error)
     else:
-        log.info("checkpoint %s took long: %s", checkpoint.path, refusal)
+        log.info("checkpoint %s was saved late: %s", checkpoint.path, refusal)
     return True
 
 
 def _remove(path: Path) -> None:
-    """Removes a checkpoint, at once for all readers."""
+    """Removes a checkpoint; readers see it vanish at once."""
     hidden = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}")
     try:
         path.rename(hidden)
     except OSError as error:  # another process has deleted it
-        log.info("%s does not exist any more: %s", path, one_line(error))
+        log.info("%s no longer exists: %s", path, one_line(error))
     shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _newest(home: Path) -> int:
-    """Version of the newest checkpoint, complete or not; 0 where there is none."""
+    """Returns the version of the newest checkpoint, complete or not; 0 if there is none."""
     try:
         return max((number for number, _ in _versions(home)), default=0)
     except OSError as error:
-        raise CheckpointError(f"no checkpoint in {home}: {one_line(error)}") from error
+        raise CheckpointError(
+            f"could not save a checkpoint in {home}: {one_line(error)}"
+        ) from error
 
 
 def _versions(home: Path) -> list[tuple[int, Path]]:
+    """Returns the version and the path of each checkpoint in a folder."""
     if not home.is_dir():
         return []
     matches = ((_NAME.fullmatch(path.name), path) for path in home.iterdir())
@@ -347,7 +365,7 @@ def _versions(home: Path) -> list[tuple[int, Path]]:
 
 
 def _delete_old(home: Path, keep: int) -> None:
-    """Deletes old checkpoints, and folders of processes that died while they saved."""
+    """Deletes old checkpoints, and folders left by processes that died while saving."""
     old = [path for _, path in sorted(_versions(home))[:-keep]]
     old += [path for path in home.glob(f"{_TEMPORARY}*") if _abandoned(path)]
     for path in old:
@@ -357,5 +375,5 @@ def _delete_old(home: Path, keep: int) -> None:
 def _abandoned(path: Path) -> bool:
     try:
         return clock.epoch_s() - path.stat().st_mtime > _ABANDONED_S
-    except OSError:  # the process that saves has just renamed it
+    except OSError:  # the saving process has just renamed it
         return False

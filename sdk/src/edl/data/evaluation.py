@@ -1,4 +1,4 @@
-"""Evaluations of a model version, shared by all trainers and aggregated by the master.
+"""Evaluates a model version on all trainers; the master combines their metrics.
 
 ```python
 edl.ask_evaluation(held_out, model_version=3)
@@ -17,7 +17,12 @@ from edl.sources.base import Dataset
 
 
 def ask_evaluation(dataset: Dataset, model_version: int, *, member: Session | None = None) -> None:
-    """Requests one more evaluation of a data set that was described with kind "evaluation".
+    """Requests an evaluation on a data set that was described with kind "evaluation".
+
+    Args:
+        dataset: The data set to evaluate on.
+        model_version: The version to evaluate; its number appears in the loops of all trainers.
+        member: This trainer's session; the process's session by default.
 
     Raises:
         Refused: The master knows no such data set.
@@ -27,7 +32,7 @@ def ask_evaluation(dataset: Dataset, model_version: int, *, member: Session | No
 
 
 def evaluation(model_version: int, *, member: Session | None = None) -> protocol.Json:
-    """The state of an evaluation: metrics are means over the records evaluated so far.
+    """Returns the state of an evaluation, with metrics as means over the records evaluated so far.
 
     Raises:
         Refused: The evaluation was not requested.

@@ -1,4 +1,4 @@
-"""The export at the end of a job, run by one trainer, such as writing the model for serving."""
+"""The export at the end of a job, which one trainer runs, for example to write the model for serving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DESCRIPTION = {
 
 
 class Export:
-    """The job's last task; create it before the first loop, so that the job includes it.
+    """The last task of a job; create it before the first loop, so that the job includes it.
 
     ```python
     export = edl.Export()
@@ -31,31 +31,27 @@ class Export:
     """
 
     def __init__(self, *, member: Session | None = None) -> None:
-        """Describes the export to the master.
+        """Announces the export to the master.
 
         Args:
-            member: This trainer's session; the process's by default.
+            member: This trainer's session; the process's session by default.
         """
         self._member = session() if member is None else member
         self._member.join()
         self._member.describe(NAME, _DESCRIPTION)
 
     def run(self, act: Callable[[], object]) -> bool:
-        """Waits until all data sets are done; one trainer then calls `act`, the others wait for it.
+        """Waits until all data sets are done; then one trainer calls `act` and the others wait.
 
-        If that trainer dies or `act` raises, another trainer calls it.
+        If that trainer dies or `act` raises an error, another trainer calls it.
 
         Returns:
             Whether this trainer completed the export.
         """
         is_exporter = False
-        data = from_function(NAME, _number, 1)
+        data = from_function(NAME, int, 1)
         with Batches(data, 1, _DESCRIPTION, self._member, prefetch=1) as loop:
             for _ in loop:
                 act()
                 is_exporter = True
         return is_exporter
-
-
-def _number(number: int) -> int:
-    return number

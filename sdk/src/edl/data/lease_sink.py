@@ -1,4 +1,4 @@
-"""What a work fetcher fills: the state that the queues of leased tasks have in common. Pure."""
+"""The base class of the queues that a work fetcher fills with leased tasks. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edl.errors import EdlError
 from edl.master.protocol import Lease
 
 MAX_LEASES_WANTED = 64
-"""Most tasks leased in one call."""
+"""Maximum number of tasks leased in one call."""
 
 
 class LeaseSink(ABC):
@@ -19,16 +19,16 @@ class LeaseSink(ABC):
         """Starts empty.
 
         Args:
-            task_records: Records of a whole task.
+            task_records: Records per task.
         """
         self._task_records = task_records
         self.lock = threading.Lock()
         self.call_due = threading.Condition(self.lock)
-        """Wakes the fetcher: more leases are wanted, or there is something to report."""
+        """Wakes the fetcher: more leases are wanted, or there are results to report."""
         self._leases_changed = threading.Condition(self.lock)
-        """Wakes the thread that takes leases: there are more, or no more will come."""
+        """Wakes the thread that takes leases: leases were added, or no more will come."""
         self._exhausted = False
-        """Whether no more leases come soon: what needs several tasks then takes what is here."""
+        """Whether no more leases will come soon: consumers should use what is queued."""
         self._done = False
         """Whether the master reported that no work is left."""
         self.closing = False
@@ -36,7 +36,7 @@ class LeaseSink(ABC):
 
     @abstractmethod
     def leases_wanted(self) -> int:
-        """How many tasks to lease now; needs the lock."""
+        """Returns how many tasks to lease now; the caller holds the lock."""
 
     def add_leases(self, leases: tuple[Lease, ...]) -> None:
         """Adds leased tasks."""
@@ -46,10 +46,10 @@ class LeaseSink(ABC):
             self._leases_changed.notify_all()
 
     def mark_exhausted(self, *, done: bool) -> None:
-        """Records that the last call brought no lease.
+        """Records that the last call returned no lease.
 
         Args:
-            done: Whether no later call will: the loop ends when all that is here was trained.
+            done: Whether no later call will return one: the loop ends after the queued leases.
         """
         with self.lock:
             self._exhausted, self._done = True, done
@@ -57,10 +57,10 @@ class LeaseSink(ABC):
 
     @abstractmethod
     def mark_away(self) -> None:
-        """Records that the master does not answer, or leases nothing yet because it took over."""
+        """Records that the master does not answer, or has just taken over and leases nothing yet."""
 
     def end(self, error: EdlError | None = None) -> None:
-        """Ends the loop: nothing more goes in or out; the first error is raised in the loop."""
+        """Ends the loop, which raises the first error, if any; the queue is closed for both sides."""
         with self.lock:
             self.closing = True
             self._error = self._error or error
@@ -69,12 +69,12 @@ class LeaseSink(ABC):
 
     @abstractmethod
     def _append(self, leases: tuple[Lease, ...]) -> None:
-        """Stores leased tasks; needs the lock."""
+        """Stores leased tasks; the caller holds the lock."""
 
     def _wake_consumers(self) -> None:
-        """Wakes all threads but the fetcher; needs the lock."""
+        """Wakes all threads but the fetcher; the caller holds the lock."""
         self._leases_changed.notify_all()
 
     def _tasks_for(self, records: int) -> int:
-        """How many tasks to lease for so many missing records, 1 to `MAX_LEASES_WANTED`."""
+        """Returns how many tasks to lease for a number of missing records, 1 to `MAX_LEASES_WANTED`."""
         return max(1, min(MAX_LEASES_WANTED, records // self._task_records))

@@ -1,7 +1,8 @@
-"""The prefetch queue of one loop: leased tasks, the batch that is being built, finished batches.
+"""The prefetch queue of one loop: leased tasks, the batch under construction, finished batches.
 
-Three threads meet here: the fetcher adds leases, the reader builds batches of their records, the
-program takes batches. One lock, three conditions, each notified only when its waiter has to act.
+Three threads use it: the fetcher adds leases, the reader builds batches from their records, and the
+program takes batches. There is one lock with three conditions, each notified only when its waiter
+must act.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = logging.getLogger("edl")
 
 @dataclass(frozen=True)
 class Batch:
-    """The records that one step trains on."""
+    """The records of one step."""
 
     data: Any
     portions: tuple[Portion, ...]
@@ -36,23 +37,23 @@ class Batch:
 
 
 class BatchBuilder:
-    """Builds batches, each of one epoch of one data set; used by the reader thread only."""
+    """Builds batches from leased records; used only by the reader thread."""
 
     def __init__(self, records: LeasedRecords, lease_table: LeaseTable, batch_size: int) -> None:
         self._records, self._lease_table, self._batch_size = records, lease_table, batch_size
         self._blocks: list[Any] = []
         self._portions: list[Portion] = []
         self.size = 0
-        """Records of the batch that is not yet full."""
+        """Records in the batch under construction."""
         self._position: tuple[Lease, int] | None = None
-        """The lease that is being read, and its next record."""
+        """The lease being read, and its next record."""
 
     def add(self, lease: Lease | None) -> tuple[Batch | None, int, bool]:
-        """Reads more records of a task; without one, completes the batch that is being built.
+        """Reads more records of a task, or, if it is None, completes the batch under construction.
 
         Returns:
-            A batch, if one is complete; how many records of the task are no longer unread; whether
-            the task needs no more reading: all of it is read, or its lease is over.
+            The batch that was completed, if any; how many records of the task are no longer unread;
+            whether reading the task is over: all of it was read, or its lease has ended.
         """
         if lease is None or not self._fits(lease):
             return self._flush(), 0, False
@@ -62,7 +63,7 @@ class BatchBuilder:
         count = min(self._batch_size - self.size, lease.end - at)
         try:
             block = self._records.read(lease, at, at + count)
-        except Exception as error:  # noqa: BLE001 - a program's own reader may raise anything
+        except Exception as error:  # noqa: BLE001 - the program's reader may raise anything
             self._fail(lease, error)
             return None, lease.end - at, True
         self._blocks.append(block)
@@ -73,7 +74,7 @@ class BatchBuilder:
         return (self._flush() if full else None), count, at + count >= lease.end
 
     def _fits(self, lease: Lease) -> bool:
-        """Whether the lease may go into the same batch; a batch never spans two epochs."""
+        """Returns whether the lease fits into the current batch: same epoch, data set and model version."""
         if not self._portions:
             return True
         first = self._portions[0].lease
@@ -85,7 +86,7 @@ class BatchBuilder:
         )
 
     def _fail(self, lease: Lease, error: Exception) -> None:
-        """Marks the task as failed and removes its records from the batch that is being built."""
+        """Marks the task as failed and removes its records from the batch under construction."""
         transient = is_transient(error)
         if isinstance(error, RecordError):
             self._lease_table.fail(lease, error.reason, error.record, transient=transient)
@@ -99,7 +100,7 @@ class BatchBuilder:
         self.size = sum(portion.size for portion in self._portions)
 
     def _flush(self) -> Batch | None:
-        """The batch that was being built, without the records of leases that are over."""
+        """Completes the batch, without records of leases that have ended; None if none are left."""
         table = self._lease_table
         indices = [i for i, portion in enumerate(self._portions) if table.is_active(portion.lease)]
         blocks = [self._blocks[i] for i in indices]
@@ -109,17 +110,15 @@ class BatchBuilder:
             return None
         try:
             return Batch(self._records.batch(blocks), portions)
-        except Exception as error:  # noqa: BLE001 - a program's own collate may raise anything
+        except Exception as error:  # noqa: BLE001 - the program's collate may raise anything
             for portion in portions:
                 table.fail(portion.lease, f"batch: {one_line(error)}")
-            log.warning(
-                "no batch could be built of %s: %s", portions[0].lease.task, one_line(error)
-            )
+            log.warning("cannot build a batch of %s: %s", portions[0].lease.task, one_line(error))
             return None
 
 
 class PrefetchQueue(LeaseSink):
-    """A bounded queue: `prefetch` finished batches, and as many records leased but unread."""
+    """A bounded queue of `prefetch` finished batches, and about as many leased but unread records."""
 
     def __init__(
         self,
@@ -136,7 +135,7 @@ class PrefetchQueue(LeaseSink):
         self._batch_ready = threading.Condition(self.lock)
         self._unread: deque[Lease] = deque()
         self._unread_records = 0
-        """Records leased but unread."""
+        """Number of records that are leased but unread."""
         self._ready: deque[Batch] = deque()
         self._reading = False
 
@@ -151,12 +150,12 @@ class PrefetchQueue(LeaseSink):
 
     @override
     def mark_away(self) -> None:
-        """Lets the reader use what is here, even for an incomplete batch."""
+        """Lets the reader complete a smaller batch from the queued leases."""
         self.mark_exhausted(done=False)
 
     @override
     def end(self, error: EdlError | None = None) -> None:
-        """Ends the loop: nothing more goes in or out; `next` raises the error, if there is one."""
+        """Ends the loop and drops all leases and batches; `next` raises the error, if any."""
         super().end(error)
         with self.lock:
             self._unread.clear()
@@ -176,7 +175,7 @@ class PrefetchQueue(LeaseSink):
     # -- for the program ---------------------------------------------------------------------
 
     def next(self, timeout_s: float) -> Batch | None:
-        """The next batch; None after the timeout, at the end, or when the queue closes.
+        """Returns the next batch; None after the timeout, at the end, or if the queue closes.
 
         Raises:
             EdlError: The error that ended the loop.
@@ -209,7 +208,7 @@ class PrefetchQueue(LeaseSink):
         try:
             self._read()
         except BaseException as error:
-            self.end(DataError(f"the reader ended: {one_line(error)}"))
+            self.end(DataError(f"the reader thread failed: {one_line(error)}"))
             raise
 
     def _read(self) -> None:

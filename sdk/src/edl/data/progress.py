@@ -1,4 +1,4 @@
-"""Shows this trainer's progress: a bar on a terminal, a log line every 30 s elsewhere."""
+"""Shows this trainer's progress: a bar on a terminal, otherwise a log line every 30 s."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from edl import clock
-from edl.master.counts import Counts
+from edl.master.leases import Counts
 
 log = logging.getLogger("edl")
 
@@ -17,15 +17,15 @@ _WIDTH = 30
 
 
 class Progress:
-    """A progress display; cheap to call with each batch, since most calls only read a clock."""
+    """A progress display that is cheap to update after each batch: most calls only read a clock."""
 
     def __init__(self, name: str, records: int | None, stream: TextIO | None = None) -> None:
         """Starts the clock.
 
         Args:
             name: The name to show.
-            records: Number of records of all epochs; None where it is not known.
-            stream: Where the bar is drawn; stderr if None.
+            records: Number of records of all epochs; None if unknown.
+            stream: Stream for the bar; stderr by default.
         """
         self._name, self._records = name, records
         self._stream = sys.stderr if stream is None else stream
@@ -36,7 +36,7 @@ class Progress:
         self._drawn = False
 
     def step(self, epoch: int, counts: Counts) -> None:
-        """Shows the progress after a batch, if the last display is old enough."""
+        """Shows the progress after a batch, unless it was shown a moment ago."""
         now_s = clock.monotonic_s()
         if now_s < self._next_s:
             return
@@ -47,18 +47,23 @@ class Progress:
             log.info("%s", line(self._name, epoch, counts, now_s - self._begun_s))
 
     def end(self, counts: Counts, *, whole: bool) -> None:
-        """Removes the bar and logs the totals; `whole`: all of the data set is done."""
+        """Removes the bar and logs the totals.
+
+        Args:
+            counts: The counts of this trainer.
+            whole: Whether the whole data set is done, and the trainer does not leave early.
+        """
         if self._drawn:
             self._stream.write("\r\033[K")
             self._stream.flush()
         log.info(
-            "data set %s %s: %d records in %d steps here, %d acknowledged, %d wasted",
+            "data set %s %s: this trainer trained %d records in %d steps, %d acknowledged%s",
             self._name,
-            "is done" if whole else "is left",
+            "done" if whole else "not done",
             counts.trained,
             counts.steps,
             counts.acknowledged,
-            counts.wasted,
+            f", {counts.wasted} lost" if counts.wasted else "",
         )
 
     def _draw(self, epoch: int, counts: Counts, now_s: float) -> None:
@@ -73,7 +78,7 @@ class Progress:
 
 
 def line(name: str, epoch: int, counts: Counts, took_s: float) -> str:
-    """The progress as one line, such as `digits epoch 1: 640 records here (320/s), 512 acknowledged`."""
+    """Formats progress, such as `digits epoch 1: 640 records here (320/s), 512 acknowledged`."""
     speed = counts.trained / took_s if took_s > 0 else 0.0
     return (
         f"{name} epoch {epoch}: {counts.trained} records here ({speed:.0f}/s), "

@@ -1,7 +1,7 @@
-"""Parts of snapshots as files in memory: each process of a pod has two slots, one of which is always complete.
+"""Parts of snapshots as files in memory: each process has two slots, and at least one is always complete.
 
-A slot is a file and, once it is complete, a record beside it. Who writes a slot locks it, and who
-reads it does, so that a process which dies leaves nothing locked and nothing half-written that counts.
+A slot is a data file, plus a JSON record once the file is complete. Writers and readers hold a file lock,
+which the kernel releases if a process dies; a half-written file has no record and is ignored.
 """
 
 from __future__ import annotations
@@ -25,32 +25,31 @@ _MODE = 0o600
 
 @dataclass(frozen=True)
 class SnapshotPart:
-    """The part of a snapshot that one process has saved; a snapshot has `count` parts."""
+    """The part of a snapshot that one process has saved."""
 
     round: int
-    """In which it was saved."""
+    """Round in which it was saved."""
     step: int
     rank: int
-    """Its number in the snapshot, from 0."""
+    """Number of the part in the snapshot, from 0."""
     count: int
+    """Number of parts of the snapshot."""
     bytes: int
 
     @property
     def snapshot(self) -> tuple[int, int, int]:
-        """Which snapshot it is part of; later ones are greater."""
+        """Key of the snapshot that the part belongs to; later snapshots have greater keys."""
         return self.round, self.step, self.count
 
 
 def find_parts(folder: Path) -> dict[SnapshotPart, Path]:
-    """Returns the complete parts in a folder, and their files."""
+    """Returns the complete parts in a folder and their files."""
     parts: dict[SnapshotPart, Path] = {}
     for path in sorted(folder.glob(f"*{_RECORD}")):
-        with contextlib.suppress(
-            OSError, ValueError, TypeError, AttributeError
-        ):  # another removes it
-            part = SnapshotPart(
-                **{name: int(value) for name, value in json.loads(path.read_bytes()).items()}
-            )
+        # another process may remove the record, or have written it incompletely
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            fields = json.loads(path.read_bytes())
+            part = SnapshotPart(**{name: int(value) for name, value in fields.items()})
             file = path.with_suffix("")
             if file.stat().st_size == part.bytes:
                 parts.setdefault(part, file)
@@ -59,7 +58,7 @@ def find_parts(folder: Path) -> dict[SnapshotPart, Path]:
 
 @contextlib.contextmanager
 def reading(folder: Path, part: SnapshotPart) -> Iterator[int | None]:
-    """Yields a descriptor of a part that nobody overwrites meanwhile; None if it is not there."""
+    """Opens a part and keeps it from being overwritten meanwhile; yields None if it does not exist."""
     file = find_parts(folder).get(part)
     if file is None:
         yield None
@@ -73,36 +72,36 @@ def reading(folder: Path, part: SnapshotPart) -> Iterator[int | None]:
 
 
 def remove(part: Path) -> None:
-    """Removes a part; its record first."""
+    """Removes a part, its record first."""
     part.with_name(part.name + _RECORD).unlink(missing_ok=True)
     part.unlink(missing_ok=True)
 
 
 class Slots:
-    """The two slots of one writer; used by one thread."""
+    """The two slots of one writer; not thread-safe."""
 
     def __init__(self, folder: Path, name: str, limit_bytes: int = 0) -> None:
         """Writes nothing yet.
 
         Args:
-            folder: In memory, for the parts of one pod.
-            name: The same after a restart.
-            limit_bytes: Of all parts in the folder; 0 if only the folder's size limits them.
+            folder: Folder in memory for the parts of one pod.
+            name: Name of the writer, the same after a restart.
+            limit_bytes: Limit for all parts in the folder; 0 if only the folder's size limits them.
         """
         self._folder, self._limit_bytes = folder, limit_bytes
         self._files = [folder / f"{name}.{slot}" for slot in range(_SLOTS)]
 
     def open(self, size: int) -> int | None:
-        """Returns a descriptor of the slot with the older part, which is gone then, locked.
+        """Drops the older part and opens its slot for writing.
 
         Args:
-            size: In bytes, of the part that is to be written.
+            size: Size in bytes of the part to write.
 
         Returns:
-            None if somebody still reads it.
+            The locked descriptor, or None if another process still reads the slot.
 
         Raises:
-            CheckpointError: There is no room.
+            CheckpointError: There is not enough memory.
         """
         parts = {file: part for part, file in find_parts(self._folder).items()}
         file = min(self._files, key=lambda f: parts[f].snapshot if f in parts else ())
@@ -112,7 +111,7 @@ class Slots:
                 os.close(descriptor)
                 return None
             self._record(file).unlink(missing_ok=True)
-            self._make_room(descriptor, size)
+            self._allocate(descriptor, size)
         except BaseException:
             os.close(descriptor)
             raise
@@ -120,7 +119,7 @@ class Slots:
         return descriptor
 
     def commit(self, descriptor: int, part: SnapshotPart) -> None:
-        """Records that the slot of `open` holds a whole part, and closes it."""
+        """Records that the slot returned by `open` holds a complete part, and closes it."""
         record = self._record(self._current)
         hidden = record.with_suffix(".new")
         hidden.write_text(json.dumps(asdict(part)), encoding="utf-8")
@@ -130,41 +129,42 @@ class Slots:
     def _record(self, file: Path) -> Path:
         return file.with_name(file.name + _RECORD)
 
-    def _make_room(self, descriptor: int, size: int) -> None:
-        own_bytes = os.fstat(descriptor).st_blocks * _BLOCK_BYTES
-        more_bytes = max(0, size - own_bytes)
+    def _allocate(self, descriptor: int, size: int) -> None:
+        """Allocates the memory of the slot, so that writing to it cannot fail."""
+        slot_bytes = os.fstat(descriptor).st_blocks * _BLOCK_BYTES
+        more_bytes = max(0, size - slot_bytes)
         used_bytes = sum(_allocated(path) for path in self._folder.iterdir())
-        about = os.statvfs(self._folder)
-        free_bytes = about.f_bavail * about.f_frsize
+        filesystem = os.statvfs(self._folder)
+        free_bytes = filesystem.f_bavail * filesystem.f_frsize
         if self._limit_bytes and used_bytes + more_bytes > self._limit_bytes:
             raise CheckpointError(
-                f"a snapshot of {_text(size)} does not fit: this pod's have {_text(used_bytes)} of "
-                f"{_text(self._limit_bytes)} (--snapshot-memory): they need four times the state that a "
-                "pod's processes save"
+                f"no memory for a snapshot of {_text(size)}: this pod's snapshots use {_text(used_bytes)} "
+                f"of {_text(self._limit_bytes)} (--snapshot-memory); allow four times the state that "
+                "the pod's processes save"
             )
         if more_bytes > free_bytes:
-            raise _no_room(self._folder, size, free_bytes)
+            raise _no_memory(self._folder, size, free_bytes)
         os.ftruncate(descriptor, size)
         if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < size:
-            # not where it has all of its memory: looking at each page would take a third of the copy
+            # skipped for a fully allocated file: visiting each page would take a third of the copy's time
             try:
                 os.posix_fallocate(descriptor, 0, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
-                raise _no_room(self._folder, size, free_bytes) from error
+                raise _no_memory(self._folder, size, free_bytes) from error
 
 
-def _no_room(folder: Path, size: int, free_bytes: int) -> CheckpointError:
+def _no_memory(folder: Path, size: int, free_bytes: int) -> CheckpointError:
     return CheckpointError(
         f"{folder.parent} has {_text(free_bytes)} free, too little for a snapshot of {_text(size)}: mount "
-        f"an emptyDir with medium Memory at {folder.parent}, and let the container have as much memory "
-        "more; a pod needs four times the state that its processes save"
+        f"an emptyDir with medium Memory at {folder.parent}, and raise the container's memory by its "
+        "size; a pod needs four times the state that its processes save"
     )
 
 
 def _lock(descriptor: int, *, shared: bool) -> bool:
-    import fcntl  # noqa: PLC0415 - not on all systems on which programs import edl
+    import fcntl  # noqa: PLC0415 - some systems on which programs import edl do not have it
 
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:

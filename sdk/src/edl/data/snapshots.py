@@ -1,7 +1,7 @@
-"""Snapshots of a program's state in memory, which its agent keeps when the processes restart.
+"""Snapshots of a program's state in memory, which `edl agent` keeps while its processes restart.
 
-They need no change of the loop but two lines, and cost a copy: docs/pytorch.md. Without an agent
-nothing is kept.
+They add two lines to a loop and cost one copy of the state: see docs/pytorch.md. Without an agent,
+saving does nothing.
 """
 
 from __future__ import annotations
@@ -24,47 +24,48 @@ log = logging.getLogger("edl")
 FOLDER, ROUND, LIMIT = "EDL_SNAPSHOTS", "EDL_SNAPSHOT_ROUND", "EDL_SNAPSHOT_BYTES"
 """Variables that the agent sets for its processes."""
 RESTORE = "restore"
-"""Name of the file that says which parts the processes of a round start from."""
+"""Name of the file that lists the parts from which the processes of a round start."""
 _WAIT_S, _POLL_S = 30.0, 0.01
-"""How long a process waits for the copy of its part before the last one, and how often it looks."""
+"""How long a process waits for a slot that is still being copied, and how often it checks."""
 
 
 class Snapshot:
-    """The newest snapshot of which all parts are left."""
+    """The newest snapshot that is still complete."""
 
     def __init__(self, folder: Path, parts: Sequence[SnapshotPart], rank: int) -> None:
         self.step = parts[0].step
-        """At which it was saved."""
+        """Step after which it was saved."""
         self.count = len(parts)
-        """Number of its parts: 1, or the number of processes that saved it."""
+        """Number of parts: 1, or the number of processes that saved it."""
         self._folder, self._parts, self._rank = folder, parts, rank
 
     def state(self, rank: int | None = None) -> Any:
-        """Reads a part; tensors are on the host.
+        """Reads a part; its tensors are on the host.
 
         Args:
-            rank: Of the process that saved it; that of this process by default, or the only one.
+            rank: Rank of the process that saved the part; by default this process's rank, or the only
+                part.
 
         Raises:
-            CheckpointError: There is no such part here, or it is damaged.
+            CheckpointError: The part does not exist here, or is damaged.
         """
         number = (0 if self.count == 1 else self._rank) if rank is None else rank
         if not 0 <= number < self.count:
             raise CheckpointError(
-                f"the snapshot of step {self.step} has {self.count} parts, none of rank {number}: name one as "
-                "state(rank), and put them together"
+                f"the snapshot of step {self.step} has {self.count} parts, but none of rank {number}: load "
+                "the existing ones with state(rank), and combine them"
             )
         with reading(self._folder, self._parts[number]) as descriptor:
             if descriptor is None:
                 raise CheckpointError(
-                    f"the part of rank {number} is not here any more: load a snapshot before you save one, "
-                    "and of as many parts as processes only your own"
+                    f"the part of rank {number} no longer exists here: load a snapshot before you save "
+                    "one, and if it has one part per process, load only your own"
                 )
             return state_tree.decode(descriptor)
 
 
 class Snapshots:
-    """The snapshots of this process; for one thread.
+    """The snapshots of this process; not thread-safe.
 
     ```python
     snapshots = edl.Snapshots()
@@ -80,9 +81,9 @@ class Snapshots:
         """Reads the variables of the agent and of torchrun.
 
         Args:
-            sharded: Whether each process has a state of its own; otherwise only the process of rank 0
-                saves its state, which is that of all.
-            environ: The environment; that of the process by default.
+            sharded: Whether each process has a different state; otherwise the process of rank 0 saves
+                the state for all of them.
+            environ: The environment; `os.environ` by default.
 
         Raises:
             SettingError: A variable is not a number.
@@ -91,12 +92,10 @@ class Snapshots:
         folder = variables.get(FOLDER, "")
         self._folder = Path(folder) if folder else None
         if self._folder is None:
-            log.info("%s is not set: no snapshots are kept (start with edl agent)", FOLDER)
+            log.info("%s is not set: snapshots are not kept (start with edl agent)", FOLDER)
         self._sharded = sharded
-        self._rank, self._world_size = (
-            _whole(variables, "RANK", 0),
-            _whole(variables, "WORLD_SIZE", 1),
-        )
+        self._rank = _whole(variables, "RANK", 0)
+        self._world_size = _whole(variables, "WORLD_SIZE", 1)
         self._round = _whole(variables, ROUND, 0)
         name = f"{OWN}-{_whole(variables, 'LOCAL_RANK', 0)}"
         limit_bytes = _whole(variables, LIMIT, 0)
@@ -106,7 +105,7 @@ class Snapshots:
         """Returns the snapshot from which all processes of this round start; None if there is none.
 
         Raises:
-            CheckpointError: It is damaged.
+            CheckpointError: The agent's list of parts is damaged.
         """
         if self._folder is None:
             return None
@@ -119,18 +118,18 @@ class Snapshots:
             raise CheckpointError(f"{self._folder / RESTORE} is damaged: {error}") from error
 
     def save(self, step: int, state: Any) -> bool:
-        """Copies a state into memory; the agent copies it on to another pod.
+        """Copies a state into memory; the agent then copies it to another pod.
 
         Args:
-            step: The number of the step after which it is taken, the same in all processes.
+            step: Number of the last step, the same in all processes.
             state: See `edl.data.state_tree.encode`; may change after the call.
 
         Returns:
-            Whether it is kept: not without agent, by other processes than that of rank 0 (unless
-            sharded), and where the one before the last is still being copied.
+            Whether the state was saved. It is not without an agent, in processes other than rank 0
+            (unless sharded), and while an earlier snapshot is still being copied to another pod.
 
         Raises:
-            CheckpointError: There is no room, or the state holds what no snapshot can hold.
+            CheckpointError: There is not enough memory, or the state holds an unsupported type.
         """
         if self._slots is None or not (self._sharded or self._rank == 0):
             return False
@@ -144,7 +143,7 @@ class Snapshots:
         return True
 
     def _open(self, size: int) -> int | None:
-        """Opens a slot; waits for one where the parts of the others would be worth nothing alone."""
+        """Opens a slot; if sharded, waits for one, since a snapshot that lacks a part is useless."""
         assert self._slots is not None  # noqa: S101 - the caller has checked it
         until_s = clock.monotonic_s() + _WAIT_S
         while True:
@@ -160,5 +159,5 @@ def _whole(variables: Mapping[str, str], name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdecimal()):
-        raise SettingError(f"{name} is {text!r:.40}: it is a whole number, which edl agent sets")
+        raise SettingError(f"{name} is {text!r:.40}: it must be a whole number; edl agent sets it")
     return int(text)

@@ -1,6 +1,6 @@
-"""Encodes a program's state: dicts, lists, numbers and texts as JSON, arrays and tensors as raw bytes.
+"""Encodes a program's state: dicts, lists, numbers and strings as JSON, arrays and tensors as raw bytes.
 
-Nothing in it is code, so that reading what another process has written runs nothing.
+The format cannot hold code, so decoding the data of another process is safe.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ _SCALARS = (str, int, float, type(None))
 
 @dataclass
 class Encoded:
-    """A state that is described but not copied yet."""
+    """A state whose layout is known, and whose arrays have not been copied yet."""
 
     header: bytes
-    """Its length, and what is not an array."""
+    """The length of the JSON, and the JSON with everything but the arrays."""
     size: int
-    """In bytes, of all."""
+    """Total size in bytes."""
     arrays: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
     """Offset of each array, and a function that returns its bytes."""
 
     def write(self, descriptor: int) -> None:
-        """Writes it into a file of that size."""
+        """Writes the state into a file of `size` bytes."""
         _write_at(descriptor, memoryview(self.header), 0)
         for offset, view in self.arrays:
             _write_at(descriptor, view(), offset)
 
 
 def encode(state: Any) -> Encoded:
-    """Describes a state; its arrays are read when it is written.
+    """Lays out a state; its arrays are read when it is written.
 
     Args:
-        state: Dicts, lists, tuples, numbers, texts, None, arrays of numpy, tensors of torch, and what
-            has a method `numpy`.
+        state: Dicts, lists, tuples, numbers, strings, None, numpy arrays, torch tensors, and objects
+            with a method `numpy`.
 
     Raises:
-        CheckpointError: It holds something else; the text names where.
+        CheckpointError: The state holds an object of another type; the message says where.
     """
     specs: list[dict[str, Any]] = []
     views: list[Callable[[], Any]] = []
@@ -68,17 +68,17 @@ def decode(descriptor: int) -> Any:
     """Reads a state that `Encoded.write` has written; tensors are on the host.
 
     Raises:
-        CheckpointError: It is damaged, or holds tensors of torch where there is none.
+        CheckpointError: The data is damaged, or holds torch tensors and torch is not imported.
     """
     try:
         (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, 0))
-        about = json.loads(os.pread(descriptor, min(length, _MAX_HEADER), _LENGTH.size))
+        header = json.loads(os.pread(descriptor, min(length, _MAX_HEADER), _LENGTH.size))
         arrays, end = [], _LENGTH.size + length
-        for spec in about["arrays"]:
+        for spec in header["arrays"]:
             offset = _aligned(end)
             arrays.append(_read_array(descriptor, spec, offset))
             end = offset + int(spec["bytes"])
-        return _decode(about["tree"], arrays)
+        return _decode(header["tree"], arrays)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise CheckpointError(
             f"the snapshot is damaged: {type(error).__name__}: {error}"
@@ -91,7 +91,7 @@ def _encode(
     if isinstance(node, dict):
         for key in node:
             if not isinstance(key, (str, int)):
-                raise CheckpointError(f"{where} has the key {key!r:.60}: use texts or numbers")
+                raise CheckpointError(f"{where} has the key {key!r:.60}: use strings or integers")
         items = node.items()
         return {"d": [[k, _encode(v, f"{where}[{k!r:.60}]", specs, views)] for k, v in items]}
     if isinstance(node, (list, tuple)):
@@ -102,8 +102,8 @@ def _encode(
     described = _describe(node)
     if described is None:
         raise CheckpointError(
-            f"{where} is {type(node).__name__}, which no snapshot can hold: leave it out, or save its "
-            "state_dict()"
+            f"{where} is of type {type(node).__name__}, which snapshots do not support: leave it out, "
+            "or save its state_dict()"
         )
     spec, view = described
     specs.append(spec)
@@ -112,7 +112,7 @@ def _encode(
 
 
 def _describe(node: Any) -> tuple[dict[str, Any], Callable[[], Any]] | None:
-    """Returns kind, type, shape and length of an array, and a function that returns its bytes."""
+    """Returns kind, type, shape and size of an array and a function that returns its bytes; None for others."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(node, torch.Tensor):
         spec = {"kind": "torch", "type": str(node.dtype).split(".")[1], "shape": list(node.shape)}
@@ -140,10 +140,10 @@ def _read_array(descriptor: int, spec: dict[str, Any], offset: int) -> Any:
     if kind == "torch":
         torch = sys.modules.get("torch")
         if torch is None:
-            raise CheckpointError("the snapshot holds tensors: import torch before it is loaded")
+            raise CheckpointError("the snapshot holds tensors: import torch before loading it")
         dtype = getattr(torch, spec["type"])
         if not isinstance(dtype, torch.dtype):
-            raise TypeError(f"{spec['type']!r:.60} is not a type of tensors")
+            raise TypeError(f"{spec['type']!r:.60} is not a torch.dtype")
         array = torch.empty(shape, dtype=dtype)
         flat = array.reshape(-1).view(torch.uint8).numpy()
     else:
@@ -152,7 +152,7 @@ def _read_array(descriptor: int, spec: dict[str, Any], offset: int) -> Any:
         array = np.empty(shape, np.dtype(str(spec["type"])))
         flat = array.reshape(-1).view(np.uint8)
     if flat.nbytes != size:
-        raise ValueError(f"an array has {size} bytes, and its shape {flat.nbytes}")
+        raise ValueError(f"an array has {size} bytes, but its shape needs {flat.nbytes}")
     _read_at(descriptor, flat.data, offset)
     return array
 
@@ -180,7 +180,7 @@ def _read_at(descriptor: int, view: Any, offset: int) -> None:
     while view.nbytes:
         count = os.preadv(descriptor, [view[:_MAX_WRITE]], offset)
         if not count:
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         view, offset = view[count:], offset + count
 
 

@@ -1,6 +1,6 @@
-"""The thread that calls the master for a loop: reports what was trained and fetches new tasks.
+"""The thread that calls the master for a loop: reports trained tasks and fetches new ones.
 
-While the master is away it retries; the loop continues with the tasks that were fetched before.
+While the master is away the thread retries, and the loop continues with tasks that are already leased.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from edl.master.heartbeat import HeartbeatSession, is_unknown_trainer
 log = logging.getLogger("edl")
 
 POLL_S = 5.0
-"""How long a call may wait at the master when this trainer holds nothing."""
+"""How long a call may wait at the master if this trainer holds no task."""
 _AGAIN_S = 0.2
 _MIN_AGAIN_S = 0.02
 _BATCHED_CALL_S = 0.25
-"""Pause between two calls that no thread waits for."""
+"""Pause between calls while no thread waits for the next one."""
 _LOGGED_AFTER_TRIES = 3
 _TURN_S = 0.5
-"""How often to check whether this loop still has to call, while another loop calls."""
+"""How long to wait for another loop's call before checking again whether this loop still has to call."""
 
 
 Trim = Callable[[tuple[protocol.Lease, ...]], tuple[protocol.Lease, ...]]
-"""Leases -> those of them, or parts of those, whose records are to be trained."""
+"""Drops or shortens leases whose records the model has already seen."""
 
 
 class WorkSession(HeartbeatSession, Protocol):
-    """The part of a session that calls for work use."""
+    """The attributes of a session that calls for work need."""
 
     work_calls: WorkCalls
 
@@ -57,13 +57,13 @@ class WorkFetcher:
         """Makes no call yet.
 
         Args:
-            session: The session that calls.
+            session: The trainer's session.
             sink: Receives the leases.
             dataset: The data set whose tasks are leased.
             kind: The kind of tasks.
-            is_full_enough: Called with the sink's lock: whether nothing waits for the next call.
-                Calls are then few and carry more each; a new report need not wake this thread.
-            trim: Called with leases before they go to the sink: returns what is to be trained.
+            is_full_enough: Called with the sink's lock held; returns whether no thread waits for the
+                next call. Calls are then bundled, and a new report need not wake this thread.
+            trim: Called with leases before they go to the sink; returns the leases to train.
         """
         self._trim = trim
         self._session, self._sink, self._is_full_enough = session, sink, is_full_enough
@@ -75,7 +75,7 @@ class WorkFetcher:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edl-fetcher", daemon=True)
         self._away_since_s: float | None = None
-        """Since when the master has not answered; None while it does."""
+        """Since when the master has not answered; None while it answers."""
 
     def start(self) -> None:
         """Starts the thread."""
@@ -89,10 +89,10 @@ class WorkFetcher:
             self._thread.join(join_s)
 
     def check_patience(self, patience_s: float) -> None:
-        """Checks how long the master has not answered.
+        """Raises an error if the master has not answered for too long.
 
         Raises:
-            Unavailable: For longer than `patience_s`.
+            Unavailable: The master has been away for longer than `patience_s`.
         """
         since_s = self._away_since_s
         if since_s is not None and clock.monotonic_s() - since_s > patience_s:
@@ -107,7 +107,7 @@ class WorkFetcher:
             self._sink.end(error)
 
     def _wait_until_due(self) -> bool:
-        """Waits until there is something to report or to fetch; False when the loop ends."""
+        """Waits until there is something to report or to fetch; returns False when the loop ends."""
         sink = self._sink
         with sink.lock:
             while not sink.closing:
@@ -132,7 +132,7 @@ class WorkFetcher:
                 return
             report = lease_table.report()
             with self._sink.lock:
-                # a call with a report may also ask: an epoch's last report begins the next epoch
+                # a call with a report may also ask at once: the last report of an epoch starts the next
                 asks = bool(report) or clock.monotonic_s() >= self._again_at_s
                 want = self._sink.leases_wanted() if asks else 0
             idle = want > 0 and not report and lease_table.is_empty
@@ -142,10 +142,10 @@ class WorkFetcher:
             self._apply(request, result)
 
     def _send_until_answered(self, request: WorkRequest) -> WorkResult | None:
-        """Repeats the request until it is answered; None when the loop ends before.
+        """Repeats the request until it is answered; returns None if the loop ends first.
 
         Raises:
-            MasterError: The master refuses it.
+            MasterError: The master refuses the request.
         """
         while not (self._closed.is_set() or self._sink.closing):
             joins_before = self._session.joins
@@ -166,14 +166,17 @@ class WorkFetcher:
         sink = self._sink
         if result.refused:
             log.warning(
-                "the master did not accept %s: other trainers train them", ", ".join(result.refused)
+                "the master did not accept results of %s: other trainers train these tasks",
+                ", ".join(result.refused),
             )
         if result.state == "stop":
             self._session.stop("the master requested a stop")
             return
         for lease in result.leases:
             if lease.dataset not in self._scope["datasets"]:
-                raise MasterError(f"the master leased {lease.task}, which is not of this loop")
+                raise MasterError(
+                    f"the master leased {lease.task}, which is not a task of this loop"
+                )
         if result.leases:
             self._again_at_s = 0.0
             leases = result.leases
@@ -200,7 +203,7 @@ class WorkFetcher:
         self._sink.mark_away()
         pause_s = self._backoff.next_s()
         if self._backoff.tries == _LOGGED_AFTER_TRIES:
-            log.warning("%s; continuing with the fetched tasks and retrying", error)
+            log.warning("%s; continuing with tasks already leased, and retrying", error)
         self._closed.wait(pause_s)
 
     def _handle_back(self) -> None:

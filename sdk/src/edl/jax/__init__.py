@@ -1,7 +1,4 @@
-"""JAX over rounds of the master, in the same process; docs/frameworks.md.
-
-jax is imported when one of these names is used first.
-"""
+"""Elastic training with JAX; docs/frameworks.md. The first use of a name imports jax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says in one line what is wrong with the installed jax, if it cannot be used."""
+"""Checks that the installed jax can be used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def require_jax() -> None:
     """Imports jax.
 
     Raises:
-        SettingError: It is missing or too old; the text names the way out.
+        SettingError: jax is missing or too old; the message names the remedy.
     """
     try:
         jax = importlib.import_module("jax")
@@ -28,7 +28,7 @@ def jax_problem(version: str) -> str:
     """Returns why this jax cannot be used; "" if it can.
 
     Args:
-        version: Such as "0.10.2".
+        version: Version of jax, such as "0.10.2".
     """
     digits = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if digits < OLDEST:

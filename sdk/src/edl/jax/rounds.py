@@ -1,33 +1,34 @@
-"""Rounds for programs in JAX: the processes of JAX follow those of the master, without a restart."""
+"""Rounds for programs in JAX: members sum pytrees, and come and go without a restart of the others.
+
+Each member is a separate process of JAX with its own devices; sums and states go over
+`edl.collective`, through the host. Decision 0068.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
-from edl.collective import Interrupt
+from edl.collective import Interrupt, Listener, Ring
 from edl.errors import RoundOver
-from edl.jax import distributed
-from edl.jax.agent_services import VARIABLE, AgentServices
-from edl.jax.services import CoordinationServices
+from edl.jax import trees
 from edl.master.protocol import Round
 from edl.master.rounds import Rounds
 from edl.master.session import Session, session
-from edl.torch.groups.waiting import Waiting
 
 log = logging.getLogger("edl")
 
-_SERVICE = "jax/service"
+_REMEMBERED = 64
+"""Number of rounds whose last steps members remember."""
 
 
 class JaxRounds:
-    """An iterator over rounds, in which the members' processes are those of JAX.
+    """An iterator over rounds, in which members sum pytrees.
 
     ```python
     with edl.jax.JaxRounds(state) as rounds:
@@ -42,51 +43,62 @@ class JaxRounds:
                 rounds.broken()
     ```
 
-    At the begin of a round all members have the `state` of the member with the largest `step`, as
-    arrays on the host: backends of JAX end with a round, and with them all arrays but these.
+    When a round begins, all members have the `state` of the member with the largest `step`. The
+    state of members that take it over consists of arrays of numpy.
+
+    Args:
+        state: A pytree of numbers and arrays, of the same structure in all members.
+        code: Values that must be equal in all members, by name, such as a version.
+        member: This trainer's session; the process's by default.
+
+    Raises:
+        DataError: The state holds something else, such as a key of `jax.random.key`.
     """
 
     def __init__(
         self, state: Any, *, code: Mapping[str, str] | None = None, member: Session | None = None
     ) -> None:
-        """Makes no call yet.
-
-        Args:
-            state: A pytree of numbers and arrays, of the same structure in all members.
-            code: As of `edl.Rounds`.
-            member: This trainer's session; the process's by default.
-
-        Raises:
-            DataError: The state holds something else, such as a key of `jax.random.key`.
-        """
+        """Makes no call yet."""
         own = session() if member is None else member
-        digest = hashlib.sha256(distributed.signature(state).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(trees.signature(state).encode()).hexdigest()[:16]
         shared = {"jax": str(jax.__version__), "state": digest, **(code or {})}
+        self._key = own.settings.token.encode()
         self._interrupt = Interrupt()
-        self._rounds = Rounds(code=shared, on_broken=self._interrupt.set, member=own)
-        self._waiting = Waiting(self._interrupt, self._rounds.waiting)
-        path = os.environ.get(VARIABLE)
-        self._services = AgentServices(path) if path else CoordinationServices(own.settings.address)
-        self._processes = distributed.Processes(0, 1)
-        self._is_broken = False
+        port = own.settings.exchange_port
+        self._listener = Listener("" if port else own.settings.address, port)
+        self._rounds = Rounds(
+            self._listener.address[1], code=shared, on_broken=self._interrupt.set, member=own
+        )
+        self._ring: Ring | None = None
+        self._number = 0
+        self._last_steps: dict[int, int] = {}
+        """Round -> the last step made in it, of the rounds in which the state was trained."""
+        self._first_step = 0
+        """Number of steps that the state contained at the begin of the current round."""
+        self._interrupted: tuple[int, int] | None = None
+        """Round and step of a sum that the end of its round has interrupted."""
         self.state = state
-        """What members share; the program replaces it after each step."""
+        """The pytree that members share; the program replaces it after each step."""
         self.step = 0
-        """Number of steps that are in the state."""
+        """Number of steps that the state contains."""
+        self.has_counted = False
+        """Whether a sum that was interrupted in this member counts, known when the next round begins.
+
+        True if other members have completed it and made the step: its batch is trained.
+        """
 
     def __enter__(self) -> JaxRounds:  # noqa: PYI034 - Self needs Python 3.11
         self._rounds.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.state = distributed.to_host(self.state)
-        self._processes.leave(is_broken=True)  # perhaps with a collective under way
+        self._close_ring()
         self._rounds.__exit__(*error)
-        self._services.close()
+        self._listener.close()
         self._interrupt.close()
 
     def __iter__(self) -> Iterator[Round]:
-        """Waits for the next round, brings all members to the same state, and yields it.
+        """Waits for the next round, brings all members to the same state, and yields the round.
 
         Raises:
             Refused: The other members run another program, or have a state of another structure.
@@ -112,56 +124,91 @@ class JaxRounds:
         """Sums a pytree of numbers and arrays over all members; truth values are counted.
 
         Returns:
-            The same structure, of this member's own arrays. With a lone member `tree` itself.
+            A pytree of the same structure, the same in all members. The only member of a round gets
+            `tree` itself.
 
         Raises:
-            RoundOver: A member is lost: call `broken`, and go on in the next round.
+            RoundOver: A member is lost: call `broken`, and continue in the next round.
         """
-        if self._processes.count == 1:
-            self._waiting.check()
-            return tree
-        return self._waiting.call(lambda: self._processes.sum(tree))
+        if self._ring is None:
+            raise RoundOver("this member is in no round")
+        try:
+            if self._ring.world_size == 1:
+                self._ring.check()
+                return tree
+            return trees.sum_over(self._ring, tree)
+        except RoundOver:
+            self._interrupted = self._number, self.step
+            raise
 
     def broken(self) -> None:
-        """Reports at once that the current round is broken, because a collective failed."""
-        self._is_broken = True
+        """Reports at once that the current round is broken, because a sum failed."""
         self._rounds.broken()
+        self._close_ring()
 
     def finish(self) -> None:
         """Marks this trainer as finished: it takes part in no later round."""
         self._rounds.finish()
 
     def _begin(self, round_: Round) -> None:
-        """Makes the members of a round the processes of JAX, with the newest state."""
-        self.state = distributed.to_host(self.state)
-        self._processes.leave(is_broken=self._is_broken)
-        self._is_broken = False
-        self._processes = distributed.Processes(round_.rank, round_.world_size)
+        """Connects the members of a round, and brings them to the newest state."""
+        self._close_ring()
+        if self.step > self._first_step:
+            self._last_steps[self._number] = self._first_step = self.step
+            for number in sorted(self._last_steps)[:-_REMEMBERED]:
+                del self._last_steps[number]
+        self._ring = ring = Ring.connect(
+            self._listener,
+            [member.address for member in round_.members],
+            round_.rank,
+            number=round_.number,
+            key=self._key,
+            interrupt=self._interrupt,
+            on_wait=self._rounds.waiting,
+        )
+        self._number = round_.number
         if round_.world_size > 1:
-            self._waiting.call(lambda: self._join(round_))
-            self._processes.use()
-            self._take_newest()
+            self._take_newest(ring)
+        self.has_counted = self._counts_in(self._last_steps)
+        self._interrupted = None
         self._rounds.ready()
 
-    def _join(self, round_: Round) -> None:
-        store = self._rounds.store
-        if round_.rank == 0:
-            store.set(_SERVICE, self._services.serve(round_.world_size).encode())
-        self._processes.join(store.get(_SERVICE).decode())
+    def _counts_in(self, last_steps: Mapping[int, int]) -> bool:
+        """Returns whether a state, trained in these rounds, contains the step that was interrupted."""
+        if self._interrupted is None:
+            return False
+        number, step = self._interrupted
+        return last_steps.get(number, 0) > step
 
-    def _take_newest(self) -> None:
-        """Takes over the state of the member that has made the most steps."""
-        processes = self._processes
-        own = np.zeros(processes.count, np.int32)
-        own[processes.rank] = self.step
-        steps = [int(step) for step in self.sum(own)]
-        source = steps.index(max(steps))
-        if steps[source] and min(steps) == steps[source]:
-            return  # all have made the same steps, of the same state
-        is_source = source == processes.rank
-        words = jax.tree_util.tree_map(distributed.as_words, self.state)
-        total = self.sum(words if is_source else jax.tree_util.tree_map(np.zeros_like, words))
-        self.state = jax.tree_util.tree_map(distributed.from_words, total, self.state)
-        if not is_source:
-            log.info("took over the state of step %d", steps[source])
-        self.step = steps[source]
+    def _take_newest(self, ring: Ring) -> None:
+        """Takes over the state of the member that has made the most steps.
+
+        Members that made the same steps in the same rounds have the same state. If one member alone
+        has completed the last step of a round, and the others made it again in the next round, the
+        newer round decides.
+        """
+        own = json.dumps([self.step, sorted(self._last_steps.items())]).encode()
+        reports = [json.loads(payload) for payload in ring.gather(own)]
+        newest = max(reports, key=_age)
+        if newest[0] and all(report == newest for report in reports):
+            return
+        source = reports.index(newest)
+        is_source = source == ring.rank
+        _, arrays = ring.broadcast(trees.as_bytes(self.state) if is_source else None, b"", source)
+        if is_source:
+            return
+        self.state = trees.from_bytes(arrays, self.state)
+        self.step = self._first_step = newest[0]
+        self._last_steps = dict(newest[1])
+        log.info("took over the state of step %d", self.step)
+
+    def _close_ring(self) -> None:
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            ring.close()
+
+
+def _age(report: list[Any]) -> tuple[int, int]:
+    """Orders the reports of members: by steps, then by the round in which they made the last one."""
+    step, last_steps = report
+    return step, max((number for number, _ in last_steps), default=0)

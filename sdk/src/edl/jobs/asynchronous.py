@@ -22,11 +22,11 @@ from edl_protocol.pserver import Rules
 
 _NOT_FOUND = 404
 _TRIES = 3
-"""Attempts of the last evaluation, if servers roll back meanwhile."""
+"""Attempts at the final evaluation, which is repeated if the servers roll back during it."""
 
 
 class AsyncTrainingJob(TrainingJob):
-    """Asynchronous training of one trainer; called with a session by `edl.jobs.trainer.run`."""
+    """The asynchronous training of one trainer; `edl.jobs.trainer.run` calls it with a session."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         """Loads the model and the data.
@@ -44,10 +44,10 @@ class AsyncTrainingJob(TrainingJob):
             checkpoint_keep=3,
         )
         self._evaluated: int | None = None
-        """How many evaluations were due at the last step."""
+        """Number of evaluations that were due by the last step."""
 
     def __call__(self, member: Session) -> bool:
-        """Trains, evaluates, exports."""
+        """Trains, evaluates and exports the model; returns False if the master stopped the job."""
         args = self._args
         export = self._announce(member)
         result = servers.train(
@@ -98,10 +98,10 @@ class AsyncTrainingJob(TrainingJob):
                 self._evaluate(step.servers, due * self._evaluate_every)
 
     def _evaluate(self, client: PserverClient, version: int) -> bool:
-        """Evaluates the version that the first trainer of this evaluation pinned at the servers.
+        """Evaluates a version, which the first trainer of the evaluation pins at the servers.
 
         Returns:
-            Whether its result is known.
+            Whether the evaluation completed.
 
         Raises:
             GenerationChanged: The servers rolled back before the version was pinned.
@@ -125,7 +125,7 @@ class AsyncTrainingJob(TrainingJob):
             self._worker.load(client.dense)
             try:
                 models.export(self._worker, Path(self._args.export), lookup=client.lookup)
-            except GenerationChanged:  # some rows are of the generation before
+            except GenerationChanged:  # some rows were of the previous generation: start over
                 continue
             return
 
@@ -139,20 +139,20 @@ class AsyncTrainingJob(TrainingJob):
         parts += self._redone_part(status)
         rollbacks = status.get("setbacks") or {}
         if rollbacks.get("steps"):
-            parts.append(f"{format_count(rollbacks['steps'], 'step')} lost in server failures")
+            parts.append(f"{format_count(rollbacks['steps'], 'step')} lost to server failures")
         parts.append(f"{format_count(len(status['trainers']), 'trainer')} at the end")
         return "; ".join(parts)
 
 
 class _PinnedModel:
-    """A version of the model that is pinned at the servers."""
+    """A model version pinned at the servers, loaded on first use."""
 
     def __init__(self, worker: Any, client: PserverClient, version: int) -> None:
         self._worker, self._servers, self._version = worker, client, version
         self._loaded = self._is_gone = False
 
     def evaluate(self, records: Any) -> dict[str, float] | None:
-        """Returns means over a batch; None once the servers no longer have the version."""
+        """Returns the means over a batch, or None once the servers no longer have the version."""
         if self._is_gone:
             return None
         try:
@@ -160,12 +160,12 @@ class _PinnedModel:
                 self._worker.load(self._servers.pinned(self._version))
                 self._loaded = True
             return models.evaluate(self._worker, records, lookup=self._lookup)
-        except RequestRefused:  # they restarted, or another evaluation replaced the pin
+        except RequestRefused:  # the servers restarted, or another evaluation replaced the pin
             self._is_gone = True
             return None
 
     def forget(self) -> None:
-        """Drops the pin."""
+        """Unpins the version."""
         try:
             self._servers.unpin(self._version)
         except RequestRefused as error:

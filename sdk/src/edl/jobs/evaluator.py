@@ -1,4 +1,4 @@
-"""Evaluates a version of the model: each trainer evaluates a share, the master sums up."""
+"""Evaluates a model version: each trainer evaluates a share of the data, the master sums up."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from edl_protocol.master import MODEL_GONE
 NAME = "evaluation"
 _UNKNOWN = 404
 _REQUEST_S = 1.0
-"""How long to wait for the responsible trainer to start an evaluation."""
+"""How long other trainers wait for the responsible one to start an evaluation."""
 _POLL_S = 0.02
 Evaluate = Callable[[Any], Optional[Mapping[str, float]]]
-"""Returns means over one batch; None if the model of that version no longer exists."""
+"""Returns the means over one batch, or None if that model version no longer exists."""
 
 Finish = Callable[[Mapping[str, float]], dict[str, float]]
-"""Returns values of metrics, of means over all records."""
+"""Computes the values of metrics from means over all records."""
 
 
 class Evaluator:
-    """Runs one trainer's part of evaluations; all trainers evaluate the same versions."""
+    """Runs one trainer's share of evaluations; all trainers evaluate the same versions."""
 
     def __init__(self, dataset: Dataset, batch_size: int, member: Session) -> None:
-        """Sends nothing yet: the data set described first is the one trained first."""
+        """Sends nothing yet: the data set that is described first is trained first."""
         self._dataset, self._batch_size, self._member = dataset, batch_size, member
         self.newest: tuple[int, dict[str, float]] | None = None
-        """Version and metrics of the newest complete evaluation."""
+        """Version and metrics of the last complete evaluation."""
 
     def run(
         self, version: int, evaluate: Evaluate, *, asks: bool, finish: Finish = dict
@@ -42,14 +42,14 @@ class Evaluator:
         """Takes part in an evaluation until it is complete.
 
         Args:
-            version: Version of the model, the same in all trainers.
-            evaluate: Computes metrics of a batch with that version.
-            asks: Whether this trainer starts the evaluation; the others do so only if it has not
-                started after a while.
+            version: Model version, the same in all trainers.
+            evaluate: Computes the metrics of a batch with that version.
+            asks: Whether this trainer starts the evaluation; other trainers start it only if this
+                has not happened after a while.
             finish: Computes the values of metrics from means over all records.
 
         Returns:
-            Means over all records; empty if this trainer is stopping, or the model was lost before
+            Metrics over all records; empty if this trainer is stopping, or the model was lost before
             all records were evaluated.
         """
         self._request_evaluation(version, at_once=asks)
@@ -66,7 +66,7 @@ class Evaluator:
         return metrics
 
     def counted_round(self, version: int) -> protocol.Json | None:
-        """Returns the newest valid evaluation of a version."""
+        """Returns the newest valid evaluation of a version, or None if there is none."""
         control = self._member.control()
         try:
             evaluation = self._member.retry_while_away(lambda: control.evaluation(version))
@@ -74,10 +74,11 @@ class Evaluator:
             if error.status != _UNKNOWN:
                 raise
             return None
-        own_rounds = [
-            round_ for round_ in evaluation["rounds"] if round_.get("dataset") == self._dataset.name
+        valid_rounds = [
+            round_
+            for round_ in evaluation["rounds"]
+            if round_.get("dataset") == self._dataset.name and MODEL_GONE not in round_["metrics"]
         ]
-        valid_rounds = [round_ for round_ in own_rounds if MODEL_GONE not in round_["metrics"]]
         return valid_rounds[-1] if valid_rounds else None
 
     def _loop(self) -> Any:

@@ -1,4 +1,4 @@
-"""What the subcommands share: the parser, numbers, and flags that are passed to trainers."""
+"""Command-line parsing for all subcommands: the parser, numbers, and flags passed on to trainers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from edl.overriding import override
 
 DONE, FAILED, BAD_USE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 CODES = (
-    "exit codes: 0 done; 1 the job failed, or did not finish; 2 a flag, a file or the model cannot be "
-    f"used, and nothing was trained; {INTERRUPTED} ended by Ctrl-C or q; {CLOSED_PIPE} the reader of "
-    "the output has ended; 143 (of one trainer) it received SIGTERM and left the job in time"
+    "exit codes: 0 success; 1 the job failed or did not finish; 2 a flag, a file or the model is "
+    f"invalid and nothing was trained; {INTERRUPTED} ended by Ctrl-C or q; {CLOSED_PIPE} the reader of "
+    "the output closed it; 143 (a trainer) it received SIGTERM and left the job in time"
 )
 
-
 _NESTED = (argparse.PARSER, argparse.REMAINDER)
-"""Positional arguments after which nothing belongs to this parser."""
+"""Positional arguments that take all words after them, which this parser must not check."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line, unknown flags with the nearest one.
+    """An argument parser that reports errors in one line and suggests the nearest flag for unknown ones.
 
-    Flags cannot be abbreviated: the next flag of the same beginning would change what they mean.
+    Flags cannot be abbreviated: a flag added later could make an abbreviation ambiguous.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -35,9 +34,9 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parses like argparse, after a check of all flags; argparse calls it for subcommands.
+        """Refuses unknown flags, then parses like argparse, which calls this for subcommands, too.
 
-        argparse alone would report a missing flag first.
+        argparse alone would report a missing required flag before a misspelt one.
         """
         words = list(sys.argv[1:] if args is None else args)
         unknown = self._unknown_flags(words)
@@ -48,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def _unknown_flags(self, words: Sequence[str]) -> list[str]:
-        """Returns the long flags of this parser's own words that it does not have, without values."""
+        """Returns the long flags among `words` that this parser does not know, without their values."""
         nested = any(action.nargs in _NESTED for action in self._actions)
         unknown = []
         is_value = False
@@ -59,7 +58,7 @@ class Parser(argparse.ArgumentParser):
                 is_value = False
             elif action is not None:
                 is_value = action.nargs is None and not equals
-                if word == f"{flag}=--":  # argparse would make it a list
+                if word == f"{flag}=--":  # argparse would turn the value into a list
                     unknown.append(word)
             elif word.endswith("--") and word[:-2] in self._option_string_actions:
                 unknown.append(word)
@@ -71,7 +70,7 @@ class Parser(argparse.ArgumentParser):
 
     @override
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuses a value that is not among the choices, with the nearest one."""
+        """Refuses a value that is not among the choices, and suggests the nearest one."""
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             near = nearest.advice(str(value), names)
@@ -85,12 +84,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Returns a parser of whole numbers within a range."""
-    upto = "" if most is None else f" to {most}"
+    """Returns a function that parses a whole number from `least` to `most`, as argparse's `type`."""
     advice = (
-        f"write a whole number from {least}{upto}"
-        if upto
-        else f"write a whole number, at least {least}"
+        f"write a whole number, at least {least}"
+        if most is None
+        else f"write a whole number from {least} to {most}"
     )
 
     def read(text: str) -> int:
@@ -104,7 +102,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 class Flags:
-    """A group of flags that can be passed on to another process; the parsed `args.flags`."""
+    """A group of flags that can be passed on to another process; parsed arguments have it as `flags`."""
 
     def __init__(self, parser: argparse.ArgumentParser, title: str) -> None:
         self._group = parser.add_argument_group(title)
@@ -112,7 +110,7 @@ class Flags:
         parser.set_defaults(flags=self)
 
     def add(self, *names: str, **how: Any) -> None:
-        """Adds a flag; arguments as for `add_argument`."""
+        """Adds a flag; takes the arguments of `ArgumentParser.add_argument`."""
         self._actions.append(self._group.add_argument(*names, **how))
 
     def add_count(
@@ -124,7 +122,7 @@ class Flags:
     def to_arguments(self, args: argparse.Namespace) -> list[str]:
         """Returns command-line arguments for the values that differ from their defaults.
 
-        Each is one word, `--flag=value`, so that a value that starts with `-` is not parsed as a flag.
+        Each is a single word, `--flag=value`: a value that starts with `-` is then not parsed as a flag.
         """
         arguments: list[str] = []
         for action in self._actions:

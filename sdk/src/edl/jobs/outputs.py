@@ -1,4 +1,4 @@
-"""Writes predictions: one file per task, atomically, with names in the order of the records."""
+"""Writes predictions: one file per task, written atomically, with names that sort like the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edl.master import protocol
 from edl.master.leases import Portion
 
 Arrays = dict[str, Any]
-"""Arrays by name; the first axis is records."""
+"""Name -> array, whose first axis is records."""
 INDEX = "index.json"
 _RESERVED_NAMES = {"file", "allow_pickle"}
 _PART = re.compile(r"part-(\d{5})-(\d{12})\.npz")
@@ -30,17 +30,17 @@ class Part(NamedTuple):
     file: int
     """Index of the input file in the data set; 0 for data sets without files."""
     start: int
-    """Number of its first record in that file."""
+    """Number of the first record in that input file."""
 
 
 class OutputWriter:
-    """Collects the predictions of one loop and writes those of each complete task."""
+    """Collects the predictions of one loop and writes a file for each complete task."""
 
     def __init__(self, folder: Path, shape: protocol.Json) -> None:
-        """Makes the folder.
+        """Creates the folder if it is missing.
 
         Args:
-            folder: Folder of the output files.
+            folder: Folder for the output files.
             shape: Description of the data set.
         """
         self._folder = folder
@@ -50,7 +50,7 @@ class OutputWriter:
             folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, portions: Sequence[Portion], outputs: Arrays) -> None:
-        """Adds the outputs of a batch, and writes the tasks that it completes."""
+        """Adds the outputs of a batch, and writes the files of tasks that are now complete."""
         at = 0
         for portion in portions:
             lease, end = portion.lease, at + portion.size
@@ -67,12 +67,12 @@ class OutputWriter:
 
 
 def concatenated(pieces: Sequence[Mapping[str, Any]]) -> Arrays:
-    """Concatenates arrays of the same names."""
+    """Concatenates the arrays of each name along the first axis."""
     return {name: np.concatenate([arrays[name] for arrays in pieces]) for name in pieces[0]}
 
 
 def parts(folder: Path) -> list[Part]:
-    """Returns the output files of a folder, in the order of their records."""
+    """Returns the output files of a folder in record order."""
     matches = ((_PART.fullmatch(path.name), path) for path in folder.iterdir())
     return sorted(
         (Part(path, int(match[1]), int(match[2])) for match, path in matches if match),
@@ -81,23 +81,23 @@ def parts(folder: Path) -> list[Part]:
 
 
 def check_others(folder: Path, shape: protocol.Json, task_records: int) -> None:
-    """Refuses a folder with outputs that no task of this job replaces: they would be among its own.
+    """Refuses a folder with output files that this job would not overwrite but mix with its results.
 
     Args:
-        folder: Folder of the output files; it may be missing.
+        folder: Folder for the output files; it may be missing.
         shape: Description of the data set.
-        task_records: Records of a task.
+        task_records: Records per task.
 
     Raises:
-        DataError: There is one; another job has written it, of other data or with other tasks.
+        DataError: Another job has written a file, with other data or another task size.
     """
     sizes = _sizes(shape)
     for part in parts(folder) if folder.is_dir() else ():
         is_ours = part.file < len(sizes) and part.start < sizes[part.file]
         if not is_ours or part.start % task_records:
             raise DataError(
-                f"{part.path} is of a job with other data or another --batch-size, and would be among "
-                "the outputs of this one: name another folder, or empty it"
+                f"{part.path} was written by a job with other data or another --batch-size and would "
+                "be mixed with the outputs of this one: name another folder, or empty it"
             )
 
 
@@ -107,10 +107,10 @@ def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list
     Args:
         folder: Folder of the output files.
         shape: Description of the data set.
-        single_file: The single file; None writes none.
+        single_file: File for all outputs; None writes none.
 
     Returns:
-        Descriptions of the records without outputs, whose tasks were dropped.
+        Descriptions of the record ranges without outputs, because their tasks were dropped.
     """
     lengths = {part: _length(part.path) for part in parts(folder)}
     sizes = _sizes(shape)
@@ -130,7 +130,7 @@ def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list
 
 
 def _sizes(shape: protocol.Json) -> list[int]:
-    """Records of each file; of a data set without files one number."""
+    """Returns the number of records of each file; a data set without files counts as one file."""
     return [int(file["records"]) for file in shape.get("files", ())] or [int(shape["records"])]
 
 
@@ -160,11 +160,11 @@ def _read(path: Path) -> Arrays:
 def _write(path: Path, arrays: Arrays) -> None:
     """Writes a file atomically."""
     for name in _RESERVED_NAMES & arrays.keys():
-        raise DataError(f"outputs cannot be named {name!r}, which numpy.savez keeps for itself")
-    for name, array in arrays.items():  # savez's own check is an array's name to numpy before 2.1
+        raise DataError(f"an output cannot be named {name!r}: numpy.savez reserves this name")
+    for name, array in arrays.items():  # before numpy 2.1, savez takes allow_pickle for an array
         if np.asarray(array).dtype.hasobject:
             raise DataError(
-                f"output {name!r} holds Python objects: return arrays of numbers or text"
+                f"output {name!r} holds Python objects: return arrays of numbers or strings"
             )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _named_errors(path):
@@ -181,8 +181,8 @@ def _write(path: Path, arrays: Arrays) -> None:
 
 @contextmanager
 def _named_errors(path: Path) -> Iterator[None]:
-    """Raises errors of the disk as DataError, which names what could not be written."""
+    """Turns an OSError into a DataError that names the path."""
     try:
         yield
     except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error

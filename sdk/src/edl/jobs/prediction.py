@@ -20,10 +20,10 @@ DATASET = _KIND = "prediction"
 
 
 class PredictionJob:
-    """Prediction of one trainer; called with a session by `edl.jobs.trainer.run`."""
+    """The prediction of one trainer; `edl.jobs.trainer.run` calls it with a session."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        """Loads model, parameters and data.
+        """Loads the model, the parameters and the data.
 
         Raises:
             EdlError: The model, the parameters or the data is invalid.
@@ -42,7 +42,7 @@ class PredictionJob:
         self._interval = ReportInterval()
 
     def __call__(self, member: Session) -> bool:
-        """Predicts this trainer's share; one trainer writes the index."""
+        """Predicts this trainer's share; one trainer then writes the index."""
         args, folder = self._args, Path(self._args.output)
         export = Export(member=member)
         loop = batches(self._data, args.batch_size, kind=_KIND, member=member)
@@ -64,8 +64,8 @@ class PredictionJob:
         single_file = Path(args.join) if args.join else None
         missing = outputs.finish(Path(args.output), self._data.source.shape(), single_file)
         count = format_count(len(outputs.parts(Path(args.output))), "file")
-        lacks = f"; without {', '.join(missing)}, whose tasks failed" if missing else ""
+        missing_text = f"; missing {', '.join(missing)}, whose tasks failed" if missing else ""
         print(
-            f"{RESULT}{self._model.name} has predicted: {count} in {args.output}{lacks}",
+            f"{RESULT}{self._model.name} has predicted: {count} in {args.output}{missing_text}",
             flush=True,
         )

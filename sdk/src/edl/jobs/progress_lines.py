@@ -1,4 +1,4 @@
-"""The lines a trainer prints: its progress at intervals, and a result at the end."""
+"""The lines that a trainer prints: progress at intervals, and the result at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESULT = "edl: "
 """Prefix of the result line."""
 _MIN_S, _MAX_S = 1.0, 30.0
 _SHARE = 0.05
-"""Interval as a share of the elapsed time, so that logs of long jobs stay short."""
+"""Interval between lines as a share of the elapsed time, which keeps the logs of long jobs short."""
 
 
 class ReportInterval:
@@ -25,10 +25,14 @@ class ReportInterval:
         self._records = 0
 
     def note(self, records: int, exchange_s: float = 0.0) -> str | None:
-        """Records a step.
+        """Counts a step.
+
+        Args:
+            records: Records of the step.
+            exchange_s: Seconds of the step spent in exchange.
 
         Returns:
-            The speed as text if a line is due, else None; "" for the first step.
+            The speed as text if a line is due, "" for the first step, otherwise None.
         """
         now_s = self._now_s()
         if self._started_s is None:
@@ -68,3 +72,8 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 def format_count(count: int, noun: str) -> str:
     """Formats a count, such as `1 member` or `3 members`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def format_times(count: int) -> str:
+    """Formats how often something happened: `once`, or `3 times`."""
+    return "once" if count == 1 else f"{count} times"

@@ -18,7 +18,7 @@ from edl.master.settings import load
 
 
 class SyncTrainingJob(TrainingJob):
-    """Synchronous training of one trainer; called with a session by `edl.jobs.trainer.run`."""
+    """The synchronous training of one trainer; `edl.jobs.trainer.run` calls it with a session."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         """Loads the model and the data.
@@ -29,10 +29,10 @@ class SyncTrainingJob(TrainingJob):
         super().__init__(args)
         self._replica = models.replica(self._model, seed=args.seed, trainer=load().trainer)
         self._leads = True
-        """Whether this trainer prints the steps' lines: that of rank 0, or a lone one."""
+        """Whether this trainer prints progress: it has rank 0, or trains alone."""
 
     def __call__(self, member: Session) -> bool:
-        """Trains, evaluates, exports."""
+        """Trains, evaluates and exports the model; returns False if the master stopped the job."""
         args = self._args
         export = self._announce(member)
         train = getattr(self._replica, "train", None) or partial(sync.train, self._replica)
@@ -53,10 +53,10 @@ class SyncTrainingJob(TrainingJob):
             between=self._evaluate_if_due,
             member=member,
         )
-        if result.late:  # the others evaluate and export the model
-            when = "while this trainer was away" if result.rounds else "before this trainer came"
-            # not the result line: the trainers that finished the job print it
-            print_line(self._model.name, f"others have trained it to its end {when}")
+        if result.late:
+            # the trainers that finished the job evaluate and export the model, and print the result
+            when = "while this trainer was away" if result.rounds else "before this trainer joined"
+            print_line(self._model.name, f"other trainers finished the training {when}")
             return True
         if not result.whole:
             return False
@@ -64,7 +64,7 @@ class SyncTrainingJob(TrainingJob):
         self._evaluate(result.steps)
         if export is not None:
             export.run(self._export)
-        # by all members: the one of rank 0 may have been lost after the last step
+        # all members print it: the one with rank 0 may have been lost after the last step
         print(RESULT + self._summary(result, member), flush=True)
         return True
 
@@ -100,10 +100,10 @@ class SyncTrainingJob(TrainingJob):
     def _summary(self, result: sync.SyncResult, member: Session) -> str:
         metrics = format_metrics(result.metrics)
         parts = self._summary_parts(result.steps, result.records, metrics, result.skipped)
-        with contextlib.suppress(MasterError):  # a line without it is better than none
+        with contextlib.suppress(MasterError):  # the line is useful without this part, too
             parts += self._redone_part(member.control().status())
         if result.last_round is not None:
             members = format_count(result.last_round.world_size, "member")
-            changes = format_count(result.last_round.number - 1, "change")
-            parts.append(f"{members} at the end, after {changes} of members")
+            changes = format_count(result.last_round.number - 1, "membership change")
+            parts.append(f"{members} at the end, after {changes}")
         return "; ".join(parts)

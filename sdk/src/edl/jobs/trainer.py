@@ -1,4 +1,4 @@
-"""Runs one trainer of a job, and converts errors to messages and exit codes."""
+"""Runs one trainer of a job; turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edl.model.errors import OutOfMemory, UserCodeError
 log = logging.getLogger("edl")
 
 _PROGRAM_FIELDS = ("code", "optimizer", "parameters", "tables")
-"""Fields that describe a program, in refusals of master and servers."""
+"""Fields of refusals by master and servers that concern the program, the same in every trainer."""
 Job = Callable[[Session], bool]
 """Runs the job; returns True if it is done, False if the master stopped it."""
 
@@ -26,8 +26,8 @@ def run(prepare: Callable[[], Job]) -> int:
     """Runs a job to its end.
 
     Args:
-        prepare: Loads the model and the data before this trainer joins; its errors would occur in
-            every other trainer, too.
+        prepare: Loads the model and the data before this trainer joins the job. Its errors would
+            occur in every other trainer, too.
 
     Returns:
         The exit code.
@@ -43,7 +43,7 @@ def run(prepare: Callable[[], Job]) -> int:
         done = job(member)
     except (EdlError, MemoryError) as error:
         _report_failure(member, error)
-        member.leave()  # its log lines come first, so that the error is the last line
+        member.leave()  # logs, so it comes before the error, which must be the last line
         _print_error(error)
         return BAD_USE if _is_permanent(error) else FAILED
     if done:
@@ -55,11 +55,11 @@ def run(prepare: Callable[[], Job]) -> int:
 
 
 def load(module: str, name: str, args: argparse.Namespace) -> Job:
-    """Creates a job of a module that needs numpy.
+    """Creates a job from a module that needs numpy.
 
     Args:
         module: Name of the module.
-        name: Name of the class.
+        name: Name of the job's class in it.
         args: The command line.
 
     Raises:
@@ -76,7 +76,7 @@ def load(module: str, name: str, args: argparse.Namespace) -> Job:
 
 
 def _print_error(error: BaseException) -> None:
-    """Prints one line, below the traceback if user code raised the error."""
+    """Prints the error in one line, after the traceback if user code raised it."""
     if isinstance(error, UserCodeError):
         print(error.trace, file=sys.stderr)
     if isinstance(error, MemoryError):
@@ -87,18 +87,18 @@ def _print_error(error: BaseException) -> None:
 
 
 def _report_failure(member: Session, error: BaseException) -> None:
-    """Fails the job if user code raised: every other trainer would fail, too."""
+    """Fails the job if user code raised the error: every other trainer would fail, too."""
     if isinstance(error, UserCodeError):
         try:
             member.control().fail(str(error))
-        except MasterError as unheard:
-            log.warning("could not report to the master that the job failed: %s", unheard)
+        except MasterError as report_error:
+            log.warning("could not report the job's failure to the master: %s", report_error)
 
 
 def _is_permanent(error: BaseException) -> bool:
-    """Whether a replacement of this trainer would fail in the same way.
+    """Returns whether a replacement of this trainer would fail in the same way.
 
-    This is so for invalid checkpoints, and for refusals that name a field of the program.
+    It would for invalid checkpoints, and for refusals that name a field of the program.
     """
     field = str(getattr(error, "field", None))
     return isinstance(error, CheckpointError) or field.partition(".")[0] in _PROGRAM_FIELDS
@@ -110,4 +110,4 @@ def _stop_reason(member: Session) -> str:
         reason = member.control().status().get("reason")
     except MasterError:
         reason = ""
-    return f"the job has failed: {reason}" if reason else "the job was stopped before its end"
+    return f"the job failed: {reason}" if reason else "the master stopped the job before its end"

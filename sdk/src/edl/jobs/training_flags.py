@@ -1,4 +1,4 @@
-"""Training flags: the same for `edl train` and the trainers of `edl submit`."""
+"""The training flags of `edl train` and `edl submit`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ EPOCH = "epoch"
 CHECKPOINT_STEPS = 100
 MICRO_BATCHES = 8
 SERVERS, MAX_SERVERS = 2, 64
-"""Number of parameter servers: by default, and the limit of EDL's admission."""
+"""Number of parameter servers: the default, and the limit that EDL's admission sets."""
 _MAX_SEED = 2**31 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, needs_data: bool = True) -> None:
-    """Adds the model and the training flags, which are passed on to trainers.
+    """Adds the model argument and the training flags, which are passed on to trainers.
 
     Args:
-        parser: Receives them.
-        needs_data: Whether --data is required; otherwise the command supplies it.
+        parser: Parser to which they are added.
+        needs_data: Whether --data is required; otherwise it defaults to the job's data.
     """
     parser.add_argument(
         "model", help="a Python file with the functions model, loss, optimizer, feed and metrics"
@@ -33,52 +33,52 @@ def add_arguments(parser: argparse.ArgumentParser, *, needs_data: bool = True) -
         "--data",
         required=needs_data,
         metavar="PATH",
-        help="training data: .npz, .csv, a file of edl.records, or a folder of one kind"
+        help="training data: a .npz, .csv or edl.records file, or a folder of files of one kind"
         + ("" if needs_data else " (default: the job's, EDL_DATA)"),
     )
-    _loop(flags)
-    _files(flags)
+    _add_loop_flags(flags)
+    _add_file_flags(flags)
     flags.add(
         "--on-nan",
         choices=("fail", "skip"),
         default="fail",
-        help="at a NaN or infinite loss: fail the job, or skip the step (default fail)",
+        help="if the loss is NaN or infinite: fail the job, or skip the step (default fail)",
     )
 
 
-def _loop(flags: Flags) -> None:
+def _add_loop_flags(flags: Flags) -> None:
     flags.add(
         "--async",
         dest="asynchronous",
         action="store_true",
-        help="train with parameter servers, each trainer at its own speed",
+        help="train asynchronously with parameter servers; trainers do not wait for each other",
     )
     flags.add(
         "--sync",
         dest="synchronous",
         action="store_true",
-        help="train all together: each step is one of all trainers, with one batch (the default)",
+        help="train synchronously: all trainers share the batch of each step (the default)",
     )
     flags.add_count("--epochs", "epochs (default: the job's, EDL_EPOCHS, or 1)", most=10**6)
     flags.add_count(
         "--batch-size",
-        "records per step; with --sync, of all trainers together (default 64)",
+        "records per step; with --sync, across all trainers (default 64)",
         default=64,
     )
     flags.add_count(
         "--micro-batches",
-        "with --sync: parts of a step that trainers share; trainers beyond this number "
-        f"have no work (default {MICRO_BATCHES})",
+        "with --sync: parts of a batch that trainers share out; this is also the largest number "
+        f"of trainers that have work (default {MICRO_BATCHES})",
         most=10**6,
     )
     flags.add(
         "--scale-learning-rate",
         action="store_true",
-        help="with --sync: one part per trainer, and a learning rate in proportion to their number",
+        help="with --sync: one micro-batch per trainer, and a learning rate proportional to their number",
     )
     flags.add_count(
         "--max-staleness",
-        "with --async: compute a gradient again if it is more than N versions old",
+        "with --async: recompute gradients that are more than N versions old",
         least=0,
     )
     flags.add(
@@ -88,7 +88,7 @@ def _loop(flags: Flags) -> None:
     )
     flags.add_count(
         "--seed",
-        "seed of parameters, order of records and dropout (default 0)",
+        "seed for initial parameters, record order and dropout (default 0)",
         least=0,
         most=_MAX_SEED,
         default=0,
@@ -97,30 +97,28 @@ def _loop(flags: Flags) -> None:
         "--shuffle",
         choices=SHUFFLES,
         default=SHUFFLES[0],
-        help="what each epoch shuffles (default records): tasks where reading records "
-        "at random is slow",
+        help="what each epoch shuffles (default records); choose tasks if reading records "
+        "in random order is slow",
     )
 
 
-def _files(flags: Flags) -> None:
+def _add_file_flags(flags: Flags) -> None:
     flags.add("--evaluate", metavar="PATH", help="held-out data for evaluations")
     flags.add(
         "--evaluate-every",
         type=_every,
         default=EPOCH,
         metavar="N|epoch",
-        help="steps between evaluations (default: one per epoch); the last model is always "
-        "evaluated",
+        help="steps between evaluations (default: one evaluation per epoch); the final model is "
+        "always evaluated",
     )
     flags.add(
         "--checkpoints",
         metavar="DIR",
-        help="folder to which checkpoints are saved and from which training continues",
+        help="folder in which checkpoints are saved, and from which training resumes",
     )
     flags.add_count("--checkpoint-every", f"steps between checkpoints (default {CHECKPOINT_STEPS})")
-    flags.add(
-        "--export", metavar="DIR", help="folder to which one trainer writes the trained model"
-    )
+    flags.add("--export", metavar="DIR", help="folder to which the trained model is exported")
 
 
 def check(args: argparse.Namespace, async_flags: Sequence[str] = ("--servers",)) -> None:
@@ -131,44 +129,36 @@ def check(args: argparse.Namespace, async_flags: Sequence[str] = ("--servers",))
         async_flags: Further flags that are valid only with `--async`.
 
     Raises:
-        SettingError: Two flags conflict; the text names them.
+        SettingError: Two flags conflict; the message names them.
     """
     if args.synchronous and args.asynchronous:
-        raise SettingError("--sync and --async exclude each other: choose one")
+        raise SettingError("--sync and --async are mutually exclusive: choose one")
     _check_mode(args, async_flags)
     if args.checkpoint_every and not (args.checkpoints or args.asynchronous):
-        raise SettingError("--checkpoint-every needs --checkpoints DIR, where to save them")
+        raise SettingError("--checkpoint-every needs --checkpoints DIR")
     if args.evaluate_every != EPOCH and not args.evaluate:
-        raise SettingError("--evaluate-every needs --evaluate PATH, data to evaluate on")
-    if not args.asynchronous:
-        _check_parts(args)
+        raise SettingError("--evaluate-every needs --evaluate PATH")
+    micro_batch_count = None if args.asynchronous else args.micro_batches
+    if micro_batch_count is not None and micro_batch_count > args.batch_size:
+        raise SettingError(
+            f"--micro-batches is {micro_batch_count}, but --batch-size is {args.batch_size}: "
+            "each micro-batch needs at least one record"
+        )
 
 
 def _check_mode(args: argparse.Namespace, async_flags: Sequence[str]) -> None:
     """Refuses flags of the other mode."""
-    if args.asynchronous:
-        names: Sequence[str] = ("--micro-batches", "--scale-learning-rate")
-    else:
-        names = ("--max-staleness", "--modulate", *async_flags)
     mode = "--sync" if args.asynchronous else "--async"
+    names = ["--micro-batches", "--scale-learning-rate"]
+    if not args.asynchronous:
+        names = ["--max-staleness", "--modulate", *async_flags]
     for name in names:
         if getattr(args, name[2:].replace("-", "_")) not in (None, False):
-            raise SettingError(f"{name} is for {mode}: leave it out, or give {mode}")
-
-
-def _check_parts(args: argparse.Namespace) -> None:
-    """Refuses more parts of a step than it has records."""
-    if args.micro_batches is None:
-        return
-    if args.micro_batches > args.batch_size:
-        raise SettingError(
-            f"--micro-batches is {args.micro_batches}, but --batch-size is {args.batch_size}: "
-            "each part of a step needs at least one record"
-        )
+            raise SettingError(f"{name} is for {mode}: remove it, or add {mode}")
 
 
 def micro_batches(args: argparse.Namespace, trainers: int = 1) -> int:
-    """Returns the number of parts of a step.
+    """Returns the number of micro-batches in a step.
 
     Args:
         args: The command line.
@@ -185,17 +175,16 @@ def servers(args: argparse.Namespace) -> int:
 
 
 def checkpoint_steps(args: argparse.Namespace) -> int:
-    """Returns the steps between checkpoints; 0 disables them."""
+    """Returns the steps between checkpoints, or 0 to save none."""
     if not (args.checkpoints or args.asynchronous):
         return 0
     return int(args.checkpoint_every or CHECKPOINT_STEPS)
 
 
 def evaluation_steps(args: argparse.Namespace, shape: Mapping[str, Any]) -> int:
-    """Returns the steps between evaluations; 0 for none before the end.
+    """Returns the steps between evaluations, or 0 to evaluate only the final model.
 
-    An epoch counts as the number of batches of --batch-size, even if --scale-learning-rate changes
-    the batches.
+    An epoch is counted in batches of --batch-size, even if --scale-learning-rate changes their size.
 
     Args:
         args: The command line.

@@ -1,4 +1,4 @@
-"""What synchronous and asynchronous training share."""
+"""The base class of synchronous and asynchronous training jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edl.master.session import Session
 
 
 class TrainingJob:
-    """Base of training jobs: the model, its data, evaluation and export."""
+    """Base class of training jobs: holds the model, its data, the evaluator and the export."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         """Loads the model and the data.
@@ -36,7 +36,7 @@ class TrainingJob:
         self._interval = ReportInterval()
 
     def _announce(self, member: Session) -> Export | None:
-        """Announces evaluation and export to the master: the job is not done before them."""
+        """Announces evaluation and export to the master, so that the job does not end before them."""
         args = self._args
         export = Export(member=member) if args.export or args.evaluate else None
         if self._held_out is not None:
@@ -44,18 +44,18 @@ class TrainingJob:
         return export
 
     def _redone_part(self, status: Mapping[str, Any]) -> list[str]:
-        """Returns the part of the result line about records that were lost with the model."""
-        about = status.get("datasets", {}).get(self._data.name, {})
-        redone = int(about.get("redone_records") or 0)
+        """Returns the part of the result line about records trained again after the model was lost."""
+        dataset = status.get("datasets", {}).get(self._data.name, {})
+        redone = int(dataset.get("redone_records") or 0)
         return [f"{format_count(redone, 'record')} trained again after a loss"] if redone else []
 
     def _summary_parts(self, steps: int, records: int, metrics: str, skipped: int) -> list[str]:
-        """Returns the parts of the result line that all modes have."""
+        """Returns the parts of the result line that both modes have."""
         amount = f"{format_count(steps, 'step')}, {format_count(records, 'record')}"
         parts = [f"{self._model.name} is trained: {amount}, {metrics}"]
         evaluation = None if self._evaluator is None else self._evaluator.newest
         if evaluation is not None:
             parts.append(f"evaluation of step {evaluation[0]}: {format_metrics(evaluation[1])}")
         if skipped:
-            parts.append(f"{format_count(skipped, 'step')} skipped, their loss was not finite")
+            parts.append(f"{format_count(skipped, 'step')} skipped because the loss was not finite")
         return parts

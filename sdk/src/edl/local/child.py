@@ -1,7 +1,7 @@
-"""Starts a program that ends when its parent ends: `child PARENT PROGRAM...`.
+"""Starts a program that ends when its parent process ends: `child PARENT_PID PROGRAM...`.
 
-So a run leaves no processes behind, even if `edl run` is killed. Only on Linux; elsewhere the
-program is started without this.
+A run then leaves no processes behind, even if `edl run` is killed. This works on Linux; on other
+systems the program outlives its parent.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import signal
 import sys
 
 _SET_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of prctl(2); it survives exec."""
+"""PR_SET_PDEATHSIG of prctl(2); the setting survives exec."""
 
 
 def main(argv: list[str]) -> None:
-    """Sets the death signal and executes the program."""
+    """Requests SIGTERM for the parent's death, then executes the program."""
     parent = int(argv[0])
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != parent:  # the parent ended before the call
             sys.exit(128 + signal.SIGTERM)
-    os.execv(argv[1], argv[1:])  # noqa: S606 - the program is what the user asked for
+    os.execv(argv[1], argv[1:])  # noqa: S606 - runs the program that the user named
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Single keys from a terminal, without Enter."""
+"""Reads single keys from a terminal, without Enter."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _POLL_S = 0.2
 
 
 class KeyReader:
-    """A context manager that puts pressed keys into a queue; without a terminal it does nothing.
+    """A context manager that puts pressed keys into a queue.
 
-    Nor does it in the background, as after `&` in a shell: the terminal's keys are another program's there, and
-    the kernel stops a process that reads them or changes settings.
+    It does nothing without a terminal, or while the process runs in the background (`&` in a shell): keys
+    then belong to another program, and the kernel stops a process that reads them or changes settings.
     """
 
     def __init__(self, events: queue.Queue[Event]) -> None:
@@ -31,7 +31,7 @@ class KeyReader:
     def __enter__(self) -> None:
         if not sys.stdin.isatty() or not _is_in_foreground():
             return
-        import termios  # noqa: PLC0415 - not on every system; there, keys do nothing
+        import termios  # noqa: PLC0415 - not every system has it, and a system without has no terminals
         import tty  # noqa: PLC0415 - as above
 
         self._saved_settings = list(termios.tcgetattr(sys.stdin))
@@ -54,7 +54,7 @@ class KeyReader:
     def _read(self) -> None:
         descriptor = sys.stdin.fileno()
         while not self._closed.is_set():
-            if not _is_in_foreground():  # since Ctrl-Z and `bg`
+            if not _is_in_foreground():  # after Ctrl-Z and `bg`
                 self._closed.wait(_POLL_S)
             elif select.select([descriptor], [], [], _POLL_S)[0] and _is_in_foreground():
                 raw = os.read(descriptor, 16)
@@ -65,8 +65,8 @@ class KeyReader:
 
 
 def _is_in_foreground() -> bool:
-    """Whether the keys of standard input's terminal are for this process."""
+    """Returns whether this process is in the foreground of its terminal."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:  # not the terminal of this session, which has no job control then
+    except OSError:  # not the controlling terminal: there is no job control
         return True

@@ -1,4 +1,4 @@
-"""Starts the master of a run, polls its status, and restarts it when it dies."""
+"""Keeps the master of a run alive and polls its status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("edl.run")
 NAME = "master"
 _STATUS_S = 0.5
 _HEARTBEAT_S = 1
-"""On one machine, a trainer that misses three heartbeats is dead."""
+"""The master declares a trainer dead after three missed heartbeats; on one machine, soon is safe."""
 _FINAL_STATUS_S, _CHECK_S = 15.0, 0.05
 _MAX_DEATHS = 3
 
@@ -32,7 +32,7 @@ def command(journal: str, port: int) -> list[str]:
 
 
 class MasterSupervisor(RestartedProcess):
-    """Keeps a master running, and stores its latest status."""
+    """Keeps a master running, and holds its latest status."""
 
     def __init__(self, start: Callable[[], Process], url: str, token: str) -> None:
         super().__init__(start, "the master", _MAX_DEATHS)
@@ -45,7 +45,7 @@ class MasterSupervisor(RestartedProcess):
         """Restarts a dead master, or polls the status of a running one at intervals.
 
         Raises:
-            EdlError: It dies repeatedly, or does not start.
+            EdlError: The master dies repeatedly, or does not start.
         """
         if not self.is_running(refuses=not self.status):
             self.serving = False
@@ -68,10 +68,10 @@ class MasterSupervisor(RestartedProcess):
         """Requests the status until the master answers, restarting it if necessary.
 
         Returns:
-            False if it did not answer in time; then the status is an old one.
+            False if the master did not answer in time; the status is then out of date.
 
         Raises:
-            EdlError: It dies repeatedly.
+            EdlError: The master dies repeatedly.
         """
         until_s = clock.monotonic_s() + _FINAL_STATUS_S
         while clock.monotonic_s() < until_s:

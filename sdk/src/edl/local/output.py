@@ -1,4 +1,4 @@
-"""Standard output of a run, which may have no reader any more, or no space."""
+"""Writes to standard output, whose reader may have ended or whose disk may be full."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ log = logging.getLogger("edl.run")
 
 
 class Output:
-    """Writes to standard output; after an error there, what follows is left out."""
+    """Standard output of a run; after the first error, further output is discarded."""
 
     def __init__(self) -> None:
         self.lost_reader = False
-        """Whether the program that read it has ended, such as `head`."""
+        """Whether the program that read the output, such as `head`, has ended."""
 
     def write(self, text: str) -> None:
-        """Writes a text at once; raises nothing."""
+        """Writes and flushes a text; never raises."""
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -26,11 +26,11 @@ class Output:
             if isinstance(error, BrokenPipeError):
                 self.lost_reader = True
             else:
-                log.warning("the output cannot be written, and is left out: %s", error.strerror)
+                log.warning("cannot write the output, discarding it: %s", error.strerror)
 
 
 def discard_output() -> None:
-    """Keeps Python from writing at its end what could not be written before."""
-    unread = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(unread, sys.stdout.fileno())
-    os.close(unread)
+    """Redirects standard output to the null device, so that Python's flush at exit does not fail again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,4 +1,4 @@
-"""Finds free ports that stay free until their server listens, and while it is restarted."""
+"""Finds free ports that stay free until a server listens on them, and while the server restarts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from pathlib import Path
 
 _LOWEST = 10_000
 _FIRST_EPHEMERAL = 49_152
-"""Start of the ephemeral ports by RFC 6335; Linux has its own range."""
+"""Start of the ephemeral ports in RFC 6335; Linux has a different range, which it shows in /proc."""
 _TRIES = 100
-"""Attempts for each port; after them any port is used."""
+"""Attempts per port; after them the kernel chooses one."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _RESERVED = 64
 _reservations: deque[int] = deque()
-"""Descriptors that keep the newest ports of this process from others that call `free_ports`."""
+"""Descriptors that reserve the newest ports of this process against other callers of `free_ports`."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns different free ports below the ephemeral range.
+    """Returns distinct free ports below the ephemeral range.
 
-    On Linux no other process of this network namespace is given the newest 64 of a process while it lives.
+    On Linux, `free_ports` never returns the last 64 ports of a living process to another process of the
+    same network namespace.
     """
     below = range(_LOWEST, _first_ephemeral())
     candidates = random.sample(below, min(len(below), _TRIES * count))
@@ -43,13 +44,13 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> None:
-    """Takes a port's name among the abstract Unix sockets, which end with their process.
+    """Reserves a port by an abstract Unix socket named after it, which ends with this process.
 
     Raises:
-        OSError: another process has it, or this one.
+        OSError: This process or another one has reserved the port.
     """
     if sys.platform != "linux":
-        return  # abstract names are Linux's
+        return  # only Linux has abstract sockets
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reservation:
         reservation.bind(f"\0edl-port-{port}")
         _reservations.append(reservation.detach())

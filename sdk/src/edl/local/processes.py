@@ -1,4 +1,4 @@
-"""A child process of a run, whose output goes to a file."""
+"""The child processes of a run, whose output goes to files."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class KeyPress:
 
 
 Event = Union[OutputLine, KeyPress, None]
-"""None wakes the run, for example because a process ended."""
+"""None only wakes the run, for example because a process ended."""
 _LOG_LINE = re.compile(r"\d\d:\d\d:\d\d edl ")
-"""How a line of the SDK's log begins: the session ends below the traceback of a program."""
+"""Prefix of the SDK's log lines, which a session also writes after the traceback of a program."""
 
 
 class _LogFile:
-    """The file of a process's output; lines that cannot be written, as on a full disk, are left out."""
+    """The log file of a process; lines that cannot be written, for example to a full disk, are skipped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class _LogFile:
         self._has_failed = False
 
     def write(self, raw: bytes) -> None:
-        """Appends a line; the first that cannot be written is reported."""
+        """Appends a line; logs a warning for the first line that cannot be written."""
         try:
             if self._file is None:
                 self._file = self._path.open("ab", buffering=0)
@@ -61,7 +61,7 @@ class _LogFile:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                text = "%s cannot be written: %s; lines are missing in it from here on"
+                text = "cannot write %s: %s; it lacks lines from here on"
                 log.warning(text, self._path, error.strerror or error)
 
     def close(self) -> None:
@@ -83,15 +83,15 @@ class Process:
     ) -> None:
         self.name = name
         self.last_line = ""
-        """Its latest line of output."""
-        self._last_own_line = ""
+        """The latest line of output."""
+        self._last_program_line = ""
         self.stopped_by = ""
-        """How it was ended: "" (not at all), "removed" (SIGTERM) or "killed" (SIGKILL)."""
+        """How the run stopped it: "" (not stopped), "removed" (SIGTERM) or "killed" (SIGKILL)."""
         self.stopped_at_s = 0.0
-        """When it was ended, by the monotonic clock."""
+        """When the run stopped it, by the monotonic clock."""
         self._events = events
         self._log = log_path
-        self._popen = subprocess.Popen(  # noqa: S603 - what the user asked to run
+        self._popen = subprocess.Popen(  # noqa: S603 - runs the program that the user named
             [sys.executable, "-S", child.__file__, str(os.getpid()), *command],
             env={**os.environ, **environ, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
@@ -104,36 +104,39 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it is running."""
+        """Whether the process is running."""
         return self._popen.poll() is None
 
     @property
     def code(self) -> int | None:
-        """Its exit code; -N if signal N ended it; None while it runs."""
+        """The exit code; -N if signal N ended the process, None while it runs."""
         return self._popen.poll()
 
     @property
     def last_words(self) -> str:
-        """Its latest line that is not of the SDK's log: an error of the program; "-" for no output."""
-        return self._last_own_line or self.last_line or "-"
+        """The program's last line of output, such as its error; lines of the SDK's log come second.
+
+        "-" if there is no output.
+        """
+        return self._last_program_line or self.last_line or "-"
 
     @property
     def headline(self) -> str:
-        """What one line of a terminal says of it: why it failed, or its latest line without its time."""
+        """The text for the process on the screen: why it failed, or its latest line without the time."""
         if self.code not in (None, 0, EXIT_CODE):
             return self.last_words
         return _LOG_LINE.sub("", self.last_line)
 
     def remove(self) -> None:
         """Sends SIGTERM."""
-        self._end("removed", signal.SIGTERM)
+        self._stop("removed", signal.SIGTERM)
 
     def kill(self) -> None:
         """Sends SIGKILL."""
-        self._end("killed", signal.SIGKILL)
+        self._stop("killed", signal.SIGKILL)
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for its end and its last output; returns False on time-out."""
+        """Waits for the end of the process and its last output; returns False after the timeout."""
         try:
             self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -141,7 +144,7 @@ class Process:
         self._reader.join(1)
         return True
 
-    def _end(self, how: str, number: signal.Signals) -> None:
+    def _stop(self, how: str, number: signal.Signals) -> None:
         if self.running:
             self.stopped_by, self.stopped_at_s = how, clock.monotonic_s()
             with contextlib.suppress(ProcessLookupError):
@@ -151,7 +154,7 @@ class Process:
         stream: IO[bytes] | None = self._popen.stdout
         if stream is None:
             return
-        # the pipe is read whatever becomes of the file: a process whose output nobody reads fails
+        # keep reading even if the file cannot be written: with a full pipe the process would block
         with stream, contextlib.closing(_LogFile(self._log)) as file:
             for raw in stream:
                 file.write(raw)
@@ -159,14 +162,14 @@ class Process:
                 if text:
                     self.last_line = text
                     if not _LOG_LINE.match(text):
-                        self._last_own_line = text
+                        self._last_program_line = text
                     self._events.put(OutputLine(self.name, text))
         self._popen.wait()
         self._events.put(None)
 
 
 def stop_all(processes: Sequence[Process], grace_s: float) -> None:
-    """Sends SIGTERM to all, then SIGKILL to those that still run after the grace period."""
+    """Sends SIGTERM to all processes, then SIGKILL to any that still run after the grace period."""
     for process in processes:
         process.remove()
     until_s = clock.monotonic_s() + grace_s

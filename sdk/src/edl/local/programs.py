@@ -1,4 +1,4 @@
-"""Programs of the control plane as processes of a run: their command lines, and restarts when they die."""
+"""Runs programs of the control plane as processes of a run, and restarts them when they die."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from edl.local.processes import Process
 log = logging.getLogger("edl.run")
 
 _STABLE_S = 5.0
-"""A process that lives longer has started well."""
+"""A process that lives longer than this has started successfully."""
 
 
 def require(module: str, need: str) -> None:
-    """Checks that a program is installed; `need` begins the message.
+    """Checks that a program of the control plane is installed.
+
+    Args:
+        module: The program's module.
+        need: The start of the message: what needs the program, and a verb.
 
     Raises:
-        SettingError: It is not.
+        SettingError: The program is not installed.
     """
     if importlib.util.find_spec(module) is None:
         raise SettingError(
@@ -32,17 +36,23 @@ def require(module: str, need: str) -> None:
 
 
 def command(module: str, port: int, *flags: str) -> list[str]:
-    """Returns the command line of a program that listens at a port."""
-    # -P: otherwise a file of the module's name in the working directory would be imported
+    """Returns the command line of a program that listens on a port."""
+    # -P: do not import a file of the module's name from the working directory
     program = [sys.executable, "-P", "-m", module, "--listen", f"127.0.0.1:{port}", *flags]
-    return [*program, "--log-format", "text"]  # between the lines of trainers
+    return [*program, "--log-format", "text"]  # its lines appear among those of trainers
 
 
 class RestartedProcess:
     """A process that is restarted with back-off when it dies."""
 
     def __init__(self, start: Callable[[], Process], name: str, max_deaths: int) -> None:
-        """Starts it; `max_deaths` are those in a row, each soon after a start."""
+        """Starts the process.
+
+        Args:
+            start: Starts the process.
+            name: Name for messages.
+            max_deaths: How often in a row the process may die soon after a start.
+        """
         self._start, self._name, self._max_deaths = start, name, max_deaths
         self._backoff = Backoff()
         self._started_s = clock.monotonic_s()
@@ -51,13 +61,13 @@ class RestartedProcess:
         self.process = start()
 
     def is_running(self, *, refuses: bool = False) -> bool:
-        """Whether it is running; restarts one that is not, after its back-off.
+        """Returns whether the process is running; restarts a dead one after its back-off.
 
         Args:
-            refuses: Whether an error at its end is one of its start, as it has never served.
+            refuses: Whether an error exit means that the process cannot start: it has never served.
 
         Raises:
-            EdlError: It dies repeatedly, or refuses to start.
+            EdlError: The process dies repeatedly, or cannot start.
         """
         if self.process.running:
             return True
@@ -67,12 +77,12 @@ class RestartedProcess:
             if now_s - self._started_s > _STABLE_S:
                 self._backoff.reset()
             self._restart_at_s = now_s + self._backoff.next_s()
-            self.process.wait(1)  # its last line
+            self.process.wait(1)  # for its last line
             has_refused = refuses and (self.process.code or 0) > 0
             if has_refused or self._backoff.tries > self._max_deaths:
                 output = self.process.last_line or "no output"
                 raise EdlError(f"{self._name} dies repeatedly: {output}")
-            log.warning("%s ended (%s): restarting it", self._name, self.process.code)
+            log.warning("%s exited with code %s: restarting it", self._name, self.process.code)
         elif now_s >= self._restart_at_s:
             self._restart_at_s, self._started_s = None, now_s
             self.process = self._start()

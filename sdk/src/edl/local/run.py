@@ -1,4 +1,4 @@
-"""Starts, shows and stops the master, servers and trainers of a run, and handles keys."""
+"""Runs a job on this machine: starts, shows and stops master, servers and trainers, and handles keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import FrameType
 from edl import clock
 from edl.errors import EdlError
 from edl.jobs.flags import CLOSED_PIPE, INTERRUPTED
+from edl.jobs.progress_lines import format_count, format_times
 from edl.local import master, programs, server_processes
 from edl.local.keys import KeyReader
 from edl.local.output import Output
@@ -28,6 +29,7 @@ from edl.local.server_processes import ServerProcesses
 from edl.local.trainer_pool import MAX_FAILURES, TrainerPool, state_text
 from edl.local.view import (
     Row,
+    Totals,
     done_share,
     outage_text,
     progress_text,
@@ -43,7 +45,7 @@ _GRACE_S = 5.0
 _MAX_EVENTS = 10_000
 """Capacity of the event queue; a full queue blocks the processes that write output."""
 _SAVE_S = 30.0
-"""Time limit for the final checkpoint of parameter servers."""
+"""Time limit of the parameter servers' final checkpoint."""
 _KEYS: dict[str, Action] = {
     "+": Add(),
     "-": Remove(),
@@ -62,19 +64,19 @@ class Options:
     job: str
     schedule: Schedule = field(default_factory=lambda: Schedule([]))
     folder: Path | None = None
-    """Folder for journal and logs; an existing journal is continued."""
+    """Folder for the journal and logs; a job whose journal it holds is continued."""
     python: str = sys.executable
     """The trainers' interpreter."""
     servers: int = 0
     """Number of parameter servers."""
     server_checkpoints: Path | None = None
-    """Folder of their checkpoints; beside the journal by default."""
+    """Folder for the servers' checkpoints; by default a folder next to the journal."""
     fatal_exit_code: int | None = None
-    """Exit code of trainers that must not be replaced: a replacement would fail, too."""
+    """Exit code of trainers that are not replaced, because a replacement would fail, too."""
     progress_prefix: str = ""
-    """Prefix of progress lines of trainers; the newest is shown."""
+    """Prefix of trainers' progress lines; the newest one is shown."""
     result_prefix: str = ""
-    """Prefix of the result line of a trainer, which is the last line of the run."""
+    """Prefix of a trainer's result line, which becomes the last line of the run."""
 
 
 class Run:
@@ -116,7 +118,7 @@ class Run:
     def run(self) -> int:
         """Runs the job; returns the exit code, 0 if the job is done."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # under nohup SIGHUP is ignored, so that the run outlives its terminal
+            # nohup makes the process ignore SIGHUP: keep that, so that the run outlives its terminal
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._interrupt)
         try:
@@ -124,12 +126,12 @@ class Run:
                 self._pool.add(self._options.trainers)
                 self._loop()
             for entry in self._options.schedule.pending:
-                log.warning("the run was over before %r of the schedule came due", entry)
+                log.warning("the run ended before the schedule entry %r was due", entry)
             if not self._supervisor.final_status():
-                log.warning("the master does not answer: the summary shows its last status")
+                log.warning("the master does not answer: the summary shows its last known status")
             self._draw()
         except EdlError as error:
-            log.error("%s", error)  # noqa: TRY400 - one line is what a user wants
+            log.error("%s", error)  # noqa: TRY400 - a traceback would not help the user
             self._broken = True
         finally:
             self._stop()
@@ -153,7 +155,7 @@ class Run:
         return clock.monotonic_s() - self._started_s
 
     def _needs_trainers(self) -> bool:
-        """Whether the job still needs trainers, by the master's current status."""
+        """Returns whether the job still needs trainers, by the master's current status."""
         self._supervisor.poll_status()
         return self._supervisor.status.get("state") != "failed"
 
@@ -170,11 +172,11 @@ class Run:
 
     @property
     def _is_done(self) -> bool:
-        """Whether a trainer ended by itself without an error, or the master has all data done."""
+        """Whether a trainer ended by itself without an error, or the master reports the job done."""
         return self._pool.finished or self._supervisor.status.get("state") == "done"
 
     def _handle_events(self) -> None:
-        """Waits for an event, and handles all that are queued."""
+        """Waits for an event, then handles all queued events."""
         with suppress(queue.Empty):
             event = self._events.get(timeout=_TICK_S)
             while True:
@@ -214,9 +216,9 @@ class Run:
         if not self._is_terminal:
             return
         status, supervisor = self._supervisor.status, self._supervisor
-        word = "serving" if supervisor.serving else "away"
-        restarts_text = f"started again {supervisor.deaths} times" if supervisor.deaths else ""
-        rows = [Row(master.NAME, word, restarts_text, "")]
+        state = "serving" if supervisor.serving else "away"
+        restarts_text = f"restarted {format_times(supervisor.deaths)}" if supervisor.deaths else ""
+        rows = [Row(master.NAME, state, restarts_text, "")]
         rows += [
             Row(process.name, state_text(process, "serving"), "", process.headline)
             for process in self._servers.all
@@ -231,14 +233,14 @@ class Run:
             for process in self._pool.all
         ]
         size = shutil.get_terminal_size()
-        about = [part for part in (round_text(status), outage_text(status), self._progress) if part]
+        notes = [part for part in (round_text(status), outage_text(status), self._progress) if part]
         lines = screen(
             self._options.job,
             self._elapsed_s,
             sum_datasets(status),
             rows,
             size.columns,
-            about=about,
+            notes=notes,
         )
         shown = [*lines[: max(1, size.lines - 2)], *lines[max(1, size.lines - 2) :][-1:]]
         cursor_up = f"\033[{self._drawn}A" if self._drawn else ""
@@ -247,7 +249,7 @@ class Run:
         self._drawn = len(shown)
 
     def _stop(self) -> None:
-        """Ends trainers first, so that they can still report to the master."""
+        """Stops all processes, trainers first, so that they can still report to the master."""
         stop_all(self._pool.all, _GRACE_S)
         self._servers.stop(_SAVE_S)
         if self._quit:
@@ -265,12 +267,10 @@ class Run:
         status = self._supervisor.status
         is_finished = self._is_done and not (self._quit or self._broken)
         succeeded = is_finished and status.get("state") != "failed"
-        total_text = "" if totals.records is None else f" of {totals.records}"
+        outcome = "is done" if succeeded else "is not done"
+        facts = ", ".join(self._facts(totals))
         self._output.write(
-            f"{self._options.job} {'is done' if succeeded else 'is not done'} after "
-            f"{self._elapsed_s:.1f} s: {totals.done}{total_text} records acknowledged, {totals.in_vain} trained "
-            f"but lost before they were, {totals.dropped_tasks} tasks dropped, master restarted "
-            f"{self._supervisor.deaths} times{self._server_deaths()}\n"
+            f"{self._options.job} {outcome} after {self._elapsed_s:.1f} s: {facts}\n"
         )
         if status.get("state") == "failed":
             self._output.write(f"the job failed: {status.get('reason') or 'no reason given'}\n")
@@ -285,6 +285,19 @@ class Run:
             self._output.write(f"{self._outcome}\n")
         return 0 if succeeded else self._failure_code()
 
+    def _facts(self, totals: Totals) -> Iterator[str]:
+        """Yields the parts of the summary; losses and restarts only if there were any."""
+        total_text = "" if totals.records is None else f" of {totals.records}"
+        yield f"{totals.done}{total_text} records acknowledged"
+        if totals.lost:
+            yield f"{format_count(totals.lost, 'record')} lost and trained again"
+        if totals.dropped_tasks:
+            yield f"{format_count(totals.dropped_tasks, 'task')} dropped"
+        if self._supervisor.deaths:
+            yield f"master restarted {format_times(self._supervisor.deaths)}"
+        if self._servers.deaths:
+            yield f"servers restarted {format_times(self._servers.deaths)}"
+
     def _failure_code(self) -> int:
         """Returns the exit code of a run that was not successful."""
         if self._quit:
@@ -293,9 +306,6 @@ class Run:
             return CLOSED_PIPE
         fatal_exit_code = self._options.fatal_exit_code
         return fatal_exit_code if self._pool.ended_fatally and fatal_exit_code is not None else 1
-
-    def _server_deaths(self) -> str:
-        return f", servers {self._servers.deaths} times" if self._ports else ""
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         self._quit = True

@@ -1,4 +1,4 @@
-"""Timed actions of a run, such as `2s:+2, 40%:kill, 3.5s:kill master`. Pure."""
+"""The schedule of a run: timed actions such as `2s:+2, 40%:kill, 3.5s:kill master`. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class Kill:
-    """An action that sends SIGKILL to the newest trainer, or to a process by name."""
+    """An action that sends SIGKILL to the process of this name, or to the newest trainer."""
 
     name: str | None = None
 
@@ -50,14 +50,16 @@ class ScheduledAction:
     """An action and its time: after some seconds, or when a share of all records is done."""
 
     at_s: float | None
+    """Seconds after the start of the run; None if `at_share` is set."""
     at_share: float | None
+    """Share of all records, 0 to 1; None if `at_s` is set."""
     action: Action
     text: str
-    """As the user wrote it."""
+    """The entry as the user wrote it."""
 
 
 class Schedule:
-    """The actions that are still to be performed."""
+    """The actions that have not been performed yet."""
 
     def __init__(self, entries: Sequence[ScheduledAction]) -> None:
         self._entries = list(entries)
@@ -66,34 +68,34 @@ class Schedule:
         """Removes and returns the actions that are due.
 
         Args:
-            elapsed_s: Since the start of the run.
+            elapsed_s: Seconds since the start of the run.
             share: Share of all records that are done, 0 to 1.
         """
-        now = [entry for entry in self._entries if _is_due(entry, elapsed_s, share)]
-        self._entries = [entry for entry in self._entries if entry not in now]
-        return [entry.action for entry in now]
+        due = [entry for entry in self._entries if _is_due(entry, elapsed_s, share)]
+        self._entries = [entry for entry in self._entries if entry not in due]
+        return [entry.action for entry in due]
 
     @property
     def pending(self) -> list[str]:
-        """The entries that have not come due yet, as the user wrote them."""
+        """The entries that are not due yet, as the user wrote them."""
         return [entry.text for entry in self._entries]
 
     @property
     def adds(self) -> bool:
-        """Whether trainers are still to be started after some seconds."""
+        """Whether an entry will start trainers at a given time."""
         return any(
             isinstance(entry.action, Add) and entry.at_s is not None for entry in self._entries
         )
 
 
 def parse(text: str) -> Schedule:
-    """Parses `WHEN:WHAT` entries, separated by commas.
+    """Parses entries `WHEN:WHAT`, separated by commas.
 
     WHEN is seconds (`2.5s`) or a share of all records (`40%`); WHAT is `+N`, `-N`, `kill`,
     `kill trainer-1`, `kill server-0` or `kill master`.
 
     Raises:
-        SettingError: An entry is invalid; the text names it.
+        SettingError: An entry is invalid; the message names it.
     """
     return Schedule([_parse_entry(part.strip()) for part in text.split(",") if part.strip()])
 
@@ -103,8 +105,8 @@ def _parse_entry(text: str) -> ScheduledAction:
     time, action = _WHEN.fullmatch(time_text), _parse_action(action_text)
     if time is None or action is None:
         raise SettingError(
-            f"schedule entry {text!r} cannot be read: write WHEN:WHAT, WHEN as 2.5s or 40%, "
-            "WHAT as +1, -1, kill, kill trainer-1, kill server-0 or kill master"
+            f"schedule entry {text!r} is invalid: write WHEN:WHAT, with 2.5s or 40% for WHEN, and "
+            "+1, -1, kill, kill trainer-1, kill server-0 or kill master for WHAT"
         )
     number = float(time[1])
     if time[2] == "s":

@@ -1,4 +1,4 @@
-"""Starts the parameter servers of a run, and restarts them when they die."""
+"""Keeps the parameter servers of a run alive."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _MAX_DEATHS = 5
 
 
 def name_of(index: int) -> str:
-    """Returns the name of a server on the screen, in schedules and of its log."""
+    """Returns the name of a server: on the screen, in schedules and in the name of its log."""
     return f"server-{index}"
 
 
 def command(index: int, ports: list[int], job: str, checkpoints: Path) -> list[str]:
-    """Returns the command line of a server; its address is the same at each start."""
+    """Returns the command line of a server; its port stays the same after restarts."""
     flags = ("--index", str(index), "--of", str(len(ports)), "--job", job)
     return programs.command("pserver", ports[index], *flags, "--checkpoints", str(checkpoints))
 
 
 class ServerProcesses:
-    """The parameter server processes of a run; dead ones are restarted with back-off."""
+    """The parameter server processes of a run, which are restarted with back-off when they die."""
 
     def __init__(self, start: Callable[[int], Process], count: int) -> None:
         self._servers = [
@@ -38,19 +38,19 @@ class ServerProcesses:
 
     @property
     def all(self) -> list[Process]:
-        """The current process of each server, in order of their index."""
+        """The current process of each server, ordered by index."""
         return [server.process for server in self._servers]
 
     @property
     def deaths(self) -> int:
-        """Total number of deaths."""
+        """How often servers have died, in total."""
         return sum(server.deaths for server in self._servers)
 
     def restart_dead(self) -> None:
-        """Restarts servers that ended, after their back-off.
+        """Restarts dead servers after their back-off.
 
         Raises:
-            EdlError: One dies repeatedly.
+            EdlError: A server dies repeatedly.
         """
         for server in self._servers:
             server.is_running()
@@ -64,5 +64,5 @@ class ServerProcesses:
         return bool(matching)
 
     def stop(self, grace_s: float) -> None:
-        """Sends SIGTERM, on which servers write a final checkpoint, then SIGKILL after the grace."""
+        """Sends SIGTERM, on which servers write a final checkpoint, and SIGKILL after the grace period."""
         stop_all(self.all, grace_s)

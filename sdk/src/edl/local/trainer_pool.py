@@ -1,4 +1,4 @@
-"""Starts, removes and kills the trainers of a run, and replaces failed ones a few times."""
+"""Starts, removes and kills the trainers of a run, and replaces a limited number of failed ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("edl.run")
 
 MAX_FAILURES = 3
 _GRACE_S = 30.0
-"""From SIGTERM to SIGKILL, as on a cluster."""
+"""Time between SIGTERM and SIGKILL, the same as on a cluster."""
 
 
 class TrainerPool:
@@ -23,8 +23,8 @@ class TrainerPool:
         """Creates an empty pool.
 
         Args:
-            start: Starts a trainer with a given name.
-            fatal_code: Exit code of trainers that must not be replaced: a replacement would fail, too.
+            start: Starts a trainer of the given name.
+            fatal_code: Exit code of trainers that are not replaced, because a replacement would fail, too.
         """
         self._start = start
         self._fatal_code = fatal_code
@@ -32,23 +32,23 @@ class TrainerPool:
         self._handled: set[str] = set()
         self.all: list[Process] = []
         self.failed: list[Process] = []
-        """Trainers that failed without being removed or killed."""
+        """Trainers that failed by themselves, that is, were not removed or killed."""
         self.ended_fatally = False
         """Whether a trainer ended with the fatal code."""
 
     @property
     def running(self) -> list[Process]:
-        """Running trainers, in the order of their start."""
+        """Running trainers, oldest first."""
         return [process for process in self.all if process.running]
 
     @property
     def failures(self) -> int:
-        """Number of trainers that failed without being removed or killed."""
+        """Number of trainers that failed by themselves."""
         return len(self.failed)
 
     @property
     def finished(self) -> bool:
-        """Whether a trainer ended successfully; one that was told to leave may exit with 0, too."""
+        """Whether a trainer ended successfully; a removed one does not count, though it may exit with 0."""
         return any(process.code == 0 and not process.stopped_by for process in self.all)
 
     def add(self, count: int) -> None:
@@ -67,16 +67,18 @@ class TrainerPool:
         """Sends SIGKILL to the trainer of this name, or to the newest."""
         matching = [process for process in self._not_stopping() if name in (None, process.name)]
         if not matching:
-            log.warning("%s is not running: nothing is killed", name or "a trainer")
+            log.warning(
+                "nothing to kill: %s", f"{name} is not running" if name else "no trainer runs"
+            )
         for victim in matching[-1:]:
             log.info("sending SIGKILL to %s", victim.name)
             victim.kill()
 
     def replace_failed(self, is_needed: Callable[[], bool] = lambda: True) -> None:
-        """Replaces trainers that failed, up to a limit for the run.
+        """Replaces failed trainers, up to `MAX_FAILURES` in the run.
 
         Args:
-            is_needed: Whether the job still needs trainers; called once a trainer has failed.
+            is_needed: Returns whether the job still needs trainers; called after a trainer failed.
         """
         for process in list(self.all):
             if process.running:
@@ -90,7 +92,7 @@ class TrainerPool:
                 continue
             self.failed.append(process)
             log.warning(
-                "%s failed: %s; its last line: %s",
+                "%s %s; its last line: %s",
                 process.name,
                 state_text(process),
                 process.last_words,
@@ -101,7 +103,7 @@ class TrainerPool:
                 self.add(1)
 
     def _kill_overdue(self, process: Process) -> None:
-        """Kills a process that has not ended within the grace period after SIGTERM."""
+        """Kills a process that still runs after its grace period."""
         if (
             process.stopped_by == "removed"
             and clock.monotonic_s() - process.stopped_at_s > _GRACE_S

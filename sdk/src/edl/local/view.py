@@ -1,4 +1,4 @@
-"""Formats a run for a terminal: one line for the job, one for each process. Pure."""
+"""Formats the screen of a run: one line for the job, one for each process. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 KEYS = "+ add  - remove  k kill -9  m kill the master  q quit"
 _BAR = 20
 _NAME, _STATE = 12, 22
-_ASIDE = ("evaluation", "export")
-"""Kinds of data sets that do not count as progress of the job."""
+_NOT_PROGRESS = ("evaluation", "export")
+"""Kinds of data sets that do not count towards the progress of the job."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The line of a process."""
+    """The line of a process on the screen."""
 
     name: str
     state: str
@@ -31,9 +31,9 @@ class Totals:
     """Records of all epochs; None if a data set is endless or none is known."""
     done: int = 0
     dropped_tasks: int = 0
-    in_vain: int = 0
-    """Records that were trained again, because their trainer was lost before acknowledging them, or
-    the model afterwards."""
+    lost: int = 0
+    """Records trained more than once: their trainer was lost before it acknowledged them, or the model
+    was lost afterwards."""
 
 
 def sum_datasets(status: Mapping[str, Any]) -> Totals:
@@ -42,7 +42,7 @@ def sum_datasets(status: Mapping[str, Any]) -> Totals:
     sets = [
         dataset
         for dataset in datasets
-        if isinstance(dataset, dict) and dataset.get("kind") not in _ASIDE
+        if isinstance(dataset, dict) and dataset.get("kind") not in _NOT_PROGRESS
     ]
     sizes = [_records(dataset) for dataset in sets]
     bounded_sizes = [size for size in sizes if size is not None]
@@ -63,31 +63,32 @@ def done_share(totals: Totals) -> float:
 
 def progress_text(status: Mapping[str, Any], trainer: str) -> str:
     """Formats a trainer's progress: its rank in a group, or `512 records acknowledged, 48 not yet`."""
-    about = status.get("trainers", {}).get(trainer)
-    if not isinstance(about, dict):
+    trainer_status = status.get("trainers", {}).get(trainer)
+    if not isinstance(trainer_status, dict):
         return ""
-    rank = about.get("rank")
+    rank = trainer_status.get("rank")
     if isinstance(rank, int):
         return f"rank {rank}"
-    done, waiting = (int(about.get(name) or 0) for name in ("records", "uncommitted_records"))
+    done = int(trainer_status.get("records") or 0)
+    waiting = int(trainer_status.get("uncommitted_records") or 0)
     return f"{done} records acknowledged, {waiting} not yet"
 
 
 def round_text(status: Mapping[str, Any]) -> str:
-    """Formats the current round, such as `round 4 with 3 members`; "" without one."""
-    about = status.get("rendezvous")
-    if not isinstance(about, dict) or not about.get("round"):
+    """Formats the current round, such as `round 4 with 3 members`; returns "" without one."""
+    round_status = status.get("rendezvous")
+    if not isinstance(round_status, dict) or not round_status.get("round"):
         return ""
-    count = len(about.get("members") or ())
-    forming = "" if about.get("formed") else ", forming"
-    return f"round {about['round']} with {count} member{'' if count == 1 else 's'}{forming}"
+    count = len(round_status.get("members") or ())
+    forming = "" if round_status.get("formed") else ", forming"
+    return f"round {round_status['round']} with {count} member{'' if count == 1 else 's'}{forming}"
 
 
 def outage_text(status: Mapping[str, Any]) -> str:
-    """Formats the data set that cannot be read at the moment; "" where all can."""
-    for name, about in status.get("datasets", {}).items():
-        if isinstance(about, dict) and about.get("outage"):
-            return f"{name} cannot be read, waiting: {about['outage']}"
+    """Formats the data set that is currently unreadable; returns "" if all are readable."""
+    for name, dataset in status.get("datasets", {}).items():
+        if isinstance(dataset, dict) and dataset.get("outage"):
+            return f"cannot read {name}, retrying: {dataset['outage']}"
     return ""
 
 
@@ -98,11 +99,20 @@ def screen(
     rows: Sequence[Row],
     width: int,
     *,
-    about: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> list[str]:
-    """Returns lines cut to the width of the terminal; `about` is shown below the job.
+    """Returns the lines of the screen, cut to its width.
 
-    The keys have a line of their own, the last one, where they do not fit beside the job.
+    Args:
+        job: Name of the job.
+        took_s: Seconds since the start of the run.
+        totals: Sums over the data sets.
+        rows: One for each process.
+        width: Columns of the terminal.
+        notes: Texts for the second line.
+
+    Returns:
+        The lines. The keys are in the first line if they fit, otherwise in a last line.
     """
     full = int(done_share(totals) * _BAR)
     bar = f"[{'#' * full}{'.' * (_BAR - full)}] " if totals.records else ""
@@ -111,18 +121,18 @@ def screen(
     keys_fit = len(f"{lines[0]}   {KEYS}") < width
     if keys_fit:
         lines[0] += f"   {KEYS}"
-    if about:
-        lines.append("  ".join(about))
+    if notes:
+        lines.append("  ".join(notes))
     for row in rows:
-        about = "  ".join(part for part in (row.progress, row.last_line) if part)
-        lines.append(f"{row.name:<{_NAME}} {row.state:<{_STATE}} {about}")
+        details = "  ".join(part for part in (row.progress, row.last_line) if part)
+        lines.append(f"{row.name:<{_NAME}} {row.state:<{_STATE}} {details}")
     if not keys_fit:
         lines.append(KEYS)
     return [line[: max(1, width - 1)] for line in lines]
 
 
-def _records(about: Mapping[str, Any]) -> int | None:
-    size, epochs = about.get("records"), about.get("epochs")
+def _records(dataset: Mapping[str, Any]) -> int | None:
+    size, epochs = dataset.get("records"), dataset.get("epochs")
     if isinstance(size, int) and isinstance(epochs, int) and epochs > 0:
         return size * epochs
     return None

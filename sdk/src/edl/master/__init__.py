@@ -1,1 +1,1 @@
-"""The client of the job's master: protocol, connection, session, leases, heartbeats, rendezvous."""
+"""The client of a job's master: protocol, connection, session, leases, heartbeats, rendezvous."""

@@ -1,7 +1,7 @@
-"""The calls of the master's protocol, one method each; no retries, no threads.
+"""The calls of the master's protocol, one method each, without retries or threads.
 
-Calls for work are numbered, sent one at a time, and repeated unchanged until the answer is known
-(`WorkCalls`): a lost answer leaves no task leased to a trainer that does not know of it.
+Calls for work are numbered, sent one at a time, and repeated unchanged until they are answered
+(`WorkCalls`). So no task stays leased to a trainer that does not know of it because an answer was lost.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from edl_protocol import master as calls
 from edl_protocol.fields import Call, to_json
 
 LAST_CALL_S = 0.2
-"""Time-out of each of the last calls to a master that may be away; part of the grace period."""
+"""Timeout of each of the last calls, within the grace period, to a master that may be away."""
 _WRONG_FIELD = 422
 _POSITION_S = 2.0
-"""Time-out of a call for which a whole group may wait."""
+"""Timeout of a call for which a whole group may be waiting."""
 _LATER_FIELDS = ("transient", "counted", "steps", "metrics")
-"""The fields of reports that older masters do not know."""
+"""Fields of reports that older masters do not know."""
 
 
 @dataclass(frozen=True)
 class WorkRequest:
-    """A call for work, which can be repeated unchanged."""
+    """A call for work that can be repeated unchanged."""
 
     number: int
     report: protocol.Report
     """Tasks that are done, failed or handed back."""
     want: int
-    """How many tasks to lease at most."""
+    """Maximum number of tasks to lease."""
     wait_s: float
-    """How long the master may wait until a task is free."""
+    """How long the master may wait for a task to become free."""
     scope: protocol.Json
-    """Which tasks: `kinds` and `datasets`."""
+    """The `kinds` and `datasets` of tasks to lease."""
 
 
 @dataclass(frozen=True)
 class WorkResult:
-    """The outcome of a call, after it was entered in the lease table."""
+    """The answer to a call for work, after it was entered in the lease table."""
 
     leases: tuple[protocol.Lease, ...]
     refused: list[str]
-    """Tasks whose reports came too late."""
+    """Tasks whose results came too late."""
     state: str
     again_s: float | None
     settling: bool = False
-    """Whether the master leases nothing for now, because it took over."""
+    """Whether the master has just taken over and leases nothing yet."""
 
 
 class Client:
@@ -71,12 +71,12 @@ class Client:
         held_tasks: Sequence[protocol.Json] = (),
         lead: protocol.Json | None = None,
     ) -> protocol.JoinResponse:
-        """Joins the job; tasks that an older incarnation held are handed back.
+        """Joins the job; the master takes back tasks that an older incarnation of the trainer held.
 
         Args:
-            done: Acknowledgements that a master which took over may not have.
-            held_tasks: Tasks this incarnation holds.
-            lead: Sent by the leader of a group: the data set, and how new its model is.
+            done: Acknowledgements that a new master may not have.
+            held_tasks: Tasks that this incarnation holds.
+            lead: Sent by the leader of a group: the data set, and how recent its model is.
         """
         body = {**self._fields}
         if done or held_tasks:
@@ -86,29 +86,29 @@ class Client:
         return protocol.parse_join(self._connection.call("POST", calls.JoinRequest.PATH, body))
 
     def begin_term(self, dataset: str, term: int) -> int:
-        """Begins a later round of the group with the same leader; returns the term."""
+        """Starts the next round of the group under the same leader; returns the term."""
         return protocol.parse_term(
             self._call(calls.TermRequest(self._trainer, self._incarnation, dataset, term))
         )
 
     def describe(self, name: str, description: protocol.Json) -> protocol.Json:
-        """Describes a data set; returns the first description, which stays in force."""
+        """Describes a data set; returns the first description, which remains in force."""
         path = calls.DatasetDescription.PATH.format(name=quote(name, safe=""))
         try:
             return self._connection.call("PUT", path, description)
         except Refused as error:
             if error.status != _WRONG_FIELD or error.field != "record_order":
                 raise
-        # an older master, which does not compare it; trainers compute the order by themselves
+        # an older master does not know the field; trainers compute the order themselves
         known = {key: value for key, value in description.items() if key != "record_order"}
         return self._connection.call("PUT", path, known)
 
     def work(self, request: WorkRequest, answer_s: float = ANSWER_S) -> protocol.WorkResponse:
-        """Acknowledges and leases in one call.
+        """Reports results and leases tasks in one call.
 
         Args:
             request: The call.
-            answer_s: How long the answer may take beyond its `wait_s`.
+            answer_s: How long the answer may take beyond the request's `wait_s`.
         """
         report, answer_s = request.report, request.wait_s + answer_s
         body = {**self._fields, **report.lists(), **request.scope}
@@ -118,7 +118,8 @@ class Client:
         except Refused as error:
             if not _is_unknown_field(error):
                 raise
-            body["failed"], body["back"] = map(_first_fields, (report.failed, report.back))
+            body["failed"] = _without_later_fields(report.failed)
+            body["back"] = _without_later_fields(report.back)
             answer = self._connection.call("POST", calls.WorkRequest.PATH, body, answer_s=answer_s)
         return protocol.parse_work(answer)
 
@@ -137,14 +138,14 @@ class Client:
         except Refused as error:
             if not _is_unknown_field(error):
                 raise
-            body["back"] = _first_fields(back)
+            body["back"] = _without_later_fields(back)
             self._connection.call("POST", calls.LeaveRequest.PATH, body, answer_s=answer_s)
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
-        """Asks whether this trainer is to save a checkpoint now.
+        """Asks whether this trainer should save a checkpoint now.
 
         Args:
-            newest: Version of the newest existing checkpoint; the ticket's is greater.
+            newest: Version of the newest existing checkpoint; the ticket's version is greater.
         """
         request = calls.CheckpointRequest(self._trainer, self._incarnation, newest)
         return protocol.parse_ticket(self._call(request))
@@ -161,19 +162,19 @@ class Client:
         self._call(calls.EvaluationRequest(model_version, dataset))
 
     def evaluation(self, model_version: int) -> protocol.Json:
-        """The state of an evaluation."""
+        """Returns the state of an evaluation."""
         path = calls.EVALUATION_PATH.format(model_version=model_version)
         return self._connection.call("GET", path)
 
     def poll_rendezvous(
         self, state: protocol.Json, wait_s: float, answer_s: float = ANSWER_S
     ) -> protocol.RoundView:
-        """Long poll: reports this member's state and returns the newest round.
+        """Reports this member's state and returns the newest round, in a long poll.
 
         Args:
             state: The body of the call, without the caller's identity.
             wait_s: How long the master may wait for a change.
-            answer_s: How long the answer may take beyond that.
+            answer_s: How long the answer may take beyond `wait_s`.
         """
         body = {**self._fields, **state, "wait_s": wait_s}
         answer = self._connection.call(
@@ -222,13 +223,13 @@ class Client:
         records: int,
         share: calls.RollbackShare | None = None,
     ) -> None:
-        """Reports a rollback: work lost with the model's state. Counts once per event.
+        """Reports a rollback, that is, work lost with the model's state. Each event counts once.
 
         Args:
-            event: The event's name; all members that report the event use the same.
-            reason: One line.
-            steps: All steps that were lost, as far as the caller knows.
-            records: All records that were lost, likewise.
+            event: Name of the event, the same in all members that report it.
+            reason: Why, in one line.
+            steps: Total number of lost steps, as far as the caller knows.
+            records: Total number of lost records, as far as the caller knows.
             share: The exact losses of the caller.
         """
         reason = reason[: calls.MAX_REASON_CHARS]
@@ -239,14 +240,14 @@ class Client:
         )
 
     def position(self, dataset: str, tasks: Sequence[str] = ()) -> protocol.Json:
-        """The position in a data set, for a checkpoint; names those of `tasks` that are done."""
+        """Returns the position in a data set for a checkpoint, and which of `tasks` are done."""
         return self._call(
             calls.PositionRequest(self._trainer, self._incarnation, dataset, list(tasks)),
             _POSITION_S,
         )
 
     def rewind(self, dataset: str, target: protocol.Json) -> protocol.Json:
-        """Sets a data set back to what a restored model contains; see the master's protocol.
+        """Rewinds a data set to the records that a restored model has seen; see the master's protocol.
 
         Args:
             dataset: The data set.
@@ -257,11 +258,11 @@ class Client:
         return self._connection.call("POST", calls.RewindRequest.PATH, body)
 
     def status(self) -> dict[str, Any]:
-        """The status of the whole job."""
+        """Returns the status of the whole job."""
         return self._connection.call("GET", calls.STATUS_PATH)
 
     def close(self) -> None:
-        """Closes the connection and aborts a call that waits in another thread."""
+        """Closes the connection and aborts a call that is waiting in another thread."""
         self._connection.close()
 
     def _call(self, message: Call, answer_s: float = ANSWER_S) -> protocol.Json:
@@ -269,20 +270,20 @@ class Client:
 
 
 class WorkCalls:
-    """The numbered calls of one incarnation; a sender needs exclusive access."""
+    """The numbered calls for work of one incarnation; a sender needs `exclusive` access."""
 
     def __init__(self, lease_table: LeaseTable) -> None:
         self._lease_table = lease_table
         self._lock = threading.Lock()
         self._number = 0
         self.generation = 0
-        """The generation of the newest master that was joined."""
+        """Generation of the newest master that was joined."""
         self.unanswered: WorkRequest | None = None
-        """The request that was sent and whose answer is not known."""
+        """The request that was sent and is not answered yet."""
 
     @contextmanager
     def exclusive(self, timeout_s: float) -> Iterator[bool]:
-        """Exclusive access for sending; yields False where another holder keeps it too long."""
+        """Takes exclusive access for sending; yields False if another thread holds it for `timeout_s`."""
         acquired = self._lock.acquire(timeout=timeout_s)
         try:
             yield acquired
@@ -293,7 +294,7 @@ class WorkCalls:
     def new_request(
         self, report: protocol.Report, scope: protocol.Json, want: int = 0, wait_s: float = 0.0
     ) -> WorkRequest:
-        """A request with the next number."""
+        """Returns a request with the next number."""
         self._number += 1
         return WorkRequest(self._number, report, want, wait_s, scope)
 
@@ -301,8 +302,8 @@ class WorkCalls:
         """Sends a request, new or repeated, and enters its answer in the lease table.
 
         Raises:
-            Unavailable: There is no answer; the request stays unanswered.
-            Refused: The master refuses the request, which is not to be repeated.
+            Unavailable: The master does not answer; the request remains unanswered.
+            Refused: The master refuses the request, which must not be repeated.
         """
         self.unanswered = request
         try:
@@ -311,7 +312,7 @@ class WorkCalls:
             self.unanswered = None
             raise
         if response.generation < self.generation:
-            raise Unavailable("a master that was replaced still answers")
+            raise Unavailable("the answer came from a master that has been replaced")
         self.unanswered = None
         refused = self._lease_table.apply_results(request.report, response.results, request.number)
         self._lease_table.mark_durable(request.number if response.safe is None else response.safe)
@@ -319,11 +320,14 @@ class WorkCalls:
         return WorkResult(leases, refused, response.state, response.again_s, response.settling)
 
     def flush(self, client: Client, *, back: str | None = None) -> bool:
-        """Reports done and failed tasks, in short tries; False if the master did not answer.
+        """Reports done and failed tasks, with short timeouts.
 
         Args:
             client: The client to use.
             back: A data set whose unfinished tasks are handed back.
+
+        Returns:
+            False if the master did not answer.
         """
         with self.exclusive(LAST_CALL_S) as acquired:
             try:
@@ -340,11 +344,11 @@ class WorkCalls:
 
 
 def _is_unknown_field(error: Refused) -> bool:
-    """Whether an older master refuses a field of a report; it has changed nothing."""
+    """Returns whether an older master refused a field of a report, without any effect."""
     list_name, _, field = (error.field or "").partition(".")
     later = field.rpartition(".")[2] in _LATER_FIELDS
     return error.status == _WRONG_FIELD and list_name in ("failed", "back") and later
 
 
-def _first_fields(entries: Sequence[protocol.Json]) -> list[protocol.Json]:
+def _without_later_fields(entries: Sequence[protocol.Json]) -> list[protocol.Json]:
     return [{k: v for k, v in entry.items() if k not in _LATER_FIELDS} for entry in entries]

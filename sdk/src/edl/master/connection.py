@@ -1,6 +1,6 @@
-"""Keep-alive HTTP connections: `Connection` calls the master, JSON in and out, every wait bounded.
+"""Keep-alive HTTP connections with bounded waits; `Connection` calls the master in JSON.
 
-`edl.servers.connection` builds the connections to parameter servers on `KeepAliveConnection`.
+`edl.servers.connection` extends `KeepAliveConnection` for parameter servers.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ Transfer = Callable[[http.client.HTTPConnection], "tuple[http.client.HTTPRespons
 
 
 class KeepAliveConnection:
-    """One HTTP connection, opened when needed, and once more where it was closed while idle.
+    """One HTTP connection, opened when needed, and reopened if the server closed it while idle.
 
     A lock admits one thread at a time; any thread may call `close` and `interrupt`.
     """
 
     peer = "the server"
-    """What error messages call the server."""
+    """Name of the server in error messages."""
     unavailable_error: type[EdlError] = EdlError
-    """Raised where there is no answer."""
+    """Type of the error if there is no answer."""
     sends_large_bodies = False
-    """Whether bodies can be larger than the buffers of a live host whose server reads slowly."""
+    """Whether bodies can exceed the socket buffers of a live host whose server reads slowly."""
 
     def __init__(self, url: str) -> None:
         """Does not connect yet.
 
         Args:
-            url: `http` or `https`; its path is the prefix of the paths of all calls.
+            url: URL of the server, `http` or `https`; its path is a prefix for the paths of all calls.
         """
         parts = urlsplit(url)
         self.address = parts.netloc
@@ -65,7 +65,7 @@ class KeepAliveConnection:
         self._interrupted = False
 
     def close(self) -> None:
-        """Closes the connection for good and aborts a call that waits in another thread."""
+        """Closes the connection for good and aborts a call that is waiting in another thread."""
         self._closed = True
         self.interrupt()
         if self._lock.acquire(timeout=1):
@@ -75,7 +75,7 @@ class KeepAliveConnection:
                 self._lock.release()
 
     def interrupt(self) -> None:
-        """Aborts a call that waits in another thread as if the server were away; later calls work."""
+        """Aborts a call that is waiting in another thread, as if the server were away; later calls work."""
         connected = self._socket
         if connected is not None:
             self._interrupted = True
@@ -83,26 +83,27 @@ class KeepAliveConnection:
                 connected.shutdown(socket.SHUT_RDWR)
 
     def _keeps_open(self, status: int) -> bool:
-        """Whether the connection stays open after an answer.
+        """Returns whether the connection stays open after an answer with this status.
 
-        After a refusal the program may end, and nothing must stay open then.
+        A program may end after a refusal, and must not leave connections open.
         """
         raise NotImplementedError
 
     def _exchange(self, transfer: Transfer[T], answer_s: float) -> tuple[int, T]:
-        """Sends a request; returns the status of the answer, and what `transfer` read of it.
+        """Sends a request; returns the status and the content that `transfer` read.
 
         Args:
-            transfer: Called again, over a new connection, where an idle one proves to be closed.
+            transfer: Sends the request and reads the answer. Called again over a new connection if the
+                server has closed the idle one.
             answer_s: How long the answer may take.
 
         Raises:
-            EdlError: An `unavailable_error` where there is no answer, or raised by `transfer`.
+            EdlError: There is no answer (`unavailable_error`), or `transfer` raised the error.
         """
         with self._lock:
             if self._closed:
                 raise self.unavailable_error(
-                    f"the connection to {self.peer} was closed by this program"
+                    f"this program has closed the connection to {self.peer}"
                 )
             try:
                 status, payload = self._retry_if_idle_closed(transfer, answer_s)
@@ -156,17 +157,17 @@ class KeepAliveConnection:
 
 
 def _detect_lost_host(opened: socket.socket, *, while_sending: bool) -> None:
-    """Ends a connection whose host has been silent for `_SILENT_HOST_S`, where the system can.
+    """Makes the system end the connection if its host is silent for `_SILENT_HOST_S`.
 
-    A host without power neither answers nor resets: each waiting call would take its whole
-    `answer_s`, and each idle connection would cost the next call as much again. The kernel of a
-    live host answers keep-alive probes however busy its server is (tcp(7), RFC 5482).
+    A host that lost power neither answers nor resets connections: each waiting call would take its whole
+    `answer_s`, and so would the next call on an idle connection. The kernel of a live host answers
+    keep-alive probes however busy its server is (tcp(7), RFC 5482).
 
     Args:
         opened: The connection.
-        while_sending: Also while a request is sent. TCP_USER_TIMEOUT counts bytes that the server
-            has not read yet like lost ones, so it would end the sending of a large body to a live
-            server that reads it later.
+        while_sending: Whether this applies while a request is sent, too. TCP_USER_TIMEOUT treats bytes
+            that the server has not read yet like lost ones, so it would abort a large body sent to a
+            live server that reads it later.
     """
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {
@@ -184,7 +185,7 @@ def _detect_lost_host(opened: socket.socket, *, while_sending: bool) -> None:
 class Connection(KeepAliveConnection):
     """A connection to the master.
 
-    Answers that may differ next time raise `Unavailable`, others `Refused`; nothing else is raised.
+    Raises `Unavailable` if a repeated call may succeed, otherwise `Refused`, and no other errors.
     """
 
     peer, unavailable_error = "the master", Unavailable
@@ -203,14 +204,14 @@ class Connection(KeepAliveConnection):
         """Sends one request and returns the answer's body.
 
         Args:
-            method: HTTP's.
-            path: From `/v1` on.
+            method: The HTTP method.
+            path: The path, starting with `/v1`.
             body: Sent as JSON.
             answer_s: How long the answer may take.
 
         Raises:
-            Unavailable: No answer, or one that may differ next time.
-            Refused: An answer that would be the same next time.
+            Unavailable: There is no answer, or the same call may succeed later.
+            Refused: The same call would be refused again.
         """
         payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
 
@@ -224,7 +225,8 @@ class Connection(KeepAliveConnection):
                 raise Unavailable(f"the master's answer is longer than {_MAX_BYTES} bytes")
             return answer, raw
 
-        return _read(*self._exchange(transfer, answer_s))
+        status, raw = self._exchange(transfer, answer_s)
+        return _read(status, raw)
 
     @override
     def _keeps_open(self, status: int) -> bool:

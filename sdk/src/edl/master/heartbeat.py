@@ -1,6 +1,6 @@
-"""Heartbeats with the progress of each task; the response lists the leases that were lost.
+"""Heartbeats with the progress of each task; the response lists lost leases.
 
-A master that has just taken over knows no trainer: heartbeats and other calls join it again.
+A master that has just taken over does not know the trainers: heartbeats and other calls rejoin it.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ _UNKNOWN, _CONFLICT = 404, 409
 
 
 class HeartbeatSession(Protocol):
-    """The part of a session that heartbeats use."""
+    """The part of a session that heartbeats need."""
 
     lease_table: LeaseTable
 
     @property
     def joins(self) -> int:
-        """How often a master was joined."""
+        """How often this session has joined a master."""
         ...
 
     def client(self) -> Client:
-        """A client with a connection of its own."""
+        """Returns a client with a separate connection."""
         ...
 
     def rejoin(self, joins_before: int) -> None:
-        """Joins again, unless that happened since."""
+        """Joins again, unless another thread has done so since `joins` was `joins_before`."""
         ...
 
     def stop(self, reason: str, error: EdlError | None = None) -> None:
-        """Ends all loops; they raise the error, if there is one."""
+        """Ends all loops, which raise the error, if any."""
         ...
 
 
 _MIN_INTERVAL_S = 0.25
-"""Between two heartbeats, until an answer says more; the master's view of a trainer that is killed
-is no older, unless a step takes longer."""
+"""Minimum time between heartbeats until the master sets it. It bounds the age of the master's view of a
+trainer that is killed, unless steps take longer."""
 
 
 class Heartbeat:
-    """A thread that sends heartbeats until it is stopped: regularly, and soon after steps."""
+    """A thread that sends heartbeats: at regular intervals, and soon after steps."""
 
     def __init__(self, session: HeartbeatSession, every_s: float) -> None:
         self._session = session
@@ -64,12 +64,12 @@ class Heartbeat:
         self._thread.start()
 
     def note_progress(self) -> None:
-        """Sends the next heartbeat soon: the process might be killed before the regular one."""
+        """Sends the next heartbeat soon, since the process may be killed before the regular one."""
         if not self._progress_made.is_set():
             self._progress_made.set()
 
     def stop(self) -> None:
-        """Ends the thread; does not wait for a call under way."""
+        """Ends the thread without waiting for a running call."""
         self._stopped.set()
         self._progress_made.set()
 
@@ -90,21 +90,21 @@ class Heartbeat:
         try:
             response = client.heartbeat(entries)
         except Unavailable:
-            return  # the fetcher logs that the master is away; the next heartbeat makes up for this
+            return  # the fetcher logs that the master is away; the next heartbeat has the same content
         except Refused as error:
             self._handle_refusal(error, joins_before)
             return
         self._apply_response(entries, response)
 
     def _handle_refusal(self, error: Refused, joins_before: int) -> None:
-        """A new master knows no trainer: without the held tasks it soon leases them to others."""
         if is_unknown_trainer(error):
+            # a new master would soon lease the held tasks to others: report them now
             try:
                 self._session.rejoin(joins_before)
             except MasterError as rejoin_error:
-                log.info("could not join again yet: %s", rejoin_error)
+                log.info("could not rejoin yet: %s", rejoin_error)
         elif is_replaced(error):
-            self._session.stop("another process has this trainer's name", error)
+            self._session.stop("a newer process has this trainer's name", error)
             self._stopped.set()
         else:
             log.warning("the master refuses this trainer's heartbeat: %s", error)
@@ -115,13 +115,13 @@ class Heartbeat:
         self._pace_s = response.pace_s or self._pace_s
         lost = self._session.lease_table.drop_lost(entries, response.lost)
         if lost:
-            log.warning("the leases of %s are over: other trainers train them", ", ".join(lost))
+            log.warning("leases lost: other trainers train %s", ", ".join(lost))
         if response.state == "stop":
             self._session.stop("the master requested a stop")
 
 
 def call_joined(session: HeartbeatSession, call: Callable[[], T]) -> T:
-    """Makes a call; joins and repeats it where the master does not know this trainer."""
+    """Makes a call; if the master does not know this trainer, rejoins and repeats the call."""
     joins_before = session.joins
     try:
         return call()
@@ -133,10 +133,10 @@ def call_joined(session: HeartbeatSession, call: Callable[[], T]) -> T:
 
 
 def is_unknown_trainer(error: Refused) -> bool:
-    """Whether the master refused the call because it does not know this trainer (any more)."""
+    """Returns whether the master refused the call because it does not know this trainer."""
     return error.status == _UNKNOWN and error.field == "trainer"
 
 
 def is_replaced(error: Refused) -> bool:
-    """Whether the master refused the call because a newer process has this trainer's name."""
+    """Returns whether the master refused the call because a newer process has this trainer's name."""
     return error.status == _CONFLICT and error.field == "incarnation"

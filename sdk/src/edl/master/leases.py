@@ -1,7 +1,7 @@
-"""The lease table: the tasks this trainer has leased, their progress, and what to report of them.
+"""The lease table: the tasks that this trainer has leased, their progress, and pending reports.
 
-Pure but for its lock. A task is acknowledged only after all its records were trained: reading a
-record is not training it.
+Pure except for its lock. A task is acknowledged only after all its records were trained on, not when
+they were read.
 """
 
 from __future__ import annotations
@@ -10,60 +10,142 @@ import dataclasses
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edl.master import protocol
-from edl.master.counts import Counts
-from edl.master.held_lease import HeldLease
 from edl.master.protocol import Lease
 
 _ACCEPTED = "accepted"
 _MAX_NOT_YET_DURABLE = 16_384
-"""Acknowledgements kept for a master that takes over: more than a second's worth of any trainer."""
-
-
+"""Acknowledgements kept for a new master, more than any trainer makes in a second."""
 _MAX_ERROR_CHARS = 500
-"""Length to which the text of a failure is cut before it is reported."""
+"""Maximum length of the error text in a report of a failed task."""
+_DIVISIBLE = ("training", "evaluation")
+"""Kinds of tasks that trainers can share; the outputs of a prediction are one file per task."""
 
 
 @dataclass(frozen=True)
 class Portion:
-    """Records of one task that are part of one batch."""
+    """The records of one task in one batch."""
 
     lease: Lease
     size: int
 
 
+@dataclass
+class Counts:
+    """Numbers of records, tasks and steps of this trainer since it started."""
+
+    trained: int = 0
+    acknowledged: int = 0
+    wasted: int = 0
+    """Records trained in a task that was then lost, failed or handed back: they are trained again."""
+    failed: int = 0
+    """Tasks that failed."""
+    steps: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Adds the numbers of another data set."""
+        self.trained += other.trained
+        self.acknowledged += other.acknowledged
+        self.wasted += other.wasted
+        self.failed += other.failed
+        self.steps += other.steps
+
+    def summary(self, handed_back: int) -> str:
+        """Formats the counts for the end of a log line, without those that are zero.
+
+        Args:
+            handed_back: Number of tasks that were handed back.
+
+        Returns:
+            The text; "" if this trainer leased nothing. In a synchronous group only the leader leases.
+        """
+        if not (self.trained or handed_back):
+            return ""
+        parts = [f"{self.trained} records trained", f"{self.acknowledged} acknowledged"]
+        if self.wasted:
+            parts.append(f"{self.wasted} lost")
+        if handed_back:
+            parts.append(f"{handed_back} task{'' if handed_back == 1 else 's'} handed back")
+        return f": {', '.join(parts)}"
+
+
+@dataclass
+class HeldLease:
+    """A lease and the progress of its task."""
+
+    lease: Lease
+    trained: int = 0
+    before: int = 0
+    """Records before the lease's first one that the model has already seen, from other trainers."""
+    steps: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    """Metric -> sum over records."""
+    weights: dict[str, int] = field(default_factory=dict)
+    """Metric -> number of records in the sum."""
+
+    @property
+    def done(self) -> bool:
+        """Whether all records were trained."""
+        return self.trained >= self.lease.size
+
+    @property
+    def ref(self) -> protocol.Json:
+        """The entry of the task in a heartbeat."""
+        return {**self.lease.ref, "trained": self.trained}
+
+    def done_entry(self) -> protocol.Json:
+        """Returns the entry of the finished task in `done`."""
+        return {**self.lease.ref, "records": self.trained, **self._results()}
+
+    def back_entry(self) -> protocol.Json:
+        """Returns the entry of the task in `back`, which counts trained records if the task can be split.
+
+        It counts all but the last record at most: only an acknowledgement counts a whole task.
+        """
+        counted = self.before + min(self.trained, self.lease.size - 1)
+        if counted <= 0 or self.lease.kind not in _DIVISIBLE:
+            return self.ref
+        return {**self.ref, "counted": counted, **self._results()}
+
+    def _results(self) -> protocol.Json:
+        """Returns the steps and the mean metrics of the trained records."""
+        means = {name: self.sums[name] / self.weights[name] for name in self.sums}
+        return {"steps": self.steps, **({"metrics": means} if means else {})}
+
+
 class LeaseTable:
-    """A thread-safe table of leased tasks and of reports that the master has not answered yet."""
+    """A thread-safe table of leased tasks and of reports that the master has not confirmed yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[str, HeldLease] = {}
         self._ended: dict[str, protocol.Json] = {}
-        """Done or failed, not yet answered by the master: task -> its entry."""
+        """Task -> entry of its report: done or failed, and not confirmed by the master yet."""
         self._failures: set[str] = set()
         self._not_yet_durable: deque[tuple[int, protocol.Json]] = deque(maxlen=_MAX_NOT_YET_DURABLE)
-        """Number of the call that acknowledged a task, and its entry: not known to be in a snapshot
-        of the master."""
+        """Number of the acknowledging call, and entry, of tasks that may not be in the master's snapshot."""
         self._counts: dict[str, Counts] = {}
         self._bases: dict[str, int] = {}
-        """Data set -> attempts of leases that are over with the model that they trained."""
+        """Data set -> highest attempt of leases that ended when the data set was rewound."""
 
     @property
     def counts(self) -> Counts:
         """The sum over all data sets."""
+        total = Counts()
         with self._lock:
-            rows = [dataclasses.astuple(counts) for counts in self._counts.values()]
-        return Counts(*(sum(column) for column in zip(*rows)))
+            for counts in self._counts.values():
+                total.add(counts)
+        return total
 
     def counts_of(self, dataset: str) -> Counts:
-        """The counts of one data set; the object is updated by later steps."""
+        """Returns the counts of one data set, an object that later steps update."""
         counts = self._counts.get(dataset)
         return self._counts.setdefault(dataset, Counts()) if counts is None else counts
 
     def add(self, lease: Lease) -> bool:
-        """Adds a lease; False if the table has it already, because an answer was repeated."""
+        """Adds a lease; returns False if it is outdated or known, because an answer was repeated."""
         with self._lock:
             entry = self._entries.get(lease.task)
             if entry is not None and entry.lease.attempt >= lease.attempt:
@@ -75,14 +157,14 @@ class LeaseTable:
             return True
 
     def trim(self, lease: Lease, remaining: int) -> Lease | None:
-        """Cuts off the front of a task, which the model has already.
+        """Drops the first records of a task, which the model has already seen.
 
         Args:
-            lease: A lease of the task, of which nothing was trained.
-            remaining: Records of its end that the model lacks.
+            lease: A lease of the task, from which nothing was trained yet.
+            remaining: Number of records at its end that the model has not seen.
 
         Returns:
-            A lease of these records; None where there are none, and the task is done.
+            A lease of the remaining records; None if none remain and the task is done.
         """
         with self._lock:
             entry = self._active(lease)
@@ -96,7 +178,7 @@ class LeaseTable:
             return entry.lease
 
     def remaining_after(self, portions: Sequence[Portion]) -> dict[str, int]:
-        """Task -> records of its end that remain to be trained after a step on these portions."""
+        """Returns task -> number of records that remain to be trained after a step on these portions."""
         remaining: dict[str, int] = {}
         with self._lock:
             for portion in portions:
@@ -107,7 +189,7 @@ class LeaseTable:
         return remaining
 
     def is_active(self, lease: Lease) -> bool:
-        """Whether records of the lease are still to be trained."""
+        """Returns whether the lease is valid and its task has not ended."""
         with self._lock:
             return self._active(lease) is not None
 
@@ -115,7 +197,7 @@ class LeaseTable:
         """Records that a step trained on these portions.
 
         Returns:
-            Whether the step completed a task, so that there is something to report.
+            Whether the step completed a task, which must then be reported.
         """
         finished = False
         with self._lock:
@@ -140,13 +222,13 @@ class LeaseTable:
     def fail(
         self, lease: Lease, error: str, record: int | None = None, *, transient: bool = False
     ) -> None:
-        """Records that a task cannot be read; others train what is not trained of it.
+        """Records that a task cannot be read; other trainers get the rest of it.
 
         Args:
-            lease: The task's.
-            error: What went wrong, as text.
-            record: The record at fault, where it is known.
-            transient: Whether the storage failed, and not the data.
+            lease: Lease of the task.
+            error: Text of the error.
+            record: Number of the record that failed, if known.
+            transient: Whether the storage failed, rather than the data.
         """
         with self._lock:
             entry = self._active(lease)
@@ -164,17 +246,17 @@ class LeaseTable:
             self.counts_of(lease.dataset).failed += 1
 
     def drop_lost(self, reported: Sequence[protocol.Json], tasks: Collection[str]) -> list[str]:
-        """Drops tasks that the master leased to other trainers.
+        """Drops tasks that the master has leased to other trainers.
 
-        Tasks that have ended stay: the answer to their report decides. So do tasks that were leased
-        again since.
+        Tasks that have ended are kept until their report is answered, and so are tasks that were leased
+        again in the meantime.
 
         Args:
             reported: The entries that were reported to the master as held.
-            tasks: Ids of those that it answered are lost.
+            tasks: Ids of the tasks that the master reported lost.
 
         Returns:
-            The ids of those that were dropped.
+            The ids of the dropped tasks.
         """
         with self._lock:
             return [
@@ -184,20 +266,26 @@ class LeaseTable:
             ]
 
     def report(self) -> protocol.Report:
-        """Tasks that are done or failed; repeated by each call until `apply_results`."""
+        """Returns the tasks that are done or failed, each until `apply_results` confirms it."""
         report = protocol.Report()
         with self._lock:
             for task, entry in self._ended.items():
-                (report.failed if task in self._failures else report.done).append(dict(entry))
+                entries = report.failed if task in self._failures else report.done
+                entries.append(dict(entry))
         return report
 
     def apply_results(
         self, report: protocol.Report, results: Sequence[str], call: int
     ) -> list[str]:
-        """Applies the master's answer to a report, which was sent in the call of this number.
+        """Applies the master's answer to a report.
+
+        Args:
+            report: The report.
+            results: The master's result for each entry: done, failed, then back.
+            call: Number of the call that sent the report.
 
         Returns:
-            Tasks that the master did not accept: their leases were over.
+            Tasks that the master did not accept, because their leases had ended.
         """
         refused = []
         entries = [*report.done, *report.failed, *report.back]
@@ -221,18 +309,18 @@ class LeaseTable:
         return refused
 
     def mark_durable(self, call: int) -> None:
-        """Records that even another master knows everything reported up to this call."""
+        """Records that even a new master knows everything reported up to this call."""
         with self._lock:
             while self._not_yet_durable and self._not_yet_durable[0][0] <= call:
                 self._not_yet_durable.popleft()
 
     def not_yet_durable(self) -> list[protocol.Json]:
-        """Acknowledgements that a master which takes over may not have."""
+        """Returns the acknowledgements that a new master may not have."""
         with self._lock:
             return [entry for _, entry in self._not_yet_durable]
 
     def held_entries(self) -> list[protocol.Json]:
-        """The entries of all held tasks for a heartbeat."""
+        """Returns the entries of all held tasks for a heartbeat."""
         with self._lock:
             return [entry.ref for entry in self._entries.values()]
 
@@ -247,7 +335,7 @@ class LeaseTable:
         return back
 
     def unfinished(self, dataset: str) -> list[protocol.Json]:
-        """Entries for `back` of a data set's tasks that are neither done nor failed."""
+        """Returns the entries for `back` of a data set's tasks that are neither done nor failed."""
         with self._lock:
             return [
                 entry.back_entry()
@@ -256,18 +344,18 @@ class LeaseTable:
             ]
 
     def leases(self) -> list[tuple[Lease, int]]:
-        """Leases in the order in which they came, and how many records of each were trained."""
+        """Returns the active leases in the order of their arrival, each with its number of trained records."""
         with self._lock:
             active = [entry for task, entry in self._entries.items() if task not in self._ended]
             return [(entry.lease, entry.trained) for entry in active]
 
     def tracked_tasks(self) -> set[str]:
-        """Tasks that are held, or that must be reported to a master which takes over."""
+        """Returns the tasks that are held, or that a new master must learn of."""
         with self._lock:
             return {*self._entries, *(entry["task"] for _, entry in self._not_yet_durable)}
 
     def discard(self, tasks: Collection[str]) -> None:
-        """Removes tasks that another member has reported; nothing of them counts as wasted."""
+        """Removes tasks that another member has reported, without counting their records as wasted."""
         with self._lock:
             for task in tasks:
                 if (entry := self._entries.get(task)) is not None:
@@ -275,11 +363,11 @@ class LeaseTable:
                     self._remove(task)
 
     def rewind(self, dataset: str, base: int) -> None:
-        """Removes everything about a data set, which the master has set back with the model.
+        """Removes the leases of a data set that the master has rewound together with the model.
 
         Args:
             dataset: The data set.
-            base: Leases with attempts up to this are over, also those of answers on their way.
+            base: Leases with attempts up to this have ended, including those of answers under way.
         """
         with self._lock:
             self._bases[dataset] = base
@@ -291,11 +379,11 @@ class LeaseTable:
             self._not_yet_durable.extend(current)
 
     def drop_unstarted(self) -> None:
-        """Removes leases of which no record was trained and that did not fail.
+        """Removes leases without trained records that did not fail.
 
-        For a member that begins to lead. The master leases these tasks again, in its order; here
-        they may be in another one: tasks that this member leased ahead when it led before precede
-        those that other leaders have planned since.
+        For a member that becomes the leader: the master leases these tasks again in the right order.
+        Leases left from an earlier time as leader would precede tasks that other leaders have planned
+        since.
         """
         with self._lock:
             for task, entry in list(self._entries.items()):
@@ -303,7 +391,7 @@ class LeaseTable:
                     self._remove(task)
 
     def handover(self) -> tuple[list[protocol.Json], list[protocol.Json]]:
-        """Entries that a successor sends when it joins: done tasks, held tasks."""
+        """Returns the entries that a successor sends when it joins: those of done and of held tasks."""
         with self._lock:
             ended = [e for task, e in self._ended.items() if task not in self._failures]
             done = {entry["task"] for entry in ended}
@@ -311,9 +399,12 @@ class LeaseTable:
             return [*(entry for _, entry in self._not_yet_durable), *ended], refs
 
     def complete_handover(self, lost: Collection[str]) -> None:
-        """Applies the master's answer to `handover`: it has recorded what was done.
+        """Applies the master's answer to `handover`: it has recorded the done tasks.
 
-        What was handed over becomes durable with the first call after this, not before.
+        They become durable with the next call, not before.
+
+        Args:
+            lost: Held tasks that the master has leased to others.
         """
         with self._lock:
             for task in [task for task in self._ended if task not in self._failures]:
@@ -325,7 +416,7 @@ class LeaseTable:
                 self._remove(task)
 
     def dump(self) -> protocol.Json:
-        """The table as JSON, for another process; see `load`."""
+        """Returns the table as JSON for another process, which calls `load`."""
         with self._lock:
             return {
                 "held": [dataclasses.asdict(entry) for entry in self._entries.values()],
@@ -335,7 +426,7 @@ class LeaseTable:
             }
 
     def load(self, state: protocol.Json) -> None:
-        """Replaces all entries by those that another process dumped."""
+        """Replaces all entries by those of another process's `dump`."""
         with self._lock:
             copies = map(dict, state["held"])
             entries = [HeldLease(Lease(**copy.pop("lease")), **copy) for copy in copies]
@@ -358,7 +449,7 @@ class LeaseTable:
             return not self._entries
 
     def _active(self, lease: Lease) -> HeldLease | None:
-        """The lease's entry, unless it is lost, of another attempt, or has ended."""
+        """Returns the entry of a lease that is valid and whose task has not ended, otherwise None."""
         entry = self._entries.get(lease.task)
         if entry is None or entry.lease.attempt != lease.attempt or lease.task in self._ended:
             return None
@@ -386,9 +477,10 @@ class LeaseTable:
 
 
 def _kept(lease: Lease, entry: protocol.Json) -> protocol.Json:
-    """What a master that takes over needs of an acknowledgement: metrics count in evaluations alone.
+    """Returns the fields of an acknowledgement that a new master needs.
 
-    With those of thousands of tasks the call would be longer than it may be.
+    Metrics matter only in evaluations, and those of thousands of training tasks would exceed the limit
+    of a request.
     """
     if lease.kind == "evaluation":
         return entry

@@ -1,51 +1,54 @@
-"""When a member reports to the master that its program waits for the others."""
+"""Decides when a member reports to the master that its program is waiting for other members."""
 
 from __future__ import annotations
 
 from edl.master.protocol import RoundView
 
 SUSPICIOUS_S = 0.3
-"""A wait of this length is reported at once, unless the master asks for it later: it then probes for
+"""A wait this long is reported at once, unless the master sets another limit. The master then probes for
 a frozen member."""
 
 
 class LongWait:
-    """The wait of one member's program for the others, and whether the master has heard of it.
+    """The wait of a member's program for the others, and whether the master knows of it.
 
-    Not thread-safe, except for `since_s`, which the program sets at any time.
+    Not thread-safe, except for `since_s`, which the program may set at any time.
     """
 
     def __init__(self) -> None:
         self.since_s: float | None = None
-        """Since when (monotonic) the program waits; None: it does not."""
+        """Monotonic time since which the program has been waiting; None while it is not."""
         self._suspicious_s: float | None = None
-        """The length at which the master asks for a report; None where it has not said."""
+        """Length of waits that the master wants reported; None if it has set no limit."""
         self._known_since_s: float | None = None
-        """The begin of the newest wait that needs no report any more."""
+        """Start of the newest wait that needs no further report."""
 
     def length_s(self, now_s: float) -> float:
-        """How long the program has waited; 0 where it does not."""
+        """Returns how long the program has been waiting; 0 if it is not."""
         since_s = self.since_s
         return 0.0 if since_s is None else max(0.0, now_s - since_s)
 
     def due_in_s(self, now_s: float) -> float | None:
-        """The time until a report is due, 0 at once; None where none is."""
+        """Returns the seconds until a report is due, 0 for at once; None if no report is due."""
         since_s = self.since_s
         if since_s is None or since_s == self._known_since_s:
             return None
         return max(0.0, since_s + self._limit_s - now_s)
 
     def record_report(self, since_s: float | None, waited_s: float) -> None:
-        """Notes that the master has received a call with this wait."""
+        """Records that the master has received a call with this wait."""
         if waited_s >= self._limit_s:
             self._known_since_s = since_s
 
     def record_answer(self, view: RoundView, newest: RoundView) -> None:
-        """Notes what an answer of the master says, after the view `newest`.
+        """Applies an answer of the master.
 
-        Where a probe has begun while the program waits, a report of that wait would begin no other.
+        Args:
+            view: The answer.
+            newest: The newest view before it.
         """
         self._suspicious_s = view.suspicious_s
+        # a probe that starts during the wait serves it, so a report would not start another
         if view.probe > newest.probe and self.since_s is not None:
             self._known_since_s = self.since_s
 

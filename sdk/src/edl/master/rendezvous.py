@@ -1,8 +1,8 @@
 """The member's side of the master's rendezvous, which forms the rounds of a synchronous job.
 
-Two threads call the master, each over its own connection: the poller waits for changes at the
-master, the sender reports changes of this member at once. The program's own thread waits for the
-network only in `next`.
+Two threads call the master over separate connections: the poller waits for changes at the master, and
+the sender reports changes of this member at once. The program's thread waits for the network only in
+`next`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from edl.master.settings import Settings
 log = logging.getLogger("edl")
 
 POLL_S = 1.0
-"""How long a call waits at the master: a member that does not call for 3 s is dropped."""
+"""How long a call waits at the master, which drops members that do not call for 3 s."""
 _STALL_CHECK_S = 0.25
-"""How often the sender checks whether it was late, and whether the program waits."""
+"""How often the sender checks whether it is late, and whether the program is waiting."""
 _ANSWER_S = 3.0
 _MAX_BACKOFF_S = 0.5
-"""Members must call again within 3 s when the master is back."""
+"""Keeps retries frequent: members must call again within 3 s after the master is back."""
 _STALL_S = 0.7
-"""If the sender checks late by this much, the process was frozen or its machine is overloaded."""
+"""If the sender's check is late by this much, the process was frozen or its machine is overloaded."""
 _LOGGED_AFTER_S = 0.3
 """Shorter absences of the master are not logged."""
 _JOIN_S = 2.0
@@ -54,12 +54,12 @@ class Rendezvous:
         Args:
             client_settings: The settings of this trainer.
             incarnation: The id of this process.
-            address: `host:port`, where the other members reach this one.
-            code: Values that must be equal in all members, by name: they identify the program.
-            extra: What all members of the next round receive with it.
+            address: `host:port` at which other members reach this one.
+            code: Name -> value that identifies the program and must be equal in all members.
+            extra: Text of this member for the members of the next round.
         """
         self._settings = client_settings
-        self._identity = (client_settings.trainer, incarnation)
+        self._incarnation = incarnation
         self._address, self._code, self._extra = address, dict(code or {}), extra
         self._clients = [self.client(), self.client()]
         runs = (self._run_poller, "edl-rendezvous"), (self._run_sender, "edl-rendezvous-send")
@@ -72,18 +72,18 @@ class Rendezvous:
         self._newest_view = RoundView(0, (), formed=False, probe=0, void=0)
         self._poll_s = POLL_S
         self._is_short = False
-        """Whether calls leave out what the master knows; one that is older needs all of it."""
+        """Whether calls leave out fields that the master knows; older masters need all fields."""
         self._current_view: RoundView | None = None
-        """The round in which the program is."""
+        """The round that the program is in."""
         self._ready = self._broken = False
         self._busy_until_s = -math.inf
         self._wait = LongWait()
         self._checked_s = clock.monotonic_s()
         """When a thread last checked for a stall."""
-        self._stood_still = False
+        self._was_stalled = False
         """Whether a check was so late that the process may have been frozen."""
         self._version, self._sent_version = 1, 0
-        """Number of changes of this member, and the number that the master has received."""
+        """Number of changes of this member, and the number known to the master."""
         self._leaving = self._has_left = self._closed = False
         self._error: Refused | None = None
         self._away: Unavailable | None = None
@@ -93,19 +93,19 @@ class Rendezvous:
     # -- for the program ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the threads; this trainer is a member from the next round on."""
+        """Starts the threads; this trainer becomes a member with the next round."""
         for thread in self._threads:
             thread.start()
 
     def next(self, after: int, *, broken: bool = False) -> Round:
-        """Waits for a round later than `after` that has this member, and enters it.
+        """Waits for a round after `after` that includes this member, and enters it.
 
         Args:
             after: The round that the program was in; 0 before the first.
-            broken: Whether that round cannot continue, so that the master must form another.
+            broken: Whether that round cannot continue, so that the master must form another one.
 
         Raises:
-            Refused: The other members run another program, or a newer process has this
+            Refused: The other members run a different program, or a newer process has this
                 trainer's name.
             Unavailable: The master was away for longer than `patience_s`, or this member has
                 left.
@@ -124,73 +124,75 @@ class Rendezvous:
         return round_
 
     def newer(self, than: int) -> bool:
-        """Whether there is a later round, or `next` would raise; cheap enough for every step."""
+        """Returns whether there is a later round or `next` would raise; cheap enough for every step."""
         return self._newest_view.round > than or self._error is not None
 
     def on_void(self, callback: Callable[[], None]) -> None:
-        """Adds a callback for when the current round cannot continue: a blocked exchange must end.
+        """Adds a callback that ends a blocked exchange when the current round cannot continue.
 
-        It is called on a thread of this class, at each answer of the master until the program
-        has entered a later round, never after that. It must be quick and must not block.
+        A thread of this class calls it after each answer of the master until the program enters a
+        later round. The callback must not block.
         """
         self._void_callbacks.append(callback)
 
     def ready(self, number: int) -> None:
-        """Reports that this member is ready in a round: it has its connections and the model."""
+        """Reports that this member has connected and loaded the model of a round."""
         with self._changed:
             if self._current_view is not None and self._current_view.round == number:
                 self._ready = True
                 self._notify_sender()
 
     def broken(self, number: int) -> None:
-        """Reports that a round cannot continue, before this member can enter the next."""
+        """Reports that a round cannot continue, before this member is able to enter the next one."""
         with self._changed:
             if self._current_view is not None and self._current_view.round == number:
                 self._report_broken()
 
     def waiting(self, since_s: float | None) -> None:
-        """Records since when (monotonic) the program waits for other members; None: it does not."""
+        """Records since when (monotonic) the program has been waiting for others; None if it is not."""
         self._wait.since_s = since_s
 
     def stalled(self) -> bool:
-        """Whether this process may have been frozen since the last call; cheap enough for every step.
+        """Returns whether this process may have been frozen since the last call; cheap enough for every step.
 
-        The other members may continue without a member that does not answer for this long.
+        Other members may have continued without it.
         """
-        if not self._stood_still and clock.monotonic_s() - self._checked_s < _STALL_S:
+        if not self._was_stalled and clock.monotonic_s() - self._checked_s < _STALL_S:
             return False
         if self._away is not None:
-            return False  # while the master is away no member is replaced
+            return False  # nobody is replaced while the master is away
         self._check_stall()
-        self._stood_still = False
+        self._was_stalled = False
         return True
 
     def busy(self, *, now: bool, max_s: float = math.inf) -> None:
-        """Records whether the others wait for this program on purpose, for `max_s` at most."""
+        """Records whether this program keeps the others waiting on purpose, for at most `max_s`."""
         with self._changed:
             if now and self._poll_s > POLL_S:
-                self._notify_sender()  # the next call of the poller may be far
+                self._notify_sender()  # the poller's next call may be far off
             self._busy_until_s = clock.monotonic_s() + max_s if now else -math.inf
 
     def tell(self, extra: str) -> None:
-        """Sets what all members receive of this one with the next round."""
+        """Sets this member's `extra` text for the next round."""
         with self._changed:
             if extra != self._extra:
                 self._extra = extra
                 self._notify_sender()
 
     def leave(self, timeout_s: float) -> None:
-        """Excludes this member from later rounds; its calls continue until `close`."""
+        """Excludes this member from later rounds; its threads keep calling until `close`."""
         with self._changed:
             if not self._threads[1].is_alive():
                 return
             self._leaving = True
             self._notify_sender()
             if not self._changed.wait_for(lambda: self._has_left or self._over, timeout_s):
-                log.warning("could not report that this trainer leaves: the master will miss it")
+                log.warning(
+                    "could not report that this trainer leaves; the master will notice later"
+                )
 
     def close(self) -> None:
-        """Ends the threads and connections; the master drops a member that has not left."""
+        """Ends the threads and connections; if this member has not left, the master drops it later."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -200,19 +202,24 @@ class Rendezvous:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(_JOIN_S)
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     @property
     def _over(self) -> bool:
         return self._closed or self._error is not None
 
     def client(self) -> Client:
-        """A client of this member with a connection of its own."""
+        """Returns a client of this member with a separate connection."""
         settings = self._settings
-        return Client(Connection(settings.master, settings.token), *self._identity)
+        connection = Connection(settings.master, settings.token)
+        return Client(connection, settings.trainer, self._incarnation)
+
+    def _rank_in(self, view: RoundView) -> int | None:
+        """Returns this member's rank in a round, or None if it is not a member."""
+        return view.rank_of(self._settings.trainer, self._incarnation)
 
     def _notify_sender(self) -> None:
-        """Records a change that the sender must report at once."""
+        """Makes the sender report a change at once; the caller holds the lock."""
         self._version += 1
         self._changed.notify_all()
 
@@ -222,7 +229,7 @@ class Rendezvous:
             self._notify_sender()
 
     def _report_idle(self) -> None:
-        """Reports that the program waits for the next round, which then comes sooner."""
+        """Reports that the program waits for the next round, so that the master need not wait for it."""
         if self._current_view is not None and self._wait.since_s is None:
             self._wait.since_s = clock.monotonic_s()
             self._notify_sender()
@@ -235,14 +242,18 @@ class Rendezvous:
         newest = self._newest_view
         if newest.round <= after:
             return None
-        rank = newest.rank_of(*self._identity)
+        rank = self._rank_in(newest)
         if rank is None:
-            self._report_broken()  # a dropped member is added again only if it can train
+            self._report_broken()  # a dropped member is added again only after it reports this
             return None
         return Round(newest.round, rank, newest.members)
 
     def _wait_limit_s(self) -> float:
-        """How long `next` may wait before it checks again; raises when patience is over."""
+        """Returns how long `next` may wait before it checks again.
+
+        Raises:
+            Unavailable: The master has been away for longer than `patience_s`.
+        """
         if self._away is None:
             return self._settings.patience_s
         left_s = self._away_since_s + self._settings.patience_s - clock.monotonic_s()
@@ -253,13 +264,13 @@ class Rendezvous:
     # -- threads -----------------------------------------------------------------------------
 
     def _run_poller(self, client: Client) -> None:
-        """The poller thread: waits for changes at the master."""
+        """Runs the poller thread, which waits for changes at the master."""
         backoff = Backoff(max_s=_MAX_BACKOFF_S)
         while not self._over:
             self._poll(client, backoff, self._poll_s)
 
     def _run_sender(self, client: Client) -> None:
-        """The sender thread: reports changes of this member at once."""
+        """Runs the sender thread, which reports changes of this member at once."""
         backoff = Backoff(max_s=_MAX_BACKOFF_S)
         while self._wait_for_change():
             if self._leaving and not self._has_left:
@@ -268,7 +279,7 @@ class Rendezvous:
                 self._poll(client, backoff, 0.0)
 
     def _wait_for_change(self) -> bool:
-        """Waits for a change to report; False at the end."""
+        """Waits for a change to report; returns False at the end."""
         with self._changed:
             while not self._over:
                 self._check_stall()
@@ -278,9 +289,9 @@ class Rendezvous:
         return False
 
     def _check_stall(self) -> None:
-        """Notes a stall; after a freeze the sender may run before the program does."""
+        """Records a stall for the program, since after a freeze the sender may run before the program."""
         now_s = clock.monotonic_s()
-        self._stood_still |= now_s - self._checked_s >= _STALL_S
+        self._was_stalled |= now_s - self._checked_s >= _STALL_S
         self._checked_s = now_s
 
     def _next_check_s(self) -> float:
@@ -293,12 +304,14 @@ class Rendezvous:
         try:
             view = client.poll_rendezvous(body, wait_s, _ANSWER_S)
         except MasterError as error:
-            if not self._is_of_older_master(error):
+            if self._is_short and isinstance(error, Refused) and error.field == "known":
+                self._is_short = False  # an older master took over: repeat the call with all fields
+            else:
                 self._handle_error(error, backoff)
             return
         backoff.reset()
         if view.asks_claim:
-            self._is_short = False  # this call has changed nothing: the next one has the claim
+            self._is_short = False  # the call had no effect: repeat it with the claim
             return
         with self._changed:
             self._is_short = view.asks_claim is not None
@@ -306,12 +319,6 @@ class Rendezvous:
             self._sent_version = max(self._sent_version, version)
             self._wait.record_report(since_s, body["waiting_s"])
         self._apply_view(view)
-
-    def _is_of_older_master(self, error: MasterError) -> bool:
-        """Whether a master that took over does not know short calls; the next one is complete."""
-        is_older = isinstance(error, Refused) and error.field == "known" and self._is_short
-        self._is_short = self._is_short and not is_older
-        return is_older
 
     def _leave(self, client: Client, backoff: Backoff) -> None:
         try:
@@ -326,7 +333,7 @@ class Rendezvous:
     def _poll_body(self) -> protocol.Json:
         newest, current_view = self._newest_view, self._current_view
         fields: protocol.Json = {"claim": None}
-        if newest.rank_of(*self._identity) is not None:
+        if self._rank_in(newest) is not None:
             fields = newest.reference(is_short=self._is_short)
         if self._extra:
             fields["extra"] = self._extra
@@ -345,7 +352,7 @@ class Rendezvous:
         }
 
     def _apply_view(self, view: RoundView) -> None:
-        """Applies an answer; the answers to both threads may arrive in the wrong order."""
+        """Applies an answer; answers to the two threads may arrive out of order."""
         with self._changed:
             newest = self._newest_view
             if self._logged_away:
@@ -354,22 +361,18 @@ class Rendezvous:
             self._away, self._logged_away = None, False
             self._wait.record_answer(view, newest)
             self._newest_view = view = view.completed(newest)
-            if self._voids_current(view):
+            current_view = self._current_view
+            if current_view is not None and view.void >= current_view.round:
                 self._run_callbacks()
             self._changed.notify_all()
 
-    def _voids_current(self, view: RoundView) -> bool:
-        """Whether the program's round cannot continue, as of this answer."""
-        current_view = self._current_view
-        return current_view is not None and view.void >= current_view.round
-
     def _run_callbacks(self) -> None:
-        """Needs the lock: so `next` returns no later round before the callbacks have run."""
+        """Runs the callbacks; holding the lock keeps `next` from returning a later round before that."""
         for callback in self._void_callbacks:
             callback()
 
     def _handle_error(self, error: MasterError, backoff: Backoff) -> None:
-        """Waits if the master is away; ends the rendezvous if it refuses."""
+        """Waits if the master is away; ends the rendezvous if the master refuses the call."""
         with self._changed:
             if self._closed:
                 return
@@ -389,6 +392,6 @@ class Rendezvous:
         self._away = error if isinstance(error, Unavailable) else Unavailable(str(error))
         if not self._logged_away and now_s >= self._away_since_s + _LOGGED_AFTER_S:
             self._logged_away = True
-            log.warning("%s; the round continues, and the rendezvous is retried", error)
+            log.warning("%s; the round continues, retrying", error)
         self._changed.notify_all()
         return backoff.next_s()

@@ -1,4 +1,4 @@
-"""Keys at the master that the members of a round share: an engine needs no port of its own."""
+"""A key-value store at the master for the members of a round, so that they need no store of their own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from edl_protocol.master import MAX_KEYS
 
 T = TypeVar("T")
 WAIT_S = 10.0
-"""How long one call waits at the master."""
+"""How long one call may wait at the master."""
 TIMEOUT_S = 60.0
 
 
 class RoundStore:
-    """The keys of one round, which end with it; thread-safe, one call at a time.
+    """The keys of one round, which are deleted when it ends; thread-safe, one call at a time.
 
-    All methods raise `RoundOver` where the round is over, or the master was away for too long: the
-    program ends the round as broken, and goes on in the next.
+    All methods raise `RoundOver` if the round has ended or the master was away for too long. The program
+    should then report the round as broken and continue in the next one.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class RoundStore:
         self._adds = first_add
 
     def set(self, key: str, value: bytes) -> None:
-        """Sets a key, of 1 to 250 characters, to at most 1 MiB."""
+        """Sets a key of 1 to 250 characters to a value of at most 1 MiB."""
         text = base64.b64encode(value).decode()
         self._retry(lambda: self._client.set_key(self._number, self._prefix + key, text))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Deletes keys, where they are set: a round has room for 65 536.
+        """Deletes the given keys if they are set; a round can hold 65 536 keys.
 
         Raises:
             Refused: The master is of a version without this call.
@@ -59,34 +59,34 @@ class RoundStore:
             self._retry(partial(self._client.delete_keys, self._number, some))
 
     def get(self, key: str, timeout_s: float = TIMEOUT_S) -> bytes:
-        """Waits until a key is set, and returns its value."""
+        """Waits until a key is set and returns its value."""
         return self._values((key,), timeout_s)[key]
 
     def wait(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
-        """Waits until all of these keys are set."""
+        """Waits until all given keys are set."""
         if keys:
             self._values(keys, timeout_s)
 
     def get_all(self, keys: Sequence[str], timeout_s: float = TIMEOUT_S) -> dict[str, bytes]:
-        """Waits until all of these keys are set, and returns their values."""
+        """Waits until all given keys are set and returns their values."""
         return self._values(keys, timeout_s) if keys else {}
 
     def get_present(self, keys: Sequence[str], wait_s: float) -> dict[str, bytes]:
-        """Waits for these keys in one call; returns those that are set, and their values.
+        """Returns the values of the given keys that are set, after one call.
 
         Args:
-            keys: Any number of them.
-            wait_s: At most; 0 to 10.
+            keys: Any number of keys.
+            wait_s: How long to wait for all of them, 0 to 10 s.
         """
         return self._present(keys, wait_s, clock.monotonic_s() + TIMEOUT_S) if keys else {}
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all of these keys are set."""
+        """Returns whether all given keys are set."""
         present = self.get_present(keys, 0.0)
         return all(key in present for key in keys)
 
     def add(self, key: str, amount: int) -> int:
-        """Adds to a counter, which begins at 0, once; returns the sum."""
+        """Adds to a counter, which starts at 0, exactly once even if the call is retried; returns the sum."""
         with self._adding:
             self._adds += 1
             return self._retry(

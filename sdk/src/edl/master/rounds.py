@@ -1,27 +1,61 @@
-"""Rounds for programs with their own collectives: which trainers form the group, and until when.
+"""Rounds for programs with their own collectives: which trainers form a group, and when it changes.
 
-`edl.sync` is built of the same parts. This is for scripts in the style of torchrun, which make a
-process group from a rank and a world size: docs/frameworks.md.
+For programs that create a process group from a rank and a world size, as scripts for torchrun do; see
+docs/frameworks.md. `edl.sync` uses the same parts.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from edl.errors import EdlError, RoundOver, Unavailable
-from edl.master.break_calls import BreakCalls
 from edl.master.protocol import Round
 from edl.master.rendezvous import Rendezvous
 from edl.master.round_store import RoundStore
 from edl.master.session import Loop, Session, session
 from edl.overriding import override
 
+log = logging.getLogger("edl")
+
 _LEAVE_S = 0.3
+_LONG_CALL_S = 5.0
+"""How long `on_broken` may run before a warning."""
+
+
+class BreakCalls:
+    """Calls a program's `on_broken` on a separate thread, so that calls to the master continue meanwhile."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts a call unless one is running, and returns at once; for one thread at a time."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._call, name="edl-on-broken", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Waits for a running call, which must not break a collective of the next round."""
+        thread = self._thread
+        if thread is None:
+            return
+        thread.join(_LONG_CALL_S)
+        if thread.is_alive():
+            log.warning("on_broken has taken %.0f s: the next round waits for it", _LONG_CALL_S)
+            thread.join()
+
+    def _call(self) -> None:
+        try:
+            self._callback()
+        except Exception:
+            log.exception("on_broken failed")
 
 
 class Rounds(Loop):
-    """An iterator over rounds: yields one `Round` after the other while this trainer takes part.
+    """An iterator over the rounds in which this trainer takes part.
 
     ```python
     with edl.Rounds(port=29500) as rounds:
@@ -52,16 +86,16 @@ class Rounds(Loop):
         """Makes no call yet.
 
         Args:
-            port: The port on which this process listens for the other members; 0 where they meet
-                through `store` alone.
-            code: Values that must be equal in all members, by name, such as a version.
-            extra: What all members of the next round receive with it, as `extra` of this one's
-                entry in `round.members`: at most 1 024 printable ASCII characters. `tell` changes it.
-            on_broken: Called when the current round cannot continue: it must end a blocked
-                collective, for example by closing its connections. It runs on a thread of its own,
-                may take its time, and is called again while the program stays in the round. The
-                next round is yielded once it has returned.
-            member: This trainer's session; the process's by default.
+            port: Port on which this process listens for other members; 0 if they connect only
+                through `store`.
+            code: Name -> value, such as a version, that must be equal in all members.
+            extra: Text that the members of the next round receive as `extra` of this member's entry in
+                `round.members`, at most 1024 printable ASCII characters. `tell` changes it.
+            on_broken: Called when the current round cannot continue. It must end a blocked collective,
+                for example by closing connections. It runs on a separate thread, may block, and is
+                called again while the program remains in the round. The next round starts after it
+                has returned.
+            member: This trainer's session; the process's session by default.
         """
         self._member = session() if member is None else member
         address = f"{self._member.settings.address}:{port}"
@@ -93,9 +127,9 @@ class Rounds(Loop):
         """Waits for the next round and yields it.
 
         Raises:
-            Refused: The other members run another program.
+            Refused: The other members run a different program.
             Unavailable: The master was away for too long.
-            SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
+            SystemExit: This trainer received SIGTERM and has left; the exit code is 143.
         """
         while not (self._finished or self._leaving.is_set()):
             try:
@@ -113,30 +147,30 @@ class Rounds(Loop):
 
     @property
     def changed(self) -> bool:
-        """Whether to end the current round: a later one is to begin, or this trainer is to leave.
+        """Whether to end the current round, because a new one is forming or this trainer must leave.
 
-        Members receive this at different times. To change after the same step, sum this flag over
-        all members with each step, and change when any of them is true.
+        Members see this at different times. To end the round after the same step, sum the flag over
+        all members in each step, and end it if the sum is above 0.
         """
         return self._leaving.is_set() or self._rendezvous.newer(self._current_number)
 
     @property
     def store(self) -> RoundStore:
-        """Keys that the members of the current round share, at the master; they end with the round.
+        """The key-value store of the current round at the master.
 
         Raises:
-            RoundOver: There was no round yet.
+            RoundOver: The first round has not started.
         """
         if self._store is None:
-            raise RoundOver("the first round has not begun: use the store within the loop")
+            raise RoundOver("the first round has not started: use the store inside the loop")
         return self._store
 
     def tell(self, extra: str) -> None:
-        """Sets what all members receive of this one with the next round."""
+        """Sets this member's `extra` text for the next round."""
         self._rendezvous.tell(extra)
 
     def ready(self) -> None:
-        """Reports that this member has its connections and the state of the current round."""
+        """Reports that this member has connected and loaded the state of the current round."""
         self._rendezvous.ready(self._current_number)
 
     def broken(self) -> None:
@@ -145,19 +179,19 @@ class Rounds(Loop):
         self._rendezvous.broken(self._current_number)
 
     def waiting(self, since_s: float | None) -> None:
-        """Reports since when this member has waited for others, which the master then looks after.
+        """Reports since when this member has been waiting for others; the master then probes them.
 
         Args:
-            since_s: On the clock of `edl.clock`; None where it waits no longer.
+            since_s: Time on `edl.clock.monotonic_s`; None if the member no longer waits.
         """
         self._rendezvous.waiting(since_s)
 
     def finish(self) -> None:
-        """Marks this trainer as finished: it takes part in no later round."""
+        """Marks this trainer as finished; it takes no part in later rounds."""
         self._finished = True
 
     @override
-    def wake(self, error: EdlError | None) -> None:  # noqa: ARG002 - there is no loop to raise it in
+    def wake(self, error: EdlError | None) -> None:  # noqa: ARG002 - no loop that could raise it
         """Leaves the rendezvous, after SIGTERM or because the master requested a stop."""
         self._leaving.set()
         self._rendezvous.leave(_LEAVE_S)

@@ -1,6 +1,6 @@
 """A trainer's session with the master: joins the job, describes data sets, leaves on SIGTERM.
 
-A process is one trainer: `session` returns the session of this process.
+Each process is one trainer; `session` returns the session of this process.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ log = logging.getLogger("edl")
 T = TypeVar("T")
 
 _LEAVE_ANSWER_S = 3.0
-"""Time-out of a leave outside of a grace period: the master answers once this trainer's results are
-safe."""
+"""Timeout for leaving outside a grace period; the master answers once this trainer's results are durable."""
 _LOG_AFTER_TRIES = 6
-"""Two seconds or more: a master that starts with its trainers serves before."""
+"""At least two seconds; a master that starts together with its trainers serves earlier."""
 _LAST_CALLS = 3
-"""The repeated call whose answer is not known, the last report, the leave."""
+"""Number of calls when leaving: the repeated unanswered call, the last report, the leave itself."""
 
 
 class Session:
     """A trainer's membership of a job; thread-safe.
 
-    Most programs need none of their own: `edl.batches` uses `edl.session()`.
+    Most programs need not create one: `edl.batches` uses `edl.session()`.
     """
 
     def __init__(
@@ -53,22 +52,22 @@ class Session:
         """Makes no call yet; `join` does.
 
         Args:
-            settings: Those of the process.
-            lease_table: What this trainer holds, if that is known before; empty by default.
-            gives_up: Called while the master is away: whether nobody waits for it any longer.
+            settings: The settings of the process.
+            lease_table: Leases that this trainer already holds; empty by default.
+            gives_up: Called while the master is away; returns whether to stop retrying.
         """
         self.settings, self._gives_up = settings, gives_up
         self.lease_table = LeaseTable() if lease_table is None else lease_table
         self.work_calls = WorkCalls(self.lease_table)
         self.job = settings.job
         self.joins = 0
-        """How often a master was joined."""
+        """How often this session has joined a master."""
         self.stopping = False
-        """Whether SIGTERM came, or the master requested a stop."""
+        """Whether the process received SIGTERM, or the master requested a stop."""
         self.exits = False
         """Whether this process must exit with 143."""
         self.lead: protocol.Json | None = None
-        """The `lead` field of a rejoin, set for the leader of a group; None for other trainers."""
+        """The `lead` field for a rejoin, set in the leader of a group; None in other trainers."""
         self._incarnation = secrets.token_hex(8)
         self._pid = os.getpid()
         self._control = self.client()
@@ -80,31 +79,31 @@ class Session:
         self._leave_done = threading.Event()
         self._terminating = threading.Event()
         self._until_s: float | None = None
-        """The time at which this process ends at the latest, once SIGTERM came."""
+        """Deadline for the end of this process after SIGTERM."""
         self._watcher: sigterm.SigtermWatcher | None = None
         self._heartbeat: Heartbeat | None = None
 
     @property
     def incarnation(self) -> str:
-        """Random id of this process; another process of the same trainer name has another."""
+        """Random id of this process, which distinguishes processes of the same trainer name."""
         return self._incarnation
 
     @property
     def over(self) -> bool:
-        """Whether it has left, or belongs to the process from which this one was forked."""
+        """Whether the session has left the job, or belongs to the parent of this forked process."""
         return self._has_left.is_set() or os.getpid() != self._pid
 
     def client(self) -> Client:
-        """A client of this incarnation with a connection of its own."""
+        """Returns a client of this incarnation with a separate connection."""
         settings = self.settings
         connection = Connection(settings.master, settings.token)
         return Client(connection, settings.trainer, self._incarnation)
 
     def join(self) -> None:
-        """Joins the job, once; waits for a master that is still starting.
+        """Joins the job, unless already done; waits for a master that is still starting.
 
         Raises:
-            Unavailable: The master was away longer than `patience_s`.
+            Unavailable: The master was away for longer than `patience_s`.
             Refused: The token is wrong, or the master serves another job.
         """
         with self._lock:
@@ -130,10 +129,10 @@ class Session:
         held_tasks: Sequence[protocol.Json] = (),
         lead: protocol.Json | None = None,
     ) -> protocol.JoinResponse:
-        """Tries once to join; takes the arguments of `Client.join`.
+        """Tries to join once; takes the arguments of `Client.join`.
 
         Raises:
-            MasterError: The master is away, or refuses, or serves another job.
+            MasterError: The master is away, refuses, or serves another job.
         """
         response = self._control.join(done, held_tasks, lead)
         expected_job = self.settings.job
@@ -143,27 +142,30 @@ class Session:
             text = f"EDL_JOB is {expected_job!r}, but the master serves {response.job!r}"
             raise Refused(409, text, "job")
         if response.protocol != VERSION:
-            versions = f"the master's is {response.protocol}, this program's {VERSION}"
-            log.info("master and SDK are of different versions of the protocol: %s", versions)
+            log.info(
+                "the master uses protocol version %d, this program %d",
+                response.protocol,
+                VERSION,
+            )
         self.job = response.job
         self.work_calls.generation = response.generation
         self.joins += 1
         return response
 
     def start_heartbeat(self, session: HeartbeatSession, every_s: float) -> None:
-        """Starts the heartbeats of this session, or of the one that holds it."""
+        """Starts heartbeats for a session: this one, or one that wraps it."""
         self._heartbeat = Heartbeat(session, every_s)
         self._heartbeat.start()
 
     def _watch_sigterm(self) -> None:
-        """Handles SIGTERM before the first call: nothing else ends a container's first process."""
+        """Installs the SIGTERM handler before the first call: PID 1 of a container ignores SIGTERM without one."""
         if self._watcher is None:
             self._watcher = sigterm.SigtermWatcher(self._on_sigterm)
             if not self._watcher.install():
-                log.info("this program handles SIGTERM itself: edl leaves when it exits")
+                log.info("this program handles SIGTERM itself: edl leaves the job at exit")
 
     def _undo_join(self) -> None:
-        """Closes what a failed join has opened, and restores the handling of SIGTERM."""
+        """Closes the connection of a failed join, and restores the handling of SIGTERM."""
         self._control.close()
         self._control = self.client()
         if self._watcher is not None:
@@ -171,11 +173,11 @@ class Session:
             self._watcher = None
 
     def rejoin(self, joins_before: int) -> None:
-        """Joins a master that does not know this trainer, and sends it what it may lack.
+        """Joins a new master that does not know this trainer, and sends it the state that it may lack.
 
         Args:
-            joins_before: `joins`, as read before the refused call: nothing is done if another
-                thread has joined since.
+            joins_before: Value of `joins` before the refused call; if another thread has joined since,
+                nothing is done.
 
         Raises:
             MasterError: The master is away again, or refuses.
@@ -189,11 +191,11 @@ class Session:
             done = self.lease_table.not_yet_durable()
             refs = [{"task": entry["task"], "attempt": entry["attempt"]} for entry in entries]
             for name, description in list(self._described.items()):
-                self._control.describe(name, description)  # before its tasks are reported as done
+                self._control.describe(name, description)  # needed before its tasks can be reported
             response = self.enter(done, refs, self.lead)
             self.lease_table.drop_lost(entries, response.lost)
         log.warning(
-            "another master serves job %s (generation %d): sent it %d held tasks and %d done ones",
+            "a new master serves job %s (generation %d): sent it %d held and %d done tasks",
             self.job,
             response.generation,
             len(refs),
@@ -201,23 +203,23 @@ class Session:
         )
 
     def describe(self, name: str, description: protocol.Json) -> protocol.Json:
-        """Describes a data set and returns the description in force; retries as `join` does."""
+        """Describes a data set and returns the description in force; retries while the master is away."""
         self._described[name] = description
         return self.retry_while_away(
             lambda: call_joined(self, lambda: self._control.describe(name, description))
         )
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
-        """Asks whether this trainer is to save a checkpoint now.
+        """Asks whether this trainer should save a checkpoint now.
 
         Args:
-            newest: Version of the newest existing checkpoint; the ticket's is greater.
+            newest: Version of the newest existing checkpoint; the ticket's version is greater.
         """
         self.join()
         return call_joined(self, lambda: self._control.request_save(newest))
 
     def control(self) -> Client:
-        """The client for calls that are tried once; joins first."""
+        """Joins if necessary, and returns the client for calls without retries."""
         self.join()
         return self._control
 
@@ -226,16 +228,16 @@ class Session:
         self._control.report_saved(ticket, path=path, step=step, ok=ok)
 
     def progress(self) -> protocol.Json:
-        """The job's progress: data set -> its counts."""
+        """Returns data set -> the job's progress."""
         return dict(self._control.status().get("datasets", {}))
 
     def stepped(self) -> None:
-        """Records that a step was made, so that the next heartbeat is sent soon."""
+        """Records a step, so that the next heartbeat is sent soon."""
         if self._heartbeat is not None:
             self._heartbeat.note_progress()
 
     def register(self, loop: Loop) -> None:
-        """Adds a loop that is woken when the session stops."""
+        """Adds a loop to wake when the session stops."""
         with self._lock:
             self._loops.append(loop)
 
@@ -246,10 +248,10 @@ class Session:
                 self._loops.remove(loop)
 
     def check(self) -> None:
-        """Exits the program after SIGTERM.
+        """Exits the program with code 143 if it received SIGTERM.
 
         Raises:
-            SystemExit: SIGTERM came; the code is 143.
+            SystemExit: The process received SIGTERM.
         """
         if self.exits:
             self.leave()
@@ -259,8 +261,8 @@ class Session:
         """Ends all loops after the current batch; for programs with their own signal handler.
 
         Args:
-            reason: For the log.
-            error: Raised by the loops at their end.
+            reason: Reason for the log.
+            error: Error that the loops raise at their end.
         """
         if not self.stopping:
             log.info("stopping: %s", reason)
@@ -269,7 +271,7 @@ class Session:
             loop.wake(error)
 
     def leave(self) -> None:
-        """Hands back all held tasks and leaves the job, once; every wait is bounded."""
+        """Hands back all held tasks and leaves the job, unless already done; all waits are bounded."""
         with self._lock:
             if self._has_left.is_set() or not self.joins or os.getpid() != self._pid:
                 return
@@ -279,12 +281,12 @@ class Session:
         for loop in list(self._loops):
             loop.wake(None)
         client = self.client()
-        note = "" if self.work_calls.flush(client) else "; not all that was trained was reported"
+        note = "" if self.work_calls.flush(client) else "; could not report all results"
         back, counts = self.lease_table.clear(), self.lease_table.counts
         try:
             client.leave(back, answer_s=self._leave_answer_s())
         except MasterError:
-            note = "; could not report it: the master will miss this trainer's heartbeat"
+            note = "; could not tell the master, which will notice missing heartbeats"
         client.close()
         work = counts.summary(len(back))
         log.info("%s left job %s%s%s", self.settings.trainer, self.job, work, note)
@@ -295,7 +297,7 @@ class Session:
             self._watcher.remove()
 
     def abandon(self) -> None:
-        """Ends this session without a call to the master, as another process has its place."""
+        """Ends this session without calling the master, because another process has replaced it."""
         self._has_left.set()
         if self._heartbeat is not None:
             self._heartbeat.stop()
@@ -308,12 +310,12 @@ class Session:
         return max(LAST_CALL_S, self._until_s - clock.monotonic_s() - LAST_CALL_S)
 
     def retry_while_away(self, call: Callable[[], T]) -> T:
-        """Makes a call, and repeats it while the master is away, up to `patience_s`."""
+        """Makes a call and repeats it while the master is away, for up to `patience_s`."""
         backoff, until_s = Backoff(), clock.monotonic_s() + self.settings.patience_s
         while True:
             try:
                 return call()
-            except Unavailable as error:  # noqa: PERF203 - it waits much longer than this costs
+            except Unavailable as error:  # noqa: PERF203 - the call takes much longer
                 self._pause(backoff, until_s, error)
 
     def _pause(self, backoff: Backoff, until_s: float, error: Unavailable) -> None:
@@ -321,12 +323,12 @@ class Session:
         if given_up or clock.monotonic_s() > until_s or self._has_left.is_set():
             raise error
         if backoff.tries == _LOG_AFTER_TRIES:
-            log.warning("%s; trying again for %g s", error, self.settings.patience_s)
+            log.warning("%s; retrying for %g s", error, self.settings.patience_s)
         self._terminating.wait(backoff.next_s())
         self.check()
 
     def _exit_without_teardown(self) -> None:
-        """After SIGTERM and the leave: skips the teardown of frameworks, which may take seconds."""
+        """Exits after SIGTERM without the teardown of frameworks, which may take seconds."""
         if self.exits and os.getpid() == self._pid:
             logging.shutdown()
             with contextlib.suppress(OSError, ValueError):
@@ -335,29 +337,27 @@ class Session:
             os._exit(sigterm.EXIT_CODE)
 
     def _on_sigterm(self) -> None:
-        """Handles SIGTERM: the main thread has until the end of the grace period to leave."""
+        """Gives the main thread until the end of the grace period to leave, then leaves for it."""
         self._until_s = until_s = clock.monotonic_s() + self.settings.grace_s
         self.exits = True
         self._terminating.set()
         threading.Thread(target=_exit_at, args=(until_s,), name="edl-exit", daemon=True).start()
         self.stop(f"SIGTERM: leaving within {self.settings.grace_s:g} s")
         if not self._leave_done.wait(max(0.0, self.settings.grace_s - _LAST_CALLS * LAST_CALL_S)):
-            log.info(
-                "the current batch takes longer than the grace period: its tasks are handed back"
-            )
+            log.info("the current batch takes longer than the grace period: handing back its tasks")
             self.leave()
 
 
 class Loop:
-    """The interface by which a session stops a loop."""
+    """A loop that a session can stop."""
 
     def wake(self, error: EdlError | None) -> None:
-        """Stops the loop, which raises the error, if there is one."""
+        """Stops the loop, which raises the error, if any."""
         raise NotImplementedError
 
 
 def _exit_at(until_s: float) -> None:
-    """Ends the process at that time, whatever the program is doing then."""
+    """Ends the process at the given time, whatever the program is doing."""
     threading.Event().wait(max(0.0, until_s - clock.monotonic_s()))
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -369,10 +369,10 @@ _default_lock = threading.Lock()
 
 
 def session() -> Session:
-    """This process's session, created from the environment at the first call.
+    """Returns the session of this process, created from the environment by the first call.
 
     Raises:
-        SettingError: The environment does not say where the master is.
+        SettingError: A variable is missing or invalid, for example EDL_MASTER.
     """
     global _default  # noqa: PLW0603 - a process is one trainer
     with _default_lock:
@@ -383,7 +383,7 @@ def session() -> Session:
 
 
 def set_up_logging() -> None:
-    """Logs one-line messages to stderr, unless the program has set up logging itself."""
+    """Logs one-line messages to stderr, unless the program has configured logging."""
     if not log.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s edl %(message)s", "%H:%M:%S"))

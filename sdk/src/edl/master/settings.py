@@ -1,4 +1,4 @@
-"""Settings from the environment: the master's address, this trainer's name, its time-outs."""
+"""Settings from the environment: the master's address, this trainer's name, timeouts."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _MAX_HOST_CHARS = 253
 
 @dataclass(frozen=True)
 class Settings:
-    """A trainer's settings, read once at start; `repr` never shows the token."""
+    """A trainer's settings, read once at start; `repr` does not show the token."""
 
     master: str
     """`http://host:port` or `https://host:port`."""
     token: str
     trainer: str
     job: str = ""
-    """The job this trainer belongs to; "" accepts the job that the master serves."""
+    """The job that this trainer belongs to; "" accepts any job that the master serves."""
     grace_s: float = GRACE_S
-    """From SIGTERM to exit, at most."""
+    """Maximum seconds from SIGTERM to exit."""
     patience_s: float = PATIENCE_S
-    """How long a loop without tasks waits for a master that is away."""
+    """Seconds that a loop without tasks waits for a master that is away."""
     address: str = "127.0.0.1"
     """Host at which other trainers reach this one."""
     exchange_port: int = 0
-    """Port on which it listens for them; 0 uses any free port."""
+    """Port on which this trainer listens for others; 0 for any free port."""
     max_trainers: int = 0
-    """The maximum of the job; 0 where it is not set."""
+    """Maximum number of trainers of the job; 0 if not set."""
     servers: tuple[str, ...] = ()
-    """Parameter servers, in order of their index."""
+    """URLs of the parameter servers, ordered by index."""
 
     @override
     def __repr__(self) -> str:
@@ -49,10 +49,10 @@ class Settings:
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from the environment, `os.environ` by default.
+    """Reads the settings from an environment, `os.environ` by default.
 
     Raises:
-        SettingError: A variable is missing or cannot be read; the text names it.
+        SettingError: A variable is missing or invalid; the message names it.
     """
     if environ is None:
         report_unknown()
@@ -108,7 +108,7 @@ def _trainer(name: str) -> str:
     trainer = name or f"{socket.gethostname()}-{os.getpid()}"
     if not is_name(trainer):
         raise SettingError(
-            f"EDL_TRAINER is {trainer!r:.60}: write letters, digits and _ . : -, such as trainer-3"
+            f"EDL_TRAINER is {trainer!r:.60}: use letters, digits and _ . : -, for example trainer-3"
         )
     return trainer
 
@@ -119,18 +119,18 @@ def _token(environ: Mapping[str, str]) -> str:
         try:
             token = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
+            reason = getattr(error, "strerror", None) or "it is not a text file"
             raise SettingError(f"EDL_TOKEN_FILE {path!r} cannot be read: {reason}") from error
-        name = f"the file of EDL_TOKEN_FILE, {path!r},"
+        name = f"the file {path!r} (EDL_TOKEN_FILE)"
     else:
         token = environ.get("EDL_TOKEN", "").strip()
         name = "EDL_TOKEN"
     if not token:
-        raise SettingError(
-            f"{name} is empty: EDL_TOKEN_FILE or EDL_TOKEN must hold the job's token"
-        )
+        raise SettingError(f"{name} is empty: set EDL_TOKEN_FILE or EDL_TOKEN to the job's token")
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise SettingError(f"{name} holds characters that no token has: use letters and digits")
+        raise SettingError(
+            f"{name} holds characters that are invalid in a token: use letters and digits"
+        )
     return token
 
 
@@ -143,5 +143,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise SettingError(f"{name} is {text!r}: write a number of seconds above 0, such as 1.5")
+        raise SettingError(
+            f"{name} is {text!r}: write a number of seconds above 0, for example 1.5"
+        )
     return value

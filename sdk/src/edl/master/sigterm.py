@@ -1,8 +1,8 @@
-"""SIGTERM handling that does not wait for the main thread, even while it computes a long step.
+"""SIGTERM handling that does not wait for the main thread, even during a long step.
 
-Python runs signal handlers between two instructions of the main thread, so a long matrix product
-could take the whole grace period. But the interpreter writes each signal's number into a wake-up
-pipe at once, and a thread reads it there.
+Python runs signal handlers between bytecode instructions of the main thread, so a long matrix product
+could take the whole grace period. The interpreter writes each signal's number to a wake-up pipe at
+once, however, and a thread reads it there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 EXIT_CODE = 128 + signal.SIGTERM
-"""143, as a shell reports a process that SIGTERM ended; never taken for success."""
+"""143, the code that a shell reports for a process ended by SIGTERM, and never a success."""
 _POLL_S = 0.05
 _SIGTERM = {signal.SIGTERM}
 
@@ -25,8 +25,8 @@ def exiting_on_sigterm() -> Iterator[None]:
     """Exits with 143 on SIGTERM within the context; for the main thread, before it holds tasks.
 
     Importing a framework takes seconds and may install signal handlers in C: PaddlePaddle's prints
-    the stack, and hangs for ever where it interrupts an allocation. So SIGTERM is blocked, and a
-    thread polls whether one is pending. Afterwards SIGTERM has its default action.
+    the stack, and hangs forever if it interrupts an allocation. So SIGTERM is blocked, and a thread
+    polls for a pending one. Afterwards SIGTERM has its default action.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)
     over = threading.Event()
@@ -50,7 +50,7 @@ def _exit_if_pending(over: threading.Event) -> None:
 
 
 class SigtermWatcher:
-    """A watcher that calls `on_sigterm` once, in a thread of its own, when SIGTERM comes."""
+    """Calls `on_sigterm` once, on a separate thread, when the process receives SIGTERM."""
 
     def __init__(self, on_sigterm: Callable[[], object]) -> None:
         self._on_sigterm = on_sigterm
@@ -66,20 +66,18 @@ class SigtermWatcher:
         """Installs the handler.
 
         Returns:
-            False, and nothing is installed, where the program has a handler of its own or where
-            this is not the main thread.
+            False if nothing was installed, because the program has its own handler or this is not the
+            main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             return False
+        # None means a handler in C, such as PaddlePaddle's, which exits at once: replace it
         if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, None):
-            return (
-                False  # None: a library's handler in C, such as PaddlePaddle's, which exits at once
-            )
+            return False
         previous = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         if previous != -1:
-            signal.set_wakeup_fd(
-                previous
-            )  # another user's, such as asyncio: only the handler is used
+            # the pipe belongs to other code, such as asyncio: restore it and use only the handler
+            signal.set_wakeup_fd(previous)
         signal.signal(signal.SIGTERM, self._handle)
         self._installed = True
         return True
@@ -87,8 +85,8 @@ class SigtermWatcher:
     def remove(self) -> None:
         """Restores the default action of SIGTERM and ends the thread.
 
-        Only the main thread can restore a signal. Called from another thread, this leaves the
-        handler in place, but SIGTERM then ends the process at once, as its default action does.
+        Only the main thread can restore a signal handler. If another thread calls this, the handler
+        stays in place, but SIGTERM then ends the process at once, like the default action.
         """
         if self._installed and threading.current_thread() is not threading.main_thread():
             self._removed.set()
@@ -101,13 +99,13 @@ class SigtermWatcher:
         self._write(0)
 
     def _reset_wakeup(self) -> None:
-        """Resets the wake-up pipe: the descriptor of a closed file may soon be another file's."""
+        """Resets the wake-up pipe, because the closed descriptor may soon belong to another file."""
         descriptor = signal.set_wakeup_fd(-1)
         if descriptor not in (-1, self._writing):
             signal.set_wakeup_fd(descriptor)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a forked child: it has no tasks to hand back
+        if os.getpid() != self._pid:  # a forked child has no tasks to hand back
             os._exit(EXIT_CODE)
         self._write(number)
 

@@ -1,4 +1,4 @@
-"""The environment variables of a trainer, and a report of those that do not exist."""
+"""The environment variables of a trainer, and warnings about misspelt ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFIX = "EDL_"
 _SERVICE = "_SERVICE_HOST"
 _MAX_EPOCHS = 1_000_000
 COMPONENTS = ("extender", "master", "page", "pserver", "reconciler", "webhook")
-"""Programs with variables of their own, EDL_MASTER_LISTEN and the like, which they check."""
+"""Programs that have and check their own variables, such as EDL_MASTER_LISTEN."""
 TRAINERS = (
     "EDL_ADDRESS",
     "EDL_DATA",
@@ -24,7 +24,6 @@ TRAINERS = (
     "EDL_EXCHANGE_PORT",
     "EDL_GRACE_S",
     "EDL_INDEX",
-    "EDL_JAX_SERVICES",
     "EDL_JOB",
     "EDL_MASTER",
     "EDL_MASTER_HOST",
@@ -44,19 +43,19 @@ TRAINERS = (
 
 
 def epochs() -> int:
-    """How often each record is trained on where the program does not say it: EDL_EPOCHS, or 1.
+    """Returns the default number of epochs: EDL_EPOCHS, or 1.
 
     Raises:
-        SettingError: It is not a whole number, or too large.
+        SettingError: EDL_EPOCHS is not a whole number, or too large.
     """
     return whole(os.environ, "EDL_EPOCHS", maximum=_MAX_EPOCHS) or 1
 
 
 def whole(environ: Mapping[str, str], name: str, *, maximum: int) -> int:
-    """The whole number of a variable; 0 where it is missing or empty.
+    """Returns a variable as a whole number; 0 if it is missing or empty.
 
     Raises:
-        SettingError: It is none, or above `maximum`.
+        SettingError: The value is not a whole number, or above `maximum`.
     """
     text = environ.get(name, "").strip()
     if not text:
@@ -68,25 +67,25 @@ def whole(environ: Mapping[str, str], name: str, *, maximum: int) -> int:
 
 @lru_cache(maxsize=1)
 def report_unknown() -> None:
-    """Logs one warning for each variable that does not exist, once in a process."""
+    """Logs a warning for each misspelt variable, once per process."""
     for text in unknown_variables(os.environ):
         log.warning("%s", text)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Returns a text for each variable EDL_... that does not exist but resembles one; no values.
+    """Returns a message for each variable EDL_... that is unknown but resembles a known one.
 
-    Others belong to other software: to a component of EDL, or to the user's program. Variables
-    that Kubernetes sets for Services called edl-... are left out, too.
+    Other variables belong to other software: a component of EDL, or the user's program. Variables that
+    Kubernetes sets for Services named edl-... are ignored, too. The messages do not contain values.
     """
     services = [name[: -len(_SERVICE)] for name in environ if name.endswith(_SERVICE)]
-    of_others = tuple(f"{_PREFIX}{name}_".upper() for name in COMPONENTS) + tuple(
+    foreign_prefixes = tuple(f"{_PREFIX}{name}_".upper() for name in COMPONENTS) + tuple(
         f"{service}{part}" for service in services for part in ("_SERVICE_", "_PORT")
     )
     return [
         f"the variable {name} does not exist{hint}"
         for name in sorted(set(environ).difference(TRAINERS))
-        if name.startswith(_PREFIX) and not name.startswith(of_others)
+        if name.startswith(_PREFIX) and not name.startswith(foreign_prefixes)
         for hint in [advice(name, TRAINERS, _PREFIX)]
         if hint
     ]

@@ -1,4 +1,4 @@
-"""The model interface: a user's file defines model, loss, optimizer and feed, independent of trainers.
+"""The model interface: a user's file defines model, loss, optimizer and feed, without a training loop.
 
 ```python
 model = edl.model.load("model.py")

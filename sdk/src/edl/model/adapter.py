@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 
 PathLike = Union[str, "os.PathLike[str]"]
 _PLAIN = ("parameters", "forward", "gradients")
-"""Attributes of a model without a framework."""
+"""Attributes of a model that uses no framework."""
 
 
 def replica(model: Model, *, seed: int = 0, trainer: str = "") -> ReplicaAdapter:
     """Returns a replica of a user's model, for synchronous training.
 
     Args:
-        model: From `edl.model.load`.
-        seed: Of the initial parameters.
+        model: The result of `edl.model.load`.
+        seed: Seed of the initial parameters.
         trainer: This trainer's name, for error messages.
 
     Raises:
-        ModelError: `model()` or `optimizer(parameters)` raised or returned an unsupported object.
+        ModelError: `model()` or `optimizer(parameters)` raised an error or returned an unsupported
+            object.
     """
     user_code = UserCode(model, trainer)
     user_model = build_model(user_code, seed)
@@ -49,15 +50,15 @@ def replica(model: Model, *, seed: int = 0, trainer: str = "") -> ReplicaAdapter
 
 
 def worker(model: Model, *, seed: int = 0, trainer: str = "") -> WorkerAdapter:
-    """Returns a worker of a user's model, for parameter servers.
+    """Returns a worker of a user's model, for training with parameter servers.
 
     Args:
-        model: From `edl.model.load`.
-        seed: Of the initial parameters and of rows of embeddings.
+        model: The result of `edl.model.load`.
+        seed: Seed of the initial parameters and of initial embedding rows.
         trainer: This trainer's name, for error messages.
 
     Raises:
-        ModelError: As for `replica`; also if the servers do not support the optimizer.
+        ModelError: See `replica`; also if the servers do not support the optimizer.
     """
     user_code = UserCode(model, trainer)
     user_model = build_model(user_code, seed)
@@ -65,7 +66,7 @@ def worker(model: Model, *, seed: int = 0, trainer: str = "") -> WorkerAdapter:
 
 
 def evaluate(adapter: Adapter, records: Any, *, lookup: Lookup | None = None) -> dict[str, float]:
-    """Returns the means over one batch: the loss, the user's metrics, and sums of additive ones.
+    """Returns means over one batch: the loss, the user's metrics, and the sums of additive metrics.
 
     Args:
         adapter: A replica or a worker.
@@ -76,11 +77,11 @@ def evaluate(adapter: Adapter, records: Any, *, lookup: Lookup | None = None) ->
 
 
 def finish(adapter: Adapter, reported: Mapping[str, float]) -> dict[str, float]:
-    """Returns the values of metrics, of the means over all records that the master has.
+    """Computes the values of metrics from the master's means over all records.
 
     Args:
         adapter: A replica or a worker.
-        reported: What `evaluate` returned, averaged over all batches by their records.
+        reported: The results of `evaluate`, averaged over all batches, weighted by records.
     """
     return adapter.finish(reported)
 
@@ -88,21 +89,21 @@ def finish(adapter: Adapter, reported: Mapping[str, float]) -> dict[str, float]:
 def predict(
     adapter: Adapter, records: Any, *, lookup: Lookup | None = None
 ) -> dict[str, np.ndarray]:
-    """Returns the predictions for one batch: arrays by name, a row for each record.
+    """Returns the predictions for one batch, as name -> array with one row per record.
 
-    The names come from the dict that the user's `predict(outputs)` returns; "outputs" otherwise.
+    The names are those of the dict returned by the user's `predict(outputs)`, otherwise "outputs".
     """
     return adapter.predict(records, lookup)
 
 
 def export(adapter: Adapter, folder: PathLike, *, lookup: Lookup | None = None) -> None:
-    """Writes the model with the user's `export(model, folder)` or in its framework's usual format.
+    """Writes the model with the user's `export(model, folder)`, or in its framework's usual format.
 
-    All is written under a temporary name and then renamed. In a folder that exists, files of the
-    same names and models in a framework's format are replaced; whatever else is there stays.
+    The export is written to a temporary folder and then renamed. If the folder exists already, files of
+    the same names and exported models are replaced; other files remain.
 
     Raises:
-        ModelError: It could not be written.
+        ModelError: The model could not be written.
     """
     final = Path(folder).resolve()
     name = f".{final.name}.{secrets.token_hex(4)}"
@@ -111,19 +112,19 @@ def export(adapter: Adapter, folder: PathLike, *, lookup: Lookup | None = None) 
         hidden.mkdir(parents=True)
         adapter.export(hidden, lookup)
         if not any(hidden.iterdir()):
-            raise ModelError(f"export(model, folder) wrote nothing into its folder, for {final}")
+            raise ModelError(f"export(model, folder) wrote no files, for {final}")
         if final.is_dir():
             _replace(hidden, final)
         else:
             hidden.rename(final)
     except OSError as error:
-        raise ModelError(f"{final} cannot be written: {error.strerror}") from error
+        raise ModelError(f"cannot write {final}: {error.strerror}") from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _replace(hidden: Path, final: Path) -> None:
-    """Moves a complete export into a folder that may hold an earlier one, and files of others."""
+    """Moves a complete export into an existing folder, and removes the models of an earlier export."""
     names = {path.name for path in hidden.iterdir()}
     for name in names:
         if (hidden / name).is_dir() and (final / name).is_dir():
@@ -134,7 +135,7 @@ def _replace(hidden: Path, final: Path) -> None:
 
 
 def adapter_module(model: Model, user_model: Any) -> AdapterModule:
-    """Returns the module of adapters for an object that `model()` returned.
+    """Returns the adapter module for the object returned by `model()`.
 
     Raises:
         ModelError: The object is not supported.

@@ -1,4 +1,4 @@
-"""Tensors of frameworks as numpy arrays."""
+"""Converts tensors of frameworks to numpy arrays."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 
 def to_array(values: Any) -> Any:
-    """Converts a tensor or a sequence to a numpy array; numpy is imported only here."""
-    if hasattr(values, "detach"):  # of torch, perhaps on a device, and of types that numpy lacks
+    """Converts a tensor or a sequence to a numpy array; imports numpy only when called."""
+    if hasattr(
+        values, "detach"
+    ):  # a torch tensor, perhaps on a device, or of a type unknown to numpy
         values = values.detach().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
     to_numpy = getattr(values, "numpy", None)

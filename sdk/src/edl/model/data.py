@@ -1,10 +1,10 @@
-"""Data sets from files: `.npz`, `.csv`, record files of `edl.records`, or a folder of one kind."""
+"""Data sets from files: `.npz`, `.csv` or `edl.records` files, or a folder of files of one kind."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Union, cast
 
@@ -15,39 +15,39 @@ from edl.sources.record_format import Reader
 PathLike = Union[str, "os.PathLike[str]"]
 
 _KINDS = {".npz": "npz", ".csv": "csv"}
-_SUPPORTED = "give an .npz file, a .csv file, a file of edl.records, or a folder of one kind"
+_SUPPORTED = "name a .npz, .csv or edl.records file, or a folder of files of one kind"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
 def data(path: PathLike | Sequence[PathLike], name: str = "") -> Dataset:
-    """Returns a data set of files, or of all files of a folder in the order of their names.
+    """Returns a data set of files, or of all files in a folder, sorted by name.
 
-    Batches are arrays by name (`.npz`), lists of dicts (`.csv`) or lists of bytes (record files).
+    Batches are dicts of arrays (`.npz`), lists of dicts (`.csv`) or lists of bytes (record files).
 
     Args:
-        path: The file or folder, or several; each trainer needs the same names and contents.
-        name: Of the data set; by default the last part of the first path.
+        path: One or several files or folders; all trainers need the same names and contents.
+        name: Name of the data set; by default the last part of the first path.
 
     Raises:
-        DataError: There are no files, files of two kinds, or an unreadable file.
+        DataError: There are no files, files of different kinds, or a file is unreadable.
     """
     several = isinstance(path, Sequence) and not isinstance(path, str)
     sources = [Path(source) for source in cast("Sequence[PathLike]", path if several else [path])]
     if not sources:
-        raise DataError(f"no data is named: {_SUPPORTED}")
+        raise DataError(f"no data files given: {_SUPPORTED}")
     paths = [file for place in sources for file in _files(place)]
     kinds = {_kind(file): file for file in reversed(paths)}
     if len(kinds) > 1:
         first, other = sorted(str(file) for file in kinds.values())[:2]
-        raise DataError(f"{first} and {other} are of two kinds: {_SUPPORTED}")
-    return _OPEN[next(iter(kinds))](name or _name(sources[0]), paths)
+        raise DataError(f"{first} and {other} are of different kinds: {_SUPPORTED}")
+    return _open(next(iter(kinds)), name or _name(sources[0]), paths)
 
 
 def count(records: Any) -> int:
-    """Returns the number of records in a batch of such a data set."""
+    """Returns the number of records in a batch of a data set of files or arrays."""
     if isinstance(records, dict):
         return len(next(iter(records.values())))
-    if isinstance(records, tuple):  # of `edl.from_arrays`
+    if isinstance(records, tuple):  # a batch of `edl.from_arrays`
         return len(records[0])
     return len(records)
 
@@ -70,7 +70,7 @@ def _kind(path: Path) -> str:
     try:
         Reader(path).close()
     except DataError as error:
-        raise DataError(f"{error}; or {_SUPPORTED}") from error
+        raise DataError(f"{error}; {_SUPPORTED}") from error
     return "records"
 
 
@@ -79,14 +79,11 @@ def _name(source: Path) -> str:
     return name or "data"
 
 
-def _columns(name: str, paths: list[Path]) -> Dataset:
-    from edl.model.npz_files import NpzSource  # noqa: PLC0415 - needs numpy, other files do not
+def _open(kind: str, name: str, paths: list[Path]) -> Dataset:
+    if kind == "csv":
+        return from_csv(name, *paths)
+    if kind == "records":
+        return from_records(name, *paths)
+    from edl.model.npz_files import NpzSource  # noqa: PLC0415 - only .npz files need numpy
 
     return Dataset(name, NpzSource(paths))
-
-
-_OPEN: dict[str, Callable[[str, list[Path]], Dataset]] = {
-    "npz": _columns,
-    "csv": lambda name, paths: from_csv(name, *paths),
-    "records": lambda name, paths: from_records(name, *paths),
-}

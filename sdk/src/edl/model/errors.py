@@ -1,10 +1,10 @@
-"""Errors of a user's file.
+"""Errors in a user's model file.
 
 ```
 EdlError
-└── ModelError         the file, or a value that a function returned, cannot be used
-    ├── UserCodeError  a function of the file raised; `trace` has the traceback
-    └── OutOfMemory    memory is too small for a batch
+└── ModelError         the file, or a value that a function returned, is invalid
+    ├── UserCodeError  a function of the file raised an error; `trace` has the traceback
+    └── OutOfMemory    the memory is too small for a batch
 ```
 """
 
@@ -14,22 +14,22 @@ from edl.errors import EdlError
 
 
 class ModelError(EdlError):
-    """The file, or a value that one of its functions returned, cannot be used."""
+    """The file, or a value that one of its functions returned, is invalid."""
 
 
 class UserCodeError(ModelError):
-    """A function of the user's file raised."""
+    """A function of the user's file raised an error."""
 
     def __init__(self, text: str, trace: str) -> None:
-        """Stores both parts.
+        """Creates the error.
 
         Args:
-            text: One line: which function, of which file, when, and what it raised.
-            trace: The traceback from the user's file on, shown above the line.
+            text: The message in one line: the function, its file, when it was called, and its error.
+            trace: The traceback, starting in the user's file, to show before the message.
         """
         super().__init__(text)
         self.trace = trace
 
 
-class OutOfMemory(ModelError):  # noqa: N818 - as `MemoryError` without its suffix is named in the field
+class OutOfMemory(ModelError):  # noqa: N818 - the usual name of this error
     """The machine's memory is too small for a batch."""

@@ -1,4 +1,4 @@
-"""Modules for models of one framework, named by entry points: `edl.model` imports no framework's package."""
+"""Loads the modules for a framework's models by entry points, so that `edl.model` imports no framework."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from edl import entry_points
 
 ADAPTERS = "edl.adapters"
-"""Group of entry points: modules such as `edl.model.protocols.AdapterModule`."""
+"""Entry point group of modules that implement `edl.model.protocols.AdapterModule`."""
 READERS = "edl.readers"
-"""Group of entry points: modules that read parameters from checkpoints and exports of a framework."""
-OWN = {
+"""Entry point group of modules that read parameters from a framework's checkpoints and exports."""
+BUILT_IN = {
     ADAPTERS: {
         "numpy": "edl.model.numpy_adapter",
         "paddle": "edl.model.paddle",
@@ -19,15 +19,15 @@ OWN = {
     },
     READERS: {"torch": "edl.torch.state.saved_model"},
 }
-"""The entry points of sdk/pyproject.toml, for a source tree that is on the path without being installed."""
+"""The entry points of sdk/pyproject.toml, for a source tree on the path that is not installed."""
 
 
 def load(group: str, framework: str) -> Any:
-    """Imports the module of a framework that a distribution has installed, or the SDK's own.
+    """Imports the module for a framework from an installed distribution, or else from the SDK.
 
     Args:
         group: `ADAPTERS` or `READERS`.
-        framework: Its name in the group, such as "torch".
+        framework: Name of the framework in the group, such as "torch".
     """
     point = entry_points.installed(group).get(framework)
-    return importlib.import_module(OWN[group][framework]) if point is None else point.load()
+    return importlib.import_module(BUILT_IN[group][framework]) if point is None else point.load()

@@ -1,6 +1,6 @@
 """The functions of a user's file: names, signatures and results.
 
-`edl.model.load` runs a file and checks it against this table; `edl.model.check` checks its text
+`edl.model.load` runs a file and checks it against this table; `edl.model.check` checks the source
 without running it.
 """
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 
 class UserFunction(NamedTuple):
-    """One function that a file may or must have."""
+    """A function that a file may or must define."""
 
     name: str
     arguments: tuple[str, ...]
     """The positional arguments of the call."""
     returns: str
-    """What it returns, for error messages."""
+    """Description of the result, for error messages."""
     required: bool
 
     @property
     def signature(self) -> str:
-        """Such as `loss(outputs, labels)`."""
+        """The call as text, such as `loss(outputs, labels)`."""
         return f"{self.name}({', '.join(self.arguments)})"
 
 
@@ -36,31 +36,29 @@ FUNCTIONS = (
         "table_options", (), "options of embedding tables by name, for --async", required=False
     ),
     UserFunction("metrics", (), "functions of (outputs, labels) by name", required=False),
-    UserFunction(
-        "predict", ("outputs",), "what `edl predict` writes, by default outputs", required=False
-    ),
-    UserFunction("export", ("model", "folder"), "nothing: it writes files", required=False),
+    UserFunction("predict", ("outputs",), "the arrays for `edl predict` to write", required=False),
+    UserFunction("export", ("model", "folder"), "nothing, but writes files", required=False),
 )
 
 
 def missing_message(path: object, function: UserFunction) -> str:
     """Returns the error message for a file that lacks a required function."""
-    return f"{path} has no function {function.signature}: define it, it returns {function.returns}"
+    return f"{path} has no function {function.signature}: define it to return {function.returns}"
 
 
 def not_callable_message(path: object, function: UserFunction, kind: str) -> str:
     """Returns the error message for a name that is not a function."""
     return (
-        f"{function.name} in {path} is {kind}, not a function: define {function.signature}, "
-        f"it returns {function.returns}"
+        f"{function.name} in {path} is {kind}, not a function: define {function.signature} "
+        f"to return {function.returns}"
     )
 
 
 def signature_message(path: object, function: UserFunction, signature: str) -> str:
     """Returns the error message for a function with an incompatible signature."""
     return (
-        f"{function.name}{signature} in {path} cannot be called as {function.signature}: it is called "
-        f"with {len(function.arguments)} arguments, and returns {function.returns}"
+        f"{function.name}{signature} in {path} cannot be called as {function.signature}: it must take "
+        f"{len(function.arguments)} positional arguments and return {function.returns}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a user's layer and functions do alike in every framework: outputs, evaluation, prediction."""
+"""Outputs, evaluation and prediction of a user's layer, the same for every framework with layers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LOSS = SIGNATURES["loss"]
 
 
 class LayerModel(Adapter, ABC):
-    """A layer that is called with tensors, and the user's functions around it."""
+    """A layer of a framework, together with the user's functions."""
 
     def __init__(self, layer: Any, user_code: UserCode) -> None:
-        """Takes a layer of a framework, in training mode from now on."""
+        """Puts the layer into training mode."""
         self.layer, self._user_code = layer, user_code
         self._metrics = user_code.metrics()
         layer.train()
@@ -70,13 +70,14 @@ class LayerModel(Adapter, ABC):
 
     @abstractmethod
     def _tensors(self, values: Any) -> Any:
-        """Converts arrays to the framework's tensors; leaves other values."""
+        """Converts arrays to the framework's tensors; keeps other values."""
 
     @abstractmethod
     def _without_training(self, act: Callable[[], T]) -> T:
-        """Calls it in evaluation mode: no dropout, gradients or running statistics."""
+        """Calls `act` in evaluation mode: without dropout, gradients or updates of running statistics."""
 
 
 def as_sequence(values: Any, items: Iterable[Any]) -> Any:
-    """Returns items as the list or tuple that others were; fields of named tuples are arguments."""
-    return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)
+    """Returns items in a sequence of the type of `values`: a list, a tuple or a named tuple."""
+    kind = type(values)
+    return kind._make(items) if hasattr(kind, "_make") else kind(items)

@@ -1,13 +1,13 @@
-"""Metrics whose value over all records is not the mean of their values over batches.
+"""Metrics whose value over all records is not the mean of the values over batches.
 
 ```python
 def metrics():
     return {"auc": edl.model.metrics.auc(), "rmse": edl.model.metrics.rmse()}
 ```
 
-Each batch contributes sums over its records, which the master adds up over all trainers and tasks;
-the value is computed of the totals, in the trainer. Area under the ROC curve: Fawcett, "An
-introduction to ROC analysis", 2006, of scores in bins of equal width.
+Each batch contributes sums over its records, which the master adds up over all trainers and tasks. The
+trainer then computes the value from the totals. The area under the ROC curve follows Fawcett, "An
+introduction to ROC analysis", 2006, with scores in bins of equal width.
 """
 
 from __future__ import annotations
@@ -22,43 +22,44 @@ from edl.model.arrays import to_array
 from edl_protocol.master import MAX_METRIC_NAME_CHARS, MAX_METRICS
 
 MAX_PARTS = 400
-"""Sums of one metric."""
+"""Maximum number of sums of a metric."""
 _MAX_VALUES = MAX_METRICS - 1
-"""Values of all metrics beside the loss, each sum being one: the limit of the master."""
+"""The master's limit for values in addition to the loss; each sum of a metric counts as one."""
 _PART = re.compile(r"(.+)\[(\d{1,3})\]")
 
 
 @dataclass(frozen=True)
 class AdditiveMetric:
-    """A metric that is computed of sums over records."""
+    """A metric that is computed from sums over records."""
 
     sums: Callable[[Any, Any], Sequence[float]]
-    """(outputs, labels) of a batch -> its sums, always equally many, at most `MAX_PARTS`."""
+    """(outputs, labels) of a batch -> its sums, always the same number, at most `MAX_PARTS`."""
     finish: Callable[[Sequence[float]], float]
-    """Sums over all records, all divided by the number of records -> the value."""
+    """Sums over all records, each divided by the number of records -> value."""
     parts: int = 0
-    """How many sums there are; 0 where only a batch tells."""
+    """Number of sums; 0 if unknown before the first batch."""
 
     def __call__(self, outputs: Any, labels: Any) -> float:
-        """The value over one batch alone."""
+        """Returns the value over one batch."""
         records = max(1, len(labels))
         return self.finish([part / records for part in self.sums(outputs, labels)])
 
 
 def auc(bins: int = 200) -> AdditiveMetric:
-    """Area under the ROC curve of a binary classifier, 0 to 1; 0.5 where a class is missing.
+    """Returns the area under the ROC curve of a binary classifier: 0 to 1, or 0.5 if a class is missing.
 
-    Outputs are scores from 0 to 1, one for each record, or two of which the second is that of class
-    1. The error is at most the share of pairs of both classes whose scores are in one bin, halved.
+    Outputs are scores from 0 to 1: one per record, or two per record, the second one for class 1. The
+    error is at most half the share of pairs of records of different classes whose scores fall into the
+    same bin.
 
     Args:
-        bins: Number of bins of the histogram of scores, 2 to 200.
+        bins: Number of bins in the histogram of scores, 2 to 200.
 
     Raises:
-        ValueError: `bins` is out of its range.
+        ValueError: `bins` is out of range.
     """
-    if not 2 <= bins <= MAX_PARTS // 2:  # noqa: PLR2004 - one bin orders nothing
-        raise ValueError(f"bins is {bins}: write 2 to {MAX_PARTS // 2}")
+    if not 2 <= bins <= MAX_PARTS // 2:  # noqa: PLR2004 - a single bin orders nothing
+        raise ValueError(f"bins is {bins}: it must be 2 to {MAX_PARTS // 2}")
 
     def sums(outputs: Any, labels: Any) -> list[float]:
         numpy = importlib.import_module("numpy")
@@ -82,7 +83,11 @@ def auc(bins: int = 200) -> AdditiveMetric:
 
 
 def precision(threshold: float = 0.5) -> AdditiveMetric:
-    """Share of the records called positive that are so; 0 where none is called so."""
+    """Returns the precision: the share of records classified as positive that are; 0 if there are none.
+
+    Args:
+        threshold: Scores from this value on are classified as positive.
+    """
 
     def sums(outputs: Any, labels: Any) -> list[float]:
         called, truth = _scores(outputs) >= threshold, to_array(labels).reshape(-1) > 0
@@ -92,7 +97,11 @@ def precision(threshold: float = 0.5) -> AdditiveMetric:
 
 
 def recall(threshold: float = 0.5) -> AdditiveMetric:
-    """Share of the positive records that are called so; 0 where there is none."""
+    """Returns the recall: the share of positive records classified as positive; 0 if there are none.
+
+    Args:
+        threshold: Scores from this value on are classified as positive.
+    """
 
     def sums(outputs: Any, labels: Any) -> list[float]:
         called, truth = _scores(outputs) >= threshold, to_array(labels).reshape(-1) > 0
@@ -102,7 +111,7 @@ def recall(threshold: float = 0.5) -> AdditiveMetric:
 
 
 def rmse() -> AdditiveMetric:
-    """Root of the mean squared error over all numbers of outputs and labels."""
+    """Returns the root of the mean squared error over all elements of outputs and labels."""
 
     def sums(outputs: Any, labels: Any) -> list[float]:
         errors = (to_array(outputs).reshape(-1) - to_array(labels).reshape(-1)).astype("float64")
@@ -112,12 +121,12 @@ def rmse() -> AdditiveMetric:
 
 
 def part_name(name: str, index: int) -> str:
-    """The name under which a sum of a metric is reported."""
+    """Returns the name under which a sum of a metric is reported."""
     return f"{name}[{index}]"
 
 
 def value_names(metrics: Mapping[str, Callable[[Any, Any], Any]]) -> list[str]:
-    """The names of the values that will be reported, as far as they are known without a batch."""
+    """Returns the names of the reported values, as far as they are known before the first batch."""
     names = []
     for name, metric in metrics.items():
         parts = metric.parts if isinstance(metric, AdditiveMetric) else 0
@@ -126,17 +135,17 @@ def value_names(metrics: Mapping[str, Callable[[Any, Any], Any]]) -> list[str]:
 
 
 def limit_problem(names: Collection[str]) -> str:
-    """What the master would refuse of the names of all reported values; "" if nothing."""
+    """Returns why the master would refuse values of these names; "" if it would accept them."""
     if len(names) > _MAX_VALUES:
         return (
-            f"has {len(names)} values together, and the most is {_MAX_VALUES}: each auc(bins) has twice "
-            "as many as bins, so give it fewer"
+            f"has {len(names)} values in total, but the maximum is {_MAX_VALUES}: each auc(bins) has "
+            "two per bin, so use fewer bins"
         )
     longest = max(names, key=len, default="")
     if len(longest) > MAX_METRIC_NAME_CHARS:
         return (
-            f"has the name {longest!r:.80}, of {len(longest)} characters: write at most "
-            f"{MAX_METRIC_NAME_CHARS}, with the number of a sum"
+            f"has the name {longest!r:.80} of {len(longest)} characters: use at most "
+            f"{MAX_METRIC_NAME_CHARS}, including the number of a sum"
         )
     return ""
 
@@ -147,11 +156,11 @@ def finish(
     """Replaces the reported sums of additive metrics by their values.
 
     Args:
-        reported: Means over records by name, as the master has them.
-        metrics: The user's metrics by name.
+        reported: Name -> mean over records, from the master.
+        metrics: Name -> the user's metric.
 
     Returns:
-        Values by name. A metric whose sums are not all there is left out: it is not finite.
+        Name -> value. A metric that lacks a sum, because it was not finite, is left out.
     """
     parts: dict[str, dict[int, float]] = {}
     values: dict[str, float] = {}
@@ -173,6 +182,6 @@ def _ratio(parts: Sequence[float]) -> float:
 
 
 def _scores(outputs: Any) -> Any:
-    """One score for each record: of two columns the second."""
+    """Returns one score per record: the second column if there are two."""
     array = to_array(outputs)
     return array[:, 1] if array.ndim == 2 and array.shape[1] == 2 else array.reshape(-1)  # noqa: PLR2004 - both classes

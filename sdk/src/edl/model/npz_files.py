@@ -1,4 +1,4 @@
-"""A source of `.npz` files: records are rows of their arrays, batches are arrays by name."""
+"""A source of `.npz` files: records are rows of the arrays, and batches are dicts of arrays."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from edl.overriding import override
 from edl.sources.base import RandomAccess, Source
 
 Columns = dict[str, Any]
-"""Arrays by name, in the order of the file; the first axis is records."""
+"""Name -> array, in the order of the file; the first axis is records."""
 
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""Of a member's header in a zip file: the lengths of its name and of its extra field."""
+"""The lengths of the name and of the extra field in the local header of a zip member."""
 _SUFFIX = ".npy"
 _VERSION_1 = (1, 0)
-"""Version of numpy's format; the later ones are for long or non-Latin field names."""
+"""Version of numpy's format; later versions are for long or non-Latin field names."""
 
 
 class NpzSource(Source, RandomAccess):
-    """A `Source` of files whose arrays agree in names, types and shape of a record."""
+    """A `Source` of files whose arrays have the same names, types and record shapes."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Opens all files.
 
         Raises:
-            DataError: A file cannot be read, or differs from the first; the text names both.
+            DataError: A file cannot be read, or differs from the first one; the message names both.
         """
         self._files: dict[str, Columns] = {}
         for path in paths:
@@ -40,7 +40,7 @@ class NpzSource(Source, RandomAccess):
             if self._files:
                 _check_same(paths[0], next(iter(self._files.values())), path, arrays)
             if self._files.setdefault(path.name, arrays) is not arrays:
-                raise DataError(f"two files have the name {path.name!r}: records could be mixed up")
+                raise DataError(f"two files are named {path.name!r}: rename one of them")
         self._by_place = list(self._files.values())
         self._ends = np.cumsum([record_count(arrays) for arrays in self._files.values()])
 
@@ -52,17 +52,17 @@ class NpzSource(Source, RandomAccess):
 
     @override
     def read(self, file: str | None, start: int, end: int) -> Columns:
-        """Returns views of the records of a range."""
+        """Returns views of the records [start, end)."""
         arrays = self._files.get(file or "")
         if arrays is None:
-            raise DataError(f"the master knows a file {file!r} that this trainer was not given")
+            raise DataError(f"the master's data set has a file {file!r} that this trainer lacks")
         if end > record_count(arrays):
             raise RecordError(end - 1, f"{file} has {record_count(arrays)} records")
         return {name: array[start:end] for name, array in arrays.items()}
 
     @override
     def pick(self, numbers: Sequence[int]) -> Columns:
-        """Returns copies of the records of these numbers."""
+        """Returns copies of the records with these numbers."""
         chosen = np.asarray(numbers)
         if len(self._files) == 1:
             return {
@@ -81,7 +81,7 @@ class NpzSource(Source, RandomAccess):
 
     @override
     def batch(self, blocks: Sequence[Columns]) -> Columns:
-        """A copy, so that a program may change its batch and not the data."""
+        """Returns a copy of the records, which a program may change."""
         return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
@@ -91,12 +91,12 @@ def record_count(arrays: Mapping[str, Any]) -> int:
 
 
 def read_arrays(path: Path) -> Columns:
-    """Reads the arrays of one file; uncompressed arrays are mapped into memory.
+    """Reads the arrays of one file; maps uncompressed arrays into memory.
 
-    So trainers on one machine share the pages of a file that `numpy.savez` wrote.
+    Trainers on the same machine then share the pages of a file written by `numpy.savez`.
 
     Raises:
-        DataError: It is not an `.npz` file, holds other objects, or arrays of different lengths.
+        DataError: The file is not an `.npz` file, holds Python objects, or arrays of different lengths.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
@@ -105,8 +105,8 @@ def read_arrays(path: Path) -> Columns:
                 member.filename[: -len(_SUFFIX)]: _array(archive, file, member)
                 for member in members
             }
-    except Exception as error:  # a damaged archive raises nearly anything: zlib.error, RuntimeError
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
+    except Exception as error:  # damaged archives raise many types: zlib.error, RuntimeError, ...
+        raise DataError(f"cannot read {path}: {one_line(error)}") from error
     return _checked(path, arrays)
 
 
@@ -115,12 +115,12 @@ def _checked(path: Path, arrays: Columns) -> Columns:
         raise DataError(f"{path} holds no arrays: write it with numpy.savez(file, inputs=...)")
     single = [name for name, array in arrays.items() if not array.ndim]
     if single:
-        raise DataError(f"{path}: {single[0]!r} is one number: the first axis must be records")
+        raise DataError(f"{path}: {single[0]!r} is a single number: the first axis must be records")
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:
         lengths_text = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise DataError(
-            f"{path} has arrays of different lengths ({lengths_text}): one row is one record"
+            f"{path} has arrays of different lengths ({lengths_text}): each row must be one record"
         )
     if not next(iter(lengths.values())):
         raise DataError(f"{path} holds no records")

@@ -1,14 +1,14 @@
-"""The adapter of models in plain numpy; also an example for other frameworks.
+"""The adapter for models in plain numpy, which also serves as an example for other frameworks.
 
 `model()` returns an object with
 
-- `parameters`: float32 arrays by name, which training changes in place;
-- `forward(inputs)`: the outputs;
-- `gradients(slope)`: gradients by name for the latest `forward`, given the gradient of the loss with
-  respect to its outputs.
+- `parameters`: name -> float32 array, which training changes in place;
+- `forward(inputs)`: returns the outputs;
+- `gradients(slope)`: returns name -> gradient for the last `forward`, given the gradient of the loss
+  with respect to its outputs.
 
-`loss(outputs, labels)` returns the mean loss and that gradient; `optimizer(parameters)` a dict such
-as `{"kind": "sgd", "learning_rate": 0.1}`, of the kinds that `edl.model.numpy_optimizer` supports.
+`loss(outputs, labels)` returns the mean loss and that gradient. `optimizer(parameters)` returns a dict
+such as `{"kind": "sgd", "learning_rate": 0.1}`; `edl.model.numpy_optimizer` has the supported kinds.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _SLOTS = "optimizer/"
 
 
 def replica(user_model: Any, user_code: UserCode) -> NumpyReplica:
-    """Returns a replica of the object that `model()` returned."""
+    """Returns a replica for the object returned by `model()`."""
     return NumpyReplica(user_model, user_code)
 
 
 def worker(user_model: Any, user_code: UserCode, seed: int) -> NumpyWorker:
-    """Returns a worker of the object that `model()` returned; initial rows of its embeddings depend on the seed."""
-    del seed  # it has no tables
+    """Returns a worker for the object returned by `model()`."""
+    del seed  # for initial embedding rows, and there are no tables
     return NumpyWorker(user_model, user_code)
 
 
 class NumpyModel(Adapter):
-    """Base of both adapters: evaluation, prediction and export."""
+    """Base class of both adapters: evaluation, prediction and export."""
 
     def __init__(self, user_model: Any, user_code: UserCode) -> None:
         self._user_code, self._user_model = user_code, user_model
@@ -60,7 +60,7 @@ class NumpyModel(Adapter):
         for name, array in self._parameters.items():
             if getattr(array, "dtype", None) != np.float32:
                 raise ModelError(
-                    f"model() of {user_code.model.path}: parameter {name!r} is "
+                    f"model() of {user_code.model.path}: parameter {name!r} is of type "
                     f"{getattr(array, 'dtype', type(array).__name__)}: it must be a float32 array"
                 )
         self._metrics = user_code.metrics()
@@ -115,7 +115,7 @@ class NumpyModel(Adapter):
         if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
             raise ModelError(
                 f"{SIGNATURES['loss']} of {self._user_code.model.path} must return a pair for a model in "
-                "plain numpy: the mean loss, and its slope with regard to the outputs"
+                "plain numpy: the mean loss, and its gradient with respect to the outputs"
             )
         return self._user_code.to_float(SIGNATURES["loss"], pair[0]), pair[1]
 
@@ -188,7 +188,7 @@ class NumpyReplica(NumpyModel, Replica, PartedReplica):
     def groups(self) -> list[ArrayGroup]:
         arrays = self.state().arrays
         if not all(array.flags.c_contiguous for array in arrays.values()):
-            return []  # a flat view of these would be a copy
+            return []  # a flat view would be a copy
         groups = []
         for name, array in self._parameters.items():
             slots = [slot for slot in self._optimizer.slots if slot.partition("/")[2] == name]
@@ -224,7 +224,7 @@ class NumpyReplica(NumpyModel, Replica, PartedReplica):
         if difference:
             raise mismatch_error("the state", difference)
         if "steps" not in state.extra:
-            raise CheckpointError("the state is of another framework: it does not count steps")
+            raise CheckpointError("the state is of another framework: it has no number of steps")
         for name, array in arrays.items():
             array[...] = state.arrays[name]
         self._optimizer.steps = int(state.extra["steps"])
@@ -253,7 +253,7 @@ class NumpyWorker(NumpyModel, Worker):
 
     @override
     def load(self, dense: Mapping[str, Any]) -> None:
-        self.load_parameters(dense, "what the servers hold")
+        self.load_parameters(dense, "the servers' model")
 
     @override
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:

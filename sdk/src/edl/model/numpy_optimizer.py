@@ -1,4 +1,4 @@
-"""Optimizers for models in plain numpy: the same kinds as at the parameter servers."""
+"""Optimizers for models in plain numpy, of the same kinds as on the parameter servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from edl.model.errors import ModelError
 from edl.model.rate_schedules import rate_factor, schedule_problem
-from edl.servers.gradient_norm import global_norm
+from edl.servers.worker import global_norm
 
 Arrays = dict[str, Any]
 _COMMON: dict[str, Any] = {
@@ -19,7 +19,7 @@ _COMMON: dict[str, Any] = {
     "clip_value": None,
     "schedule": None,
 }
-"""Settings of every optimizer with their defaults; see `edl.servers.Worker.optimizer`."""
+"""Settings of every kind of optimizer, with defaults; see `edl.servers.Worker.optimizer`."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "momentum": {"momentum": 0.9, "nesterov": False},
@@ -36,31 +36,42 @@ _RANGES = {
     "initial": (0.0, 1e6),
     "weight_decay": (0.0, 1.0),
 }
-"""Each from the first number to below the second, as at the parameter servers."""
+"""Setting -> minimum, and exclusive maximum; the same as on the parameter servers."""
 
 
 class NumpyOptimizer:
-    """An optimizer that changes one model's parameters in place."""
+    """An optimizer that changes a model's parameters in place."""
 
     def __init__(self, settings: Any, parameters: Arrays, path: Path) -> None:
-        """Checks what `optimizer(parameters)` returned.
+        """Checks the settings.
+
+        Args:
+            settings: The result of the user's `optimizer(parameters)`.
+            parameters: Name -> parameter.
+            path: The user's file.
 
         Raises:
-            ModelError: It is not a valid dict; the text lists the supported settings.
+            ModelError: The result is not a valid dict; the message lists the supported settings.
         """
         self._settings = _checked(settings, path)
         self._parameters = parameters
-        self._change: Callable[[str, Any], Any] = getattr(self, f"_{self._settings['kind']}")
-        begin = self._settings.get("initial", 0.0)
+        kind = self._settings["kind"]
+        self._change: Callable[[str, Any], Any] = getattr(self, f"_{kind}")
+        initial = self._settings.get("initial", 0.0)
         self.slots: Arrays = {
-            f"{slot}/{name}": np.full_like(array, begin)
-            for slot in _SLOTS[self._settings["kind"]]
+            f"{slot}/{name}": np.full_like(array, initial)
+            for slot in _SLOTS[kind]
             for name, array in parameters.items()
         }
         self.steps = 0
 
     def step(self, gradient: Mapping[str, Any], scale: float) -> None:
-        """Makes one step with the learning rate times `scale`."""
+        """Makes one step.
+
+        Args:
+            gradient: Name -> gradient.
+            scale: Factor of the learning rate.
+        """
         factor = rate_factor(self._settings["schedule"], self.steps)
         self.steps += 1
         rate = np.float32(self._settings["learning_rate"] * scale * factor)
@@ -72,10 +83,10 @@ class NumpyOptimizer:
             np.subtract(array, rate * self._change(name, clipped[name]), out=array)
 
     def _clipped(self, gradient: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the gradient within the limits; a copy where they apply."""
-        most, max_norm = self._settings["clip_value"], self._settings["clip_norm"]
-        if most is not None:
-            return {name: np.clip(slope, -most, most) for name, slope in gradient.items()}
+        """Returns the gradient within the limits of the settings, as a copy if they apply."""
+        max_value, max_norm = self._settings["clip_value"], self._settings["clip_norm"]
+        if max_value is not None:
+            return {name: np.clip(slope, -max_value, max_value) for name, slope in gradient.items()}
         if max_norm is None:
             return gradient
         norm = global_norm([gradient[name] for name in self._parameters])
@@ -113,8 +124,8 @@ def _checked(settings: Any, path: Path) -> dict[str, Any]:
     if not isinstance(settings, Mapping) or kind not in _DEFAULTS:
         raise ModelError(
             f"optimizer(parameters) of {path} returned {str(settings)!r:.80}: for a model in plain "
-            f'numpy it must return a dict such as {{"kind": "sgd", "learning_rate": 0.1}}, of the '
-            f"kinds {kinds}"
+            f'numpy it must return a dict such as {{"kind": "sgd", "learning_rate": 0.1}}; kinds are '
+            f"{kinds}"
         )
     defaults = {**_DEFAULTS[kind], **_COMMON}
     checked = {**defaults, **settings}
@@ -122,14 +133,14 @@ def _checked(settings: Any, path: Path) -> dict[str, Any]:
     problem = f"has no setting {unknown[0]!r}" if unknown else _problem(checked)
     if problem:
         raise ModelError(
-            f"optimizer(parameters) of {path}: {kind} {problem}; it has "
+            f"optimizer(parameters) of {path}: {kind} {problem}; its settings are "
             f"{', '.join(['learning_rate', *defaults])}"
         )
     return checked
 
 
 def _problem(settings: Mapping[str, Any]) -> str:
-    """Returns what is wrong with a value; "" if nothing is."""
+    """Returns what is wrong with the settings; "" if nothing is."""
     if not _is_above_zero(settings.get("learning_rate")):
         return "needs a learning_rate above 0"
     for name, (least, below) in _RANGES.items():
@@ -143,7 +154,7 @@ def _problem(settings: Mapping[str, Any]) -> str:
         if not _is_above_zero(settings[name]):
             return f"has {name} {settings[name]!r:.40}: it must be above 0"
     if len(limits) > 1:
-        return "has clip_norm and clip_value, which exclude each other"
+        return "has clip_norm and clip_value, which are mutually exclusive"
     return schedule_problem(settings["schedule"])
 
 

@@ -1,4 +1,4 @@
-"""Names of saved parameters, and the check that saved parameters belong to a model. Pure."""
+"""Names of saved parameters, and the comparison of saved parameters with a model. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from edl.errors import CheckpointError
 
 MODEL_PREFIX = "model/"
-"""Starts the names of a model's arrays in a state; names of optimizer arrays start otherwise."""
+"""Prefix of the names of a model's arrays in a state; names of optimizer arrays do not have it."""
 NUMPY_FILE, PADDLE_FILE, TORCH_FILE = "model.npz", "model.pdparams", "model.pt"
 """Files of exported models."""
 MODEL_FILES = (PADDLE_FILE, NUMPY_FILE, TORCH_FILE)
-"""In the order in which a folder is searched for them."""
+"""The files of exported models, in the order in which a folder is searched."""
 
 
 def first_difference(own_shapes: Mapping[str, Any], new_shapes: Mapping[str, Any]) -> str:
     """Describes the first difference between two sets of arrays; "" if there is none.
 
     Args:
-        own_shapes: Of the model's own arrays: name -> shape.
-        new_shapes: Of the arrays to be loaded.
+        own_shapes: Name -> shape of the model's arrays.
+        new_shapes: Name -> shape of the arrays to load.
     """
     for name, shape in own_shapes.items():
         if name not in new_shapes:
@@ -32,7 +32,7 @@ def first_difference(own_shapes: Mapping[str, Any], new_shapes: Mapping[str, Any
 
 
 def mismatch_error(origin: str, difference: str) -> CheckpointError:
-    """Returns the error for arrays that differ from the model's."""
+    """Returns the error for arrays that do not fit the model."""
     return CheckpointError(
-        f"{origin} is of another model: {difference}; give this model's own, or another folder"
+        f"{origin} belongs to another model: {difference}; name one of this model, or another folder"
     )

@@ -1,7 +1,7 @@
-"""Reads the arrays of a file that `paddle.save` wrote, without running what a pickle can run.
+"""Reads the arrays of a file written by `paddle.save`, without executing code from the pickle.
 
-`paddle.load` calls whatever a file names: a file of parameters from elsewhere could run a program
-(PaddlePaddle's issue 77735). Here a pickle can build containers and arrays and nothing else.
+`paddle.load` calls any function that a file names, so an untrusted file of parameters could run a
+program (PaddlePaddle's issue 77735). Here a pickle can only build containers and arrays.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from edl.errors import CheckpointError, one_line
 from edl.overriding import override
 
 _NAMES = "StructuredToParameterName@@"
-"""An entry of `paddle.save`: the parameters' names inside of PaddlePaddle."""
+"""Entry of `paddle.save` with PaddlePaddle's internal names of the parameters."""
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _KIND = re.compile(r"[biufc?][1-9]?[0-9]?")
-"""Names of types in pickles: numbers and truth values, with their size in bytes."""
+"""Names of types in pickles: numbers and booleans, with their size in bytes."""
 
 
 class _Dtype:
-    """What a pickle calls `numpy.dtype`: numpy's own `__setstate__` believes any flags."""
+    """Replaces `numpy.dtype` in pickles, whose `__setstate__` trusts any flags."""
 
     def __init__(self, name: object, *_: object) -> None:
         if not isinstance(name, str) or not _KIND.fullmatch(name):
@@ -40,7 +40,7 @@ class _Dtype:
 
 
 class _PickledArray:
-    """What a pickle calls an array: its bytes are checked before numpy sees them."""
+    """Replaces `numpy.ndarray` in pickles; checks the bytes before passing them to numpy."""
 
     def __init__(self, *_: object) -> None:
         self.array: Any = None
@@ -51,23 +51,23 @@ class _PickledArray:
 
 
 def _array(raw: Any, kind: _Dtype, shape: Any, order: Any) -> Any:
-    if not isinstance(raw, (bytes, bytearray)):  # `bytes` makes as many zeros as a number says
-        raise CheckpointError(f"holds {type(raw).__name__} in place of an array's bytes")
-    array = np.frombuffer(raw, kind.dtype)  # no copy: a pickle may name the same bytes again
+    if not isinstance(raw, (bytes, bytearray)):  # `bytes(n)` would allocate any number of zeros
+        raise CheckpointError(f"holds {type(raw).__name__} instead of an array's bytes")
+    array = np.frombuffer(raw, kind.dtype)  # no copy: a pickle may use the same bytes many times
     return array.reshape(tuple(int(size) for size in shape), order="F" if order == "F" else "C")
 
 
 def _from_buffer(raw: Any, kind: _Dtype, shape: Any, order: Any, *_: object) -> _PickledArray:
-    """As numpy's function of this name, which pickles of protocol 5 call."""
+    """Replaces numpy's `_frombuffer`, which pickles of protocol 5 call."""
     pickled = _PickledArray()
     pickled.array = _array(raw, kind, shape, order)
     return pickled
 
 
 class _Names(OrderedDict[Any, Any]):
-    """What a pickle calls an ordered mapping; it fills it entry by entry, each of which is in the file."""
+    """Replaces `OrderedDict` in pickles, which then add each entry separately."""
 
-    def __init__(self) -> None:  # no entries: they would be copied as often as the pickle says
+    def __init__(self) -> None:  # takes no entries: a pickle could copy the same ones many times
         super().__init__()
 
 
@@ -86,10 +86,11 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """Reads the arrays of one file.
 
     Returns:
-        Array by parameter name, as in `state_dict()` of a layer.
+        Parameter name -> array, as in a layer's `state_dict()`.
 
     Raises:
-        CheckpointError: It cannot be read, or holds anything but arrays by name; the text names it.
+        CheckpointError: The file cannot be read, or holds something other than a dict of arrays; the
+            message names it.
     """
     try:
         with path.open("rb") as file:
@@ -98,10 +99,10 @@ def read_arrays(path: Path) -> dict[str, Any]:
             content = _ArraysUnpickler(file, size).load()
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from error
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
+    except Exception as error:  # damaged pickles raise many types
+        raise CheckpointError(f"cannot read {path}: {one_line(error)}") from error
     if not isinstance(content, Mapping):
-        raise CheckpointError(f"{path} holds {type(content).__name__} instead of arrays by name")
+        raise CheckpointError(f"{path} holds {type(content).__name__} instead of a dict of arrays")
     arrays = {}
     for name, pickled in content.items():
         if name == _NAMES:
@@ -113,26 +114,27 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def _check_numbers(file: BinaryIO, size: int) -> None:
-    """Checks the numbers that a pickle gives its objects, and goes back to its beginning.
+    """Checks the memo numbers of a pickle's objects, then rewinds the file.
 
-    CPython's reader has a table as long as the greatest number, so that a few bytes take gigabytes.
+    CPython's unpickler allocates a table as long as the greatest number, so that a few bytes could take
+    gigabytes.
 
     Raises:
-        CheckpointError: One is greater than the file's size in bytes, which that of no object is.
-        ValueError: It is not a whole pickle.
+        CheckpointError: A number exceeds the file's size in bytes, which a valid pickle's never does.
+        ValueError: The file is not a complete pickle.
     """
     for opcode, argument, _ in pickletools.genops(file):
         if opcode.name in _PUTS and isinstance(argument, int) and argument > size:
-            raise CheckpointError(f"gives an object the number {argument}: it has fewer bytes")
+            raise CheckpointError(f"has a memo number {argument}, which exceeds its size in bytes")
     file.seek(0)
 
 
 class _ArraysUnpickler(pickle.Unpickler):
-    """An unpickler of arrays in containers (https://docs.python.org/3/library/pickle.html).
+    """An unpickler that builds only arrays in containers (https://docs.python.org/3/library/pickle.html).
 
     Args:
         file: The pickle.
-        size: Its size in bytes; what it makes of its texts is no longer.
+        size: Size of the file, which also limits the bytes that it may decode from strings.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -140,23 +142,25 @@ class _ArraysUnpickler(pickle.Unpickler):
         self._bytes_left = size
 
     def _encode(self, text: str, encoding: str) -> bytes:
-        """The bytes that a pickle of protocol 2 writes as text, which is how it calls `_codecs.encode`."""
+        """Replaces `_codecs.encode`, with which pickles of protocol 2 turn strings into bytes."""
         if encoding != "latin1":
-            raise CheckpointError(f"holds bytes as {encoding!r:.40}, not as latin1")
+            raise CheckpointError(f"holds bytes encoded as {encoding!r:.40} instead of latin1")
         self._bytes_left -= len(text)
         if self._bytes_left < 0:
-            raise CheckpointError("holds more bytes than it has: it names the same ones again")
+            raise CheckpointError(
+                "decodes more bytes than its size, because it uses some repeatedly"
+            )
         return text.encode(encoding)
 
     @override
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """Returns a class or function that builds arrays; refuses all others."""
+        """Returns the safe replacement for a class or function that builds arrays; refuses all others."""
         if (module_name, global_name) == ("_codecs", "encode"):
             return self._encode
         allowed = _ALLOWED.get((module_name, global_name))
         if allowed is None:
             raise CheckpointError(
-                f"wants to call {module_name}.{global_name}: only arrays are read; save the "
+                f"would call {module_name}.{global_name}, but only arrays are supported: save the "
                 "layer's state_dict(), whose values are tensors"
             )
         return allowed

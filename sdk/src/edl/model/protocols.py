@@ -1,4 +1,4 @@
-"""The interface of a framework's adapter; EDL has adapters for PaddlePaddle, torch and plain numpy."""
+"""The interface of framework adapters; EDL has adapters for PaddlePaddle, torch and plain numpy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from edl.servers.worker import Worker
 from edl.sync.replica import Replica
 
 Lookup = Callable[[str, Any], Any]
-"""(table, unique ids) -> rows, as in `Worker.gradients`."""
+"""(table, unique ids) -> rows in the order of the ids."""
 
 
 class Adapter(Protocol):
     """Operations on a model other than training."""
 
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """Returns means over one batch: the loss, the user's metrics, and sums of additive ones."""
+        """Returns means over one batch: the loss, the user's metrics, and the sums of additive metrics."""
         ...
 
     def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """Returns values by name of such means over all records (`edl.model.metrics`)."""
+        """Computes name -> value of metrics from means over all records; see `edl.model.metrics`."""
         ...
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> dict[str, np.ndarray]:
@@ -35,14 +35,18 @@ class Adapter(Protocol):
         ...
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """Returns copies of the model's arrays by name, without embeddings at the servers."""
+        """Returns name -> copy of the model's array, without embeddings stored on the servers."""
         ...
 
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
-        """Loads arrays by name into the model.
+        """Loads parameters into the model.
+
+        Args:
+            arrays: Name -> array.
+            origin: Source of the arrays, for error messages.
 
         Raises:
-            CheckpointError: They belong to another model; the text names `origin` and the difference.
+            CheckpointError: The arrays belong to another model; the message names the difference.
         """
         ...
 
@@ -50,8 +54,8 @@ class Adapter(Protocol):
 class ReplicaAdapter(Replica, Adapter, Protocol):
     """A replica for synchronous training.
 
-    One with a method `train` trains by it instead of `edl.sync.train`, with the same arguments but
-    for itself: its framework has process groups of its own.
+    If a replica has a method `train`, because its framework has its own process groups, it is called
+    instead of `edl.sync.train`, with the same arguments except the replica.
     """
 
 
@@ -63,9 +67,15 @@ class AdapterModule(Protocol):
     """A module that adapts models of one framework."""
 
     def replica(self, user_model: Any, user_code: Any) -> ReplicaAdapter:
-        """Returns a replica of the object that `model()` returned."""
+        """Returns a replica for the object returned by `model()`."""
         ...
 
     def worker(self, user_model: Any, user_code: Any, seed: int) -> WorkerAdapter:
-        """Returns a worker of the object that `model()` returned; initial rows of its embeddings depend on the seed."""
+        """Returns a worker for the object returned by `model()`.
+
+        Args:
+            user_model: The object.
+            user_code: The functions of the user's file.
+            seed: Seed of initial embedding rows.
+        """
         ...

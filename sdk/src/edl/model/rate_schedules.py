@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, the same as at the parameter servers. Pure."""
+"""Learning rate schedules, the same as on the parameter servers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "exponential": {"every": 1, "by": None},
     "cosine": {"versions": None, "lowest": 0.0},
 }
-"""Kind -> its options and their defaults; None must be given."""
+"""Kind -> options with defaults; options with None are required."""
 _SHARES = ("start", "by", "lowest")
 
 
@@ -21,7 +21,7 @@ def rate_factor(schedule: Mapping[str, Any] | None, step: int) -> float:
     """Returns the factor of the learning rate.
 
     Args:
-        schedule: Without problems; None for a constant rate.
+        schedule: A valid schedule; None for a constant rate.
         step: Number of steps before this one.
     """
     if schedule is None:
@@ -69,4 +69,4 @@ def _share_problem(value: Any) -> str:
 def _count_problem(name: str, value: Any) -> str:
     least = 0 if name == "warmup" else 1
     valid = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    return "" if valid else f"it must be a whole number of at least {least}"
+    return "" if valid else f"it must be a whole number, at least {least}"

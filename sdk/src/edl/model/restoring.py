@@ -1,4 +1,4 @@
-"""Restores parameters from a checkpoint, the newest one of a folder, or an export."""
+"""Restores parameters from a checkpoint, the newest checkpoint of a folder, or an export."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PathLike = Union[str, "os.PathLike[str]"]
 _TORCH_STATE = ".metadata"
-"""In checkpoints of models in torch."""
+"""A file in the checkpoints of torch models."""
 
 
 def restore(adapter: Adapter, path: PathLike) -> int | None:
@@ -31,13 +31,13 @@ def restore(adapter: Adapter, path: PathLike) -> int | None:
 
     Args:
         adapter: A replica or a worker of the same model.
-        path: A checkpoint, a folder of checkpoints, or a folder that `export` wrote.
+        path: A checkpoint, a folder of checkpoints, or a folder written by `export`.
 
     Returns:
         The step of the checkpoint; None for an export.
 
     Raises:
-        CheckpointError: It is missing, damaged, or of another model.
+        CheckpointError: The checkpoint is missing, damaged, or belongs to another model.
     """
     folder = Path(path)
     if (folder / MANIFEST).exists():
@@ -50,14 +50,14 @@ def restore(adapter: Adapter, path: PathLike) -> int | None:
             adapter.load_parameters(_read_export(folder / name), str(folder / name))
             return None
     raise CheckpointError(
-        f"{folder} holds no model: name a folder of checkpoints, one checkpoint, or an exported "
-        f"folder with {PADDLE_FILE}, {NUMPY_FILE} or {TORCH_FILE}"
+        f"{folder} holds no model: name a checkpoint, a folder of checkpoints, or an export "
+        f"with {PADDLE_FILE}, {NUMPY_FILE} or {TORCH_FILE}"
     )
 
 
 def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
     if (checkpoint.path / _TORCH_STATE).exists():
-        # torch is imported only where there is a file of it
+        # only checkpoints of torch models need torch
         parameters = frameworks.load(frameworks.READERS, "torch").read_checkpoint(checkpoint)
         adapter.load_parameters(parameters, str(checkpoint.path))
         return checkpoint.step
@@ -69,7 +69,7 @@ def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
     }
     if not parameters:
         raise CheckpointError(
-            f"{checkpoint.path} holds no model of edl: its arrays have other names"
+            f"{checkpoint.path} holds no model saved by edl: its arrays have other names"
         )
     adapter.load_parameters(parameters, str(checkpoint.path))
     return checkpoint.step

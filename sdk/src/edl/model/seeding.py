@@ -1,4 +1,4 @@
-"""Seeds the random generators that a user's code may draw from, and builds models with them."""
+"""Seeds the random generators that user code may use, and builds models with them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def build_model(user_code: UserCode, seed: int) -> Any:
-    """Returns what `model()` returns; the same seed gives the same arrays in every process."""
+    """Calls `model()`; with the same seed, the result has the same arrays in every process."""
     seed_everything(seed)
     return user_code.call_function("model")
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python's generator, and those of numpy, PaddlePaddle and torch if they are imported."""
+    """Seeds the generators of Python and, if they are imported, of numpy, PaddlePaddle and torch."""
     random.seed(seed)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:

@@ -1,6 +1,6 @@
-"""Checks a user's file without running it: that it compiles and defines the required functions.
+"""Checks, without running it, that a user's file compiles and defines the required functions.
 
-Used where no framework is installed: by `edl submit`, and before trainers are started.
+`edl submit`, which works without a framework, does this, and `edl train` before it starts trainers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from edl.model.functions import FUNCTIONS, missing_message
 
 
 def read_source(path: str | PathLike[str]) -> str:
-    """Returns a file's text.
+    """Returns the text of a file.
 
     Raises:
-        ModelError: It cannot be read, or is not UTF-8.
+        ModelError: The file cannot be read, or is not UTF-8.
     """
     try:
-        # not read_text, which would change line ends; editors of Windows write a byte order mark
+        # not read_text, which changes line endings; -sig because Windows editors write a byte order mark
         return Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+        raise ModelError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ModelError(f"{path} is not text in UTF-8 (byte {error.start})") from error
+        raise ModelError(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
 def check(path: str | PathLike[str]) -> str:
@@ -36,7 +36,7 @@ def check(path: str | PathLike[str]) -> str:
         The text of the file.
 
     Raises:
-        ModelError: It cannot be read or compiled, or lacks a function.
+        ModelError: The file cannot be read or compiled, or lacks a function.
     """
     source = read_source(path)
     try:
@@ -44,7 +44,9 @@ def check(path: str | PathLike[str]) -> str:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         location = f"{path}:{line}" if line else str(path)
-        raise ModelError(f"{location} is not Python: {getattr(error, 'msg', error)}") from error
+        raise ModelError(
+            f"{location} is not valid Python: {getattr(error, 'msg', error)}"
+        ) from error
     names = set(_names(tree.body))
     for function in FUNCTIONS:
         if function.required and not names & {function.name, "*"}:
@@ -53,7 +55,7 @@ def check(path: str | PathLike[str]) -> str:
 
 
 def _names(body: list[ast.stmt]) -> Iterator[str]:
-    """Returns the names that a module's statements bind; "*" for a star import."""
+    """Yields the names that a module's statements bind; "*" for a star import."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield statement.name
@@ -68,7 +70,7 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _inner(statement: ast.stmt) -> list[ast.stmt]:
-    """Returns nested statements that bind names of the module: in `if`, `try`, `with`."""
+    """Returns the nested statements of `if`, `try` and `with`, which bind names of the module, too."""
     statements: list[ast.stmt] = []
     for name in ("body", "orelse", "finalbody"):
         statements += getattr(statement, name, None) or []

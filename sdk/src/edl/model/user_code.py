@@ -1,4 +1,4 @@
-"""Calls the functions of a user's file, and adds function, step and trainer to their errors."""
+"""Calls the functions of a user's file; adds the function, the step and the trainer to their errors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from edl.sources.base import Dataset
 
 SMALLER_BATCH = "lower --batch-size"
 _LABELS = ("labels", "y")
-"""Names of an array of labels that are recognized without `feed`."""
+"""Names by which an array of labels is recognized without `feed`."""
 
 
 class UserCode:
-    """The functions of one user's file, as one trainer calls them; raises only `EdlError`."""
+    """Calls the functions of a user's file in one trainer; raises only `EdlError`."""
 
     def __init__(self, model: Model, trainer: str = "") -> None:
         """Stores the model; calls nothing yet.
@@ -44,16 +44,16 @@ class UserCode:
         """Advice in out-of-memory errors."""
 
     def set_context(self, activity: str, records: Any = None) -> None:
-        """Sets what error messages name: the current work, such as `step 3`, and its batch."""
+        """Sets the current activity, such as `step 3`, and its batch, for error messages."""
         self._context = (activity, records)
 
     def call(self, action: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function and converts its errors.
 
         Args:
-            action: For error messages: the function's signature, or what is computed.
-            function: The user's, or one that may call user code, such as a layer.
-            arguments: Its arguments.
+            action: The function's signature, or a description, for error messages.
+            function: A function of the user, or one that may call user code, such as a layer.
+            arguments: Arguments of the function.
         """
         try:
             return function(*arguments)
@@ -89,12 +89,12 @@ class UserCode:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:  # noqa: PLR2004 - a pair
             raise ModelError(
                 f"feed(records) of {self.model.path} returned {_kind(pair)}: it must return a pair "
-                "(inputs, labels); labels may be None where records have none"
+                "(inputs, labels), with None for labels if there are none"
             )
         return pair[0], pair[1]
 
     def metrics(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """Returns the user's metrics by name; empty if there are none."""
+        """Returns name -> metric of the user; empty if there are none."""
         if not self.model.has("metrics"):
             return {}
         metrics = self.call_function("metrics")
@@ -103,50 +103,50 @@ class UserCode:
         )
         if not is_valid or "loss" in metrics or not all(isinstance(name, str) for name in metrics):
             raise ModelError(
-                f"metrics() of {self.model.path} returned {_kind(metrics)}: it must return functions "
-                'of (outputs, labels) by name, such as {"accuracy": accuracy}; "loss" is always '
-                "among them and needs none"
+                f"metrics() of {self.model.path} returned {_kind(metrics)}: it must return a dict of "
+                'functions of (outputs, labels), such as {"accuracy": accuracy}, without "loss", which '
+                "is always reported"
             )
         self._check_limits(value_names(metrics))
         return dict(metrics)
 
     def table_options(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Returns the user's options of rows by table; tables without options are missing.
+        """Returns table -> the user's row options, for tables that have any.
 
         Args:
-            tables: The names of the model's tables.
+            tables: Names of the model's tables.
         """
         if not self.model.has("table_options"):
             return {}
-        # not above: a file is checked and submitted where numpy is missing
+        # imported here, because checking and submitting a file must work without numpy
         row_options = importlib.import_module("edl.servers.worker").ROW_OPTIONS
         options = self.call_function("table_options")
         if not isinstance(options, Mapping) or not all(
             isinstance(values, Mapping) for values in options.values()
         ):
             raise ModelError(
-                f"table_options() of {self.model.path} returned {_kind(options)}: it must return "
-                'options by table, such as {"words": {"admit_after": 3, "evict": "lru"}}'
+                f"table_options() of {self.model.path} returned {_kind(options)}: it must return a dict "
+                'of options for each table, such as {"words": {"admit_after": 3, "evict": "lru"}}'
             )
         for table, values in options.items():
             if table not in tables:
                 names = ", ".join(sorted(tables)) or "none"
                 raise ModelError(
-                    f"table_options() of {self.model.path}: there is no table {table!r:.80}; "
+                    f"table_options() of {self.model.path}: unknown table {table!r:.80}; "
                     f"tables are: {names:.300}"
                 )
             unknown = next((option for option in values if option not in row_options), None)
             if unknown is not None:
                 raise ModelError(
-                    f"table_options() of {self.model.path}: {table!r} has no option {unknown!r:.60}; "
-                    f"there are {', '.join(row_options)}"
+                    f"table_options() of {self.model.path}: unknown option {unknown!r:.60} of {table!r}; "
+                    f"options are: {', '.join(row_options)}"
                 )
         return {table: dict(values) for table, values in options.items()}
 
     def metric_values(
         self, metrics: Mapping[str, Callable[[Any, Any], Any]], outputs: Any, labels: Any
     ) -> dict[str, float]:
-        """Returns means over one batch: a metric's value, or the sums of an additive one."""
+        """Returns means over one batch: each metric's value, or the sums of an additive metric."""
         values: dict[str, float] = {}
         for name, metric in metrics.items():
             action = f"metric {name!r}"
@@ -156,7 +156,7 @@ class UserCode:
             sums = self.call(action, metric.sums, outputs, labels)
             if not 0 < len(sums) <= MAX_PARTS:
                 raise ModelError(
-                    f"{action} of {self.model.path} has {len(sums)} sums: write 1 to {MAX_PARTS}"
+                    f"{action} of {self.model.path} has {len(sums)} sums: it must have 1 to {MAX_PARTS}"
                 )
             records = max(1, count(self._context[1]))
             for index, part in enumerate(sums):
@@ -165,21 +165,21 @@ class UserCode:
         return values
 
     def _check_limits(self, names: Collection[str]) -> None:
-        """Refuses what the master would refuse at the first evaluation, after an epoch of training."""
+        """Refuses names now that the master would refuse only after an epoch, in the first evaluation."""
         problem = limit_problem(names)
         if problem:
             raise ModelError(f"metrics() of {self.model.path} {problem}")
 
     def to_float(self, action: str, value: Any) -> float:
-        """Converts a value that holds exactly one number; NaN is allowed."""
+        """Converts a value that must hold exactly one number; NaN is allowed."""
         try:
             return float(value)
         except Exception as error:
             shape = getattr(value, "shape", None)
             kind = _kind(value) if shape is None else f"an array of shape {list(shape)}"
             raise ModelError(
-                f"{action} of {self.model.path} returned {kind}: it must be one number, the mean over "
-                "the batch"
+                f"{action} of {self.model.path} returned {kind}: it must return one number, the mean "
+                "over the batch"
             ) from error
 
     def postprocess(self, outputs: Any) -> Any:
@@ -187,7 +187,7 @@ class UserCode:
         return self.call_function("predict", outputs) if self.model.has("predict") else outputs
 
     def prediction_arrays(self, predictions: Any, records: int) -> dict[str, Any]:
-        """Converts predictions to arrays by name, with a row for each record."""
+        """Converts predictions to name -> array with one row per record."""
         if isinstance(predictions, Mapping):
             values_by_name = {str(name): array for name, array in predictions.items()}
         elif isinstance(predictions, (tuple, list)):
@@ -205,10 +205,10 @@ class UserCode:
 
 
 def check_records(model: Model, dataset: Dataset) -> None:
-    """Checks by one record that a model without `feed` gets inputs and labels of a data set.
+    """Checks with one record that a model without `feed` can use a data set.
 
     Raises:
-        ModelError: It does not: every trainer would fail at its first batch.
+        ModelError: The records do not have inputs and labels: every trainer would fail at its first batch.
     """
     source = dataset.source
     files = () if model.has("feed") else source.shape()["files"]
@@ -217,19 +217,19 @@ def check_records(model: Model, dataset: Dataset) -> None:
         return
     try:
         block = source.read(file, 0, 1)
-    except RecordError:  # its task fails, and no other
+    except RecordError:  # only the task of this record will fail
         return
     _by_name(model, source.batch([block]))
 
 
 def _by_name(model: Model, records: Any) -> tuple[Any, Any]:
-    """Returns inputs and labels by the names of a batch's arrays, without `feed`."""
-    if isinstance(records, tuple) and len(records) == 2:  # noqa: PLR2004 - of `edl.from_arrays`
+    """Finds inputs and labels by the names of a batch's arrays, for models without `feed`."""
+    if isinstance(records, tuple) and len(records) == 2:  # noqa: PLR2004 - from `edl.from_arrays`
         return records[0], records[1]
     if not isinstance(records, dict):
         raise ModelError(
-            f"{model.path} has no function feed(records), which makes (inputs, labels) of a batch "
-            f"of {_kind(records)}: only arrays of an .npz file need none"
+            f"{model.path} has no function feed(records), but a batch is {_kind(records)}: define it "
+            "to return (inputs, labels); only arrays of .npz files do not need it"
         )
     names = list(records)
     label = next((name for name in _LABELS if name in records), None)
@@ -237,7 +237,7 @@ def _by_name(model: Model, records: Any) -> tuple[Any, Any]:
         label = names[1]
     if label is None and len(names) > 1:
         raise ModelError(
-            f"which of the arrays {', '.join(names)} are labels? Name one of them 'labels', or "
+            f"cannot tell which of the arrays {', '.join(names)} has the labels: name it 'labels', or "
             f"define feed(records) in {model.path}"
         )
     inputs = {name: array for name, array in records.items() if name != label}

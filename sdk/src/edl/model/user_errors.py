@@ -1,4 +1,4 @@
-"""Converts errors of user code: the user's part of the traceback, and a summary of one line."""
+"""Converts errors of user code to the user's part of the traceback and a one-line summary."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MAX_TEXT = 300
 _FRAMEWORK_TRACE = re.compile(
     r"\A\s*-{10,}\s*C\+\+ Traceback.*?Error Message Summary:\s*-{4,}", re.DOTALL
 )
-"""A prefix of PaddlePaddle's error messages."""
+"""Prefix of PaddlePaddle's error messages."""
 _FRAMEWORK_PLACE = re.compile(r"\s*\(at \S+:\d+\)")
-"""A suffix of them: a line of its own source."""
+"""Suffix of PaddlePaddle's error messages: a line of its source."""
 _MEMORY_ERRORS = (
     "ResourceExhausted",
     "bad_alloc",
@@ -23,7 +23,7 @@ _MEMORY_ERRORS = (
     "can't allocate",
 )
 _EXTRAS = ("paddle", "numpy", "torch")
-"""Extras of this distribution, named like the modules they install."""
+"""Extras of this distribution, named after the modules that they install."""
 
 
 def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelError:
@@ -31,7 +31,7 @@ def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelErro
 
     Args:
         path: The user's file.
-        failure: What failed, and when; the message starts with it.
+        failure: Start of the message: what failed, and when.
         error: The exception.
     """
     if is_out_of_memory(error):
@@ -42,7 +42,7 @@ def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelErro
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, numpy, PaddlePaddle or torch means too little memory."""
+    """Returns whether an error of Python, numpy, PaddlePaddle or torch means that memory ran out."""
     if isinstance(error, MemoryError):
         return True
     named = isinstance(error, (RuntimeError, SystemError, OSError))
@@ -50,14 +50,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def summary(error: BaseException) -> str:
-    """Returns type and text of an error in one line of limited length."""
+    """Returns the type and the text of an error in one line of limited length."""
     text = _FRAMEWORK_PLACE.sub("", _FRAMEWORK_TRACE.sub("", str(error)))
     line = " ".join(f"{type(error).__name__}: {text}".split()).rstrip(": ")
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]} ..."
 
 
 def user_traceback(path: Path, error: BaseException) -> str:
-    """Returns the traceback from the first to the last frame of files in the user's folder."""
+    """Returns the traceback from the first to the last frame in the user's folder."""
     folder = path.resolve().parent
     frames = traceback.extract_tb(error.__traceback__)
     ours = [i for i, frame in enumerate(frames) if is_user_file(folder, frame.filename)]
@@ -69,7 +69,7 @@ def user_traceback(path: Path, error: BaseException) -> str:
 
 
 def is_user_file(folder: Path, file: str) -> bool:
-    """Whether a file is in the user's folder and not in an installed package."""
+    """Returns whether a file is in the user's folder and not in an installed package."""
     file_path = Path(file).resolve()
     return folder in file_path.parents and "site-packages" not in file_path.parts
 

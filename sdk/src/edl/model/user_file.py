@@ -24,11 +24,12 @@ _FINGERPRINT = 12
 
 @dataclass(frozen=True)
 class Model:
-    """A loaded user's file and its functions."""
+    """A loaded model file and its functions."""
 
     path: Path
     code: dict[str, str]
-    """A fingerprint of the file and of its imports beside it; all trainers of a job must agree."""
+    """A fingerprint of the file and of the modules in its folder that it imports; all trainers of a job
+    must have the same one."""
     functions: Mapping[str, Callable[..., Any]]
 
     @property
@@ -37,19 +38,19 @@ class Model:
         return self.path.stem
 
     def has(self, name: str) -> bool:
-        """Whether the file defines this function."""
+        """Returns whether the file defines this function."""
         return name in self.functions
 
 
 def load(path: PathLike) -> Model:
     """Runs a user's file once and checks its functions, without calling them.
 
-    The file can import modules beside it.
+    The file can import modules from its folder.
 
     Raises:
-        ModelError: It cannot be read or lacks a function; the text names the file, the function and
-            its signature.
-        UserCodeError: It raises.
+        ModelError: The file cannot be read or lacks a function; the message names the function and its
+            signature.
+        UserCodeError: The file raises an error.
     """
     file_path = Path(path)
     source = check(file_path)
@@ -71,19 +72,19 @@ def _run(file_path: Path, source: str) -> ModuleType:
     folder = str(file_path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    sys.modules[module.__name__] = module  # dataclasses and pickle look it up there
+    sys.modules[module.__name__] = module  # dataclasses and pickle look modules up there
     try:
-        # else this module's own future imports would make texts of the file's annotations
+        # dont_inherit: this module's `from __future__ import annotations` must not apply to the file
         program = compile(source, str(file_path), "exec", dont_inherit=True)
-        exec(program, vars(module))  # noqa: S102 - the program is what the user asked for
+        exec(program, vars(module))  # noqa: S102 - runs the program that the user named
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        raise wrap_user_error(file_path, f"{file_path} cannot be run", error) from error
+        raise wrap_user_error(file_path, f"cannot run {file_path}", error) from error
     return module
 
 
 def _fingerprint(file_path: Path, source: str, imported: set[str]) -> str:
-    """Hashes the file and the modules beside it that it imported, independent of the folder's path."""
+    """Hashes the file and the modules of its folder that it imported, independent of the folder's path."""
     digest, home = hashlib.sha256(source.encode()), file_path.resolve().parent
     beside = {}
     for module in (sys.modules.get(name) for name in imported):
@@ -91,7 +92,7 @@ def _fingerprint(file_path: Path, source: str, imported: set[str]) -> str:
         if (
             file is not None
             and is_user_file(home, file)
-            and Path(file).is_file()  # `torch.ops` names a file that is nowhere
+            and Path(file).is_file()  # `torch.ops` names a file that does not exist
             and Path(file).resolve() != file_path.resolve()
         ):
             beside[Path(file).resolve().relative_to(home).as_posix()] = Path(file)

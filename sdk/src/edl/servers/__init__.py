@@ -1,10 +1,10 @@
-"""Asynchronous training with parameter servers: each trainer trains at its own speed.
+"""Asynchronous training with parameter servers, in which trainers do not wait for each other.
 
 ```python
 result = edl.servers.train(worker, data, 64, epochs=3, shuffle_seed=1)
 ```
 
-Decision 0012. Needs numpy.
+See decision 0012. Needs numpy.
 """
 
 from edl.servers.client import PserverClient, PushOutcome

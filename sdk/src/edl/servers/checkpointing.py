@@ -1,4 +1,4 @@
-"""Checkpoints of all servers in two phases, run by the trainer that server 0 chooses."""
+"""Two-phase checkpoints of all servers, run by the trainer that server 0 selects."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from edl_protocol.pserver import Commit, PositionCall, Prepare
 
 log = logging.getLogger("edl")
 WRITE_S = 110.0
-"""Time limit for a server to write its part; server 0's ticket expires soon after."""
+"""Time limit for a server to write its part; server 0's ticket expires soon after it."""
 _MOMENT_S = 1.0
 
 
 def write_checkpoint(
     fan: FanOut, identity: Json, version: int, data: DataRewinder | None = None
 ) -> None:
-    """Makes all servers write their parts, then commit them; server 0 commits last.
+    """Makes all servers write their parts and then commit them, server 0 last.
 
     Args:
         fan: Calls all servers.
         identity: Trainer, incarnation and generation.
-        version: Names the checkpoint.
-        data: Asks for the position in the data, which server 0's part has; None leaves the last.
+        version: Version of the checkpoint.
+        data: Source of the position in the data, which server 0 stores; None keeps the last position.
 
     Raises:
-        ServersError: It was not written; older checkpoints are intact.
+        ServersError: The checkpoint was not written; older ones are intact.
     """
     body = {**identity, "version": version}
     position = {} if data is None else _position(fan, identity, data)
 
     def prepare(connection: PserverConnection, server: int) -> Json:
-        about = body if server else {**body, **position}
-        return connection.json("POST", Prepare.PATH, about, WRITE_S)
+        request = body if server else {**body, **position}
+        return connection.json("POST", Prepare.PATH, request, WRITE_S)
 
     def commit(connection: PserverConnection, _: int) -> Json:
         return connection.json("POST", Commit.PATH, body)
@@ -48,16 +48,16 @@ def write_checkpoint(
 
 
 def _position(fan: FanOut, identity: Json, data: DataRewinder) -> Json:
-    """Asks for the ledger's position, and which of the pushed tasks it has as done.
+    """Asks the master for the ledger's position and for the pushed tasks that it has recorded as done.
 
-    It is asked for before the parts are written, so the parts contain all of it. Without an answer
-    server 0 lists the tasks since the last one.
+    This happens before the parts are written, so the parts contain at least that position. Without an
+    answer, server 0 lists the tasks since its last position.
     """
     try:
         (listed,) = fan.call_all(
             lambda connection, _: connection.json("POST", PositionCall.PATH, identity), [0]
         )
-    except RequestRefused:  # an earlier version, or another generation
+    except RequestRefused:  # the server is of an older version, or serves another generation
         return {}
     answer = data.position(list(listed["remaining"]))
     if answer is None:
@@ -80,7 +80,9 @@ class ServerCheckpointer:
             False if another one is still being written; another trainer may write this one.
         """
         if self._thread is not None:
-            self._thread.join(_MOMENT_S)  # it has committed, or server 0 would not ask for another
+            self._thread.join(
+                _MOMENT_S
+            )  # its commit is done, or server 0 would not ask for another
             if self._thread.is_alive():
                 return False
         self._thread = threading.Thread(
@@ -90,7 +92,7 @@ class ServerCheckpointer:
         return True
 
     def finish(self, timeout_s: float) -> None:
-        """Waits for the checkpoint being written; after the time-out, ends its calls."""
+        """Waits for the running checkpoint; aborts its calls after the timeout."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         if self._fan is not None:
@@ -103,6 +105,6 @@ class ServerCheckpointer:
         try:
             write_checkpoint(self._fan, identity, version, self._data)
         except ServersError as error:
-            log.warning("no checkpoint at version %d: %s", version, error)
+            log.warning("could not save a checkpoint of version %d: %s", version, error)
         else:
             log.info("parameter servers saved version %d", version)

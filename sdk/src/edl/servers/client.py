@@ -19,12 +19,11 @@ from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import NonFiniteGradient, ServersError
 from edl.servers.fan_out import FanOut
 from edl.servers.frames import encode
-from edl.servers.gradient_norm import global_norm
 from edl.servers.layout import split
 from edl.servers.model_spec import ModelSpec
 from edl.servers.parameter_reader import ParameterReader, checked_ids
 from edl.servers.push_history import PushHistory, RollbackReport, rollback_report
-from edl.servers.worker import Gradients
+from edl.servers.worker import Gradients, global_norm
 from edl_protocol import pserver as calls
 from edl_protocol.frames import Frame
 
@@ -32,22 +31,22 @@ log = logging.getLogger("edl")
 
 _SAVED_S = 20.0
 _REPORT_EVERY_S = 2.0
-"""Between two attempts to report lost batches to the master."""
+"""Time between attempts to report lost batches to the master."""
 
 
 class PushOutcome(NamedTuple):
     """The outcome of a push."""
 
     applied: bool
-    """False if a server rejected it as too stale: pull, and compute the gradients again."""
+    """False if a server rejected the push as too stale: pull, and recompute the gradients."""
     staleness: int
-    """Versions between the pull and the push; the maximum over all servers."""
+    """Versions between the pull and the push, the maximum over all servers."""
 
 
 class PserverClient(ParameterReader):
-    """A client of all parameter servers, for one thread; call `enter` first.
+    """A client of all parameter servers; not thread-safe.
 
-    After each `GenerationChanged`, `enter` must be called again.
+    Call `enter` first, and again after each `GenerationChanged`.
     """
 
     def __init__(self, member: Session, model: ModelSpec, data: DataRewinder | None = None) -> None:
@@ -60,35 +59,36 @@ class PserverClient(ParameterReader):
         self._unreported: list[RollbackReport] = []
         self._report_at_s = 0.0
         self.refused_rows = 0
-        """Gradients of rows that servers dropped for lack of room."""
+        """Number of row gradients that servers dropped because a table or their memory was full."""
         self.lost_steps, self.lost_records = 0, 0
-        """Of this trainer's own batches, lost in rollbacks of the servers."""
+        """Batches of this trainer, and their records, that were lost in rollbacks of the servers."""
 
     @override
     def close(self) -> None:
-        """Waits for a checkpoint that is being written, and closes all connections."""
+        """Waits for a running checkpoint, and closes all connections."""
         self._saver.finish(0.0 if self._member.exits else _SAVED_S)
         if self._trim_fan is not None:
             self._trim_fan.close()
         super().close()
 
     def trim(self, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
-        """Cuts off what the servers have of tasks that others began; called by one other thread.
+        """Removes records that the servers have already seen from leases of retried tasks.
 
-        A trainer that was killed has pushed a part of its task, and the master does not know which.
+        A trainer that was killed may have pushed part of its task, unknown to the master. The thread that
+        fetches work calls this.
         """
-        again = [lease for lease in leases if lease.attempt != 1] if self._keeps_position else []
-        if not again:
+        retried = [lease for lease in leases if lease.attempt != 1] if self._keeps_position else []
+        if not retried:
             return leases
         if self._trim_fan is None:
             self._trim_fan = self._connect()
-        body = {**self._request_fields(), "tasks": [lease.task for lease in again]}
+        body = {**self._request_fields(), "tasks": [lease.task for lease in retried]}
         try:
             (answer,) = self._trim_fan.call_all(
                 lambda connection, _: connection.json("POST", calls.PositionCall.PATH, body), [0]
             )
         except ServersError as error:
-            log.info("what the servers have of tasks is not known: %s", error)
+            log.info("cannot ask which records of retried tasks the servers have seen: %s", error)
             return leases
         remaining: Json = answer["remaining"]
         cut = self._member.lease_table.trim
@@ -96,17 +96,23 @@ class PserverClient(ParameterReader):
         return tuple(lease for lease in trimmed if lease is not None)
 
     def report_rollbacks(self) -> None:
-        """Reports rollbacks to the master that have not been reported yet.
+        """Reports pending rollbacks to the master; on failure, later calls try again.
 
-        The master may be unreachable, or a new one that this trainer has not joined yet.
+        The master may be unreachable, or be a new one that this trainer has not joined yet.
         """
         while self._unreported:
-            event, reason, steps, records, share = self._unreported[0]
+            report = self._unreported[0]
             control = self._member.control()
             try:
-                control.report_rollback(event, reason, steps=steps, records=records, share=share)
+                control.report_rollback(
+                    report.event,
+                    report.reason,
+                    steps=report.steps,
+                    records=report.records,
+                    share=report.share,
+                )
             except MasterError as error:
-                log.warning("a rollback could not be reported to the master yet: %s", error)
+                log.warning("could not report a rollback to the master yet: %s", error)
                 self._report_at_s = clock.monotonic_s() + _REPORT_EVERY_S
                 return
             del self._unreported[0]
@@ -129,10 +135,10 @@ class PserverClient(ParameterReader):
 
         Args:
             gradients: The gradients of one batch.
-            number: From `next_number`.
+            number: Number of the batch, from `next_number`.
             records: Number of records in the batch.
-            want: Whether the answer shall update `dense`.
-            remaining: Task -> records of its end that remain after this batch.
+            want: Whether the answer should update `dense`.
+            remaining: Task -> number of records that remain after this batch.
 
         Raises:
             NonFiniteGradient: A gradient is NaN or infinite; nothing was sent.
@@ -145,9 +151,13 @@ class PserverClient(ParameterReader):
                 position = int(np.flatnonzero(~np.isfinite(vector))[0])
                 name = self.layout.parameter_at(server, position)
                 raise self._refusal(number, f"the gradient of {name!r}")
-        sparse, servers = gradients.sparse.items(), len(self._urls)
-        tables = {name: self._checked_rows(name, *rows, number) for name, rows in sparse}
-        positions_by_table = {name: split(ids, servers) for name, (ids, _) in tables.items()}
+        tables = {
+            name: self._checked_rows(name, ids, rows, number)
+            for name, (ids, rows) in gradients.sparse.items()
+        }
+        positions_by_table = {
+            name: split(ids, len(self._urls)) for name, (ids, _) in tables.items()
+        }
         header = {**self._request_fields(), "number": number, "records": records, "want": want}
         header["tables"] = list(tables)
         if self._clips_norm:
@@ -158,10 +168,10 @@ class PserverClient(ParameterReader):
             for index, (name, (ids, rows)) in enumerate(tables.items()):
                 positions = positions_by_table[name][server]
                 arrays[f"ids.{index}"], arrays[f"rows.{index}"] = ids[positions], rows[positions]
-            about = {**header, "version": max(0, self._versions[server])}
+            meta = {**header, "version": max(0, self._versions[server])}
             if remaining and server == 0 and self._keeps_position:
-                about["remaining"] = dict(remaining)
-            return connection.exchange_frames(calls.Push.PATH, encode(about, arrays))
+                meta["remaining"] = dict(remaining)
+            return connection.exchange_frames(calls.Push.PATH, encode(meta, arrays))
 
         self._pushes.begin(number, records)
         answers = self._fan.call_all(call)
@@ -178,14 +188,14 @@ class PserverClient(ParameterReader):
         return PushOutcome(applied, max(answer.meta["staleness"] for answer in answers))
 
     def report_non_finite(self, number: int, quantity: str) -> NonFiniteGradient:
-        """Reports a loss or gradient that is NaN or infinite; the servers count such reports."""
+        """Reports a loss or gradient that is NaN or infinite to the servers, which count these."""
         return self._refusal(number, quantity)
 
     def save(self) -> bool:
         """Makes all servers write a checkpoint now, unless this version has one.
 
         Returns:
-            False if another trainer writes it or has written it.
+            False if another trainer is writing or has written it.
         """
         self._saver.finish(_SAVED_S)
         ticket = self._fan.request_ticket({**self._request_fields(), "kind": "save"})
@@ -197,8 +207,8 @@ class PserverClient(ParameterReader):
         if any(refused) and not self.refused_rows:
             servers = ", ".join(str(server) for server, count in enumerate(refused) if count)
             log.warning(
-                "parameter servers %s have no room for new rows of tables, which keep their initial "
-                "values (counted, training goes on): raise max_rows or the servers' memory, or "
+                "parameter servers %s cannot store more table rows; new rows keep their initial "
+                "values and training continues: raise max_rows or the servers' memory, or "
                 "let tables evict rows",
                 servers,
             )
@@ -206,7 +216,7 @@ class PserverClient(ParameterReader):
 
     @override
     def _rolled_back(self, ended: int, states: Sequence[Json]) -> None:
-        self._saver.finish(0.0)  # it belongs to a generation that has ended
+        self._saver.finish(0.0)  # its checkpoint belongs to a generation that has ended
         if self._data is not None:
             self._data.drop_ended_leases()
         lost = self._pushes.roll_back([state["newest"] for state in states])
@@ -214,7 +224,7 @@ class PserverClient(ParameterReader):
         self.lost_records += lost.records
         report = rollback_report(ended, states[0]["setback"], lost, self._identity["incarnation"])
         log.warning(
-            "%s; %d steps (%d records) of this trainer are lost",
+            "%s; lost %d steps (%d records) of this trainer",
             report.reason,
             lost.steps,
             lost.records,
@@ -228,16 +238,16 @@ class PserverClient(ParameterReader):
 
     def _checked_rows(self, table: str, ids: Any, rows: Any, number: int) -> tuple[Any, Any]:
         row_ids = checked_ids(table, ids)
-        with np.errstate(over="ignore"):  # what overflows is found as infinite
+        with np.errstate(over="ignore"):  # an overflow becomes infinity, which is checked below
             gradient_rows = np.ascontiguousarray(rows, dtype=np.float32)
         if gradient_rows.shape != (len(row_ids), self._dim(table)):
             raise DataError(
-                f"gradients: table {table!r} has rows {list(gradient_rows.shape)} for {len(row_ids)} ids of "
-                f"{self._dim(table)} numbers"
+                f"gradients: the rows of table {table!r} have shape {list(gradient_rows.shape)}: "
+                f"{len(row_ids)} ids of {self._dim(table)} numbers need [{len(row_ids)}, {self._dim(table)}]"
             )
         if len(np.unique(row_ids)) != len(row_ids):
             raise DataError(
-                f"gradients: table {table!r} names an id twice: add its gradients together first"
+                f"gradients: table {table!r} has an id twice: add up its gradients first"
             )
         if not np.isfinite(gradient_rows).all():
             raise self._refusal(number, f"the gradient of table {table!r}")
@@ -248,5 +258,5 @@ class PserverClient(ParameterReader):
         try:
             self._fan.connections[0].json("POST", calls.Refusal.PATH, body)
         except ServersError as error:
-            log.info("could not report a non-finite number to parameter server 0: %s", error)
+            log.info("could not report a non-finite value to parameter server 0: %s", error)
         return NonFiniteGradient(self._identity["trainer"], number, quantity)

@@ -1,6 +1,6 @@
-"""One keep-alive HTTP connection to one parameter server; every wait is bounded.
+"""A keep-alive HTTP connection to one parameter server, with bounded waits.
 
-Errors that a retry may fix raise `ServersUnavailable`, others `RequestRefused`; nothing else leaves.
+Errors that a retry may fix raise `ServersUnavailable`, others `RequestRefused`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from edl_protocol.frames import CONTENT_TYPE, Frame, FrameError
 ANSWER_S = 30.0
 _MAX_BYTES = 1 << 31
 _TOGETHER_BYTES = 1 << 15
-"""A body of at most this size is sent together with the header."""
+"""Bodies up to this size are sent together with the header."""
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _OK, _CONFLICT, _MIN_REFUSAL = 200, 409, 400
 
 
 class PserverConnection(KeepAliveConnection):
-    """A connection to one server, used by one thread at a time; any thread may call `close`."""
+    """A connection to one server, for one thread at a time; any thread may call `close`."""
 
     peer, unavailable_error = "the parameter server", ServersUnavailable
-    sends_large_bodies = True  # and a server with too many bytes in flight reads them later
+    sends_large_bodies = True  # a server with too many bytes in flight delays reading them
 
     def __init__(self, url: str, token: str) -> None:
         super().__init__(url)
@@ -95,7 +95,7 @@ class PserverConnection(KeepAliveConnection):
     def _read(self, answer: http.client.HTTPResponse) -> bytearray:
         if answer.length is None:
             raise ServersUnavailable(
-                f"the parameter server at {self.address} does not say how long its answer is"
+                f"the answer of the parameter server at {self.address} has no Content-Length"
             )
         if answer.length > _MAX_BYTES:
             raise ServersUnavailable(
@@ -123,9 +123,7 @@ class PserverConnection(KeepAliveConnection):
         try:
             return decode(raw)
         except FrameError as error:
-            raise ServersUnavailable(
-                f"the answer of {self.address} was damaged: {error}"
-            ) from error
+            raise ServersUnavailable(f"the answer of {self.address} is damaged: {error}") from error
 
     def _refusal(self, status: int, raw: bytearray) -> ServersError:
         try:

@@ -1,4 +1,4 @@
-"""Keeps the master's books of a data set with the model at parameter servers; decision 0032."""
+"""Keeps the master's ledger of a data set consistent with the servers' model; decision 0032."""
 
 from __future__ import annotations
 
@@ -17,61 +17,62 @@ _BEGINNING = "parameter servers start from initial parameters"
 
 @dataclass(frozen=True)
 class DataTarget:
-    """The position to which the data is set back: that of a checkpoint, or the beginning."""
+    """The position to which the data is rewound: that of a checkpoint, or the beginning."""
 
     event: str
-    """Names the rollback, as reports of lost batches do."""
+    """Name of the rollback, the same as in reports of lost batches."""
     reason: str
     generation: int
-    """The generation that is to start."""
+    """The generation that will start from this position."""
     ticket: int
     version: int = 0
     """The version of the parameters."""
     ledger: Json | None = None
     """A position of the master's ledger; None is the beginning."""
     remaining: Json = field(default_factory=dict)
+    """Task -> number of its records that the parameters have not seen."""
 
 
 class DataRewinder:
-    """Asks for positions in one data set, and sets it back to them."""
+    """Queries the position in a data set, and rewinds the data set to an earlier one."""
 
     def __init__(self, member: Session, dataset: str, description: Json) -> None:
         """Makes no call yet.
 
         Args:
             member: This trainer's session.
-            dataset: The name of the data set.
-            description: Of the data set, for the master.
+            dataset: Name of the data set.
+            description: Description of the data set for the master.
         """
         self._member, self._dataset, self._description = member, dataset, description
 
     def newest_generation(self) -> int:
-        """The newest generation of servers for which the data was set back; 0 with an older master.
+        """Returns the newest generation of servers for which the data was rewound; 0 with an older master.
 
-        A generation that began before is not set back to again, so this is asked until there is an
-        answer: servers that have lost their files do not know it.
+        New generations must have higher numbers, and servers that have lost their files do not know the
+        number, so this retries until the master answers.
 
         Raises:
-            MasterError: The data set is described differently, or the master is away for long.
+            MasterError: The data set is described differently, or the master is away for too long.
         """
         self._member.describe(self._dataset, self._description)
         try:
             answer = self._member.retry_while_away(lambda: self._ask(()))
         except Refused as error:
-            log.info("the position in the data is not known: %s", error)
+            log.info("the position in the data is unknown: %s", error)
             return 0
         return int(answer["generation"])
 
     def position(self, tasks: Sequence[str] = ()) -> Json | None:
-        """The ledger's position; None where the master is away, or an older one.
+        """Returns the ledger's position; None if the master does not answer, or is too old to know it.
 
         Args:
-            tasks: The answer names those of them that are settled.
+            tasks: Tasks to check; the answer names those that are settled.
         """
         try:
             return self._ask(tasks)
         except MasterError as error:
-            log.info("the position in the data is not known: %s", error)
+            log.info("the position in the data is unknown: %s", error)
             return None
 
     def _ask(self, tasks: Sequence[str]) -> Json:
@@ -82,10 +83,10 @@ class DataRewinder:
             client.close()
 
     def rewind(self, target: DataTarget) -> bool:
-        """Sets the data back, before the servers start a generation; returns whether it is.
+        """Rewinds the data before the servers start a generation; returns whether that succeeded.
 
         Raises:
-            Refused: Another process has this trainer's name.
+            Refused: A newer process has this trainer's name.
         """
         body: Json = {
             "event": target.event,
@@ -102,15 +103,15 @@ class DataRewinder:
         except MasterError as error:
             if isinstance(error, Refused) and is_replaced(error):
                 raise
-            log.warning("the data is not set back with the parameters: %s", error)
+            log.warning("could not rewind the data with the parameters: %s", error)
             return False
         self._end_leases(answer)
         if answer.get("records"):
-            log.warning("the data is set back: %s records are trained again", answer["records"])
+            log.warning("data rewound: %s records are trained again", answer["records"])
         return True
 
     def drop_ended_leases(self) -> None:
-        """Drops the leases that ended when another trainer set the data back."""
+        """Drops the leases that ended because another trainer rewound the data."""
         answer = self.position()
         if answer is not None:
             self._end_leases(answer)

@@ -1,11 +1,11 @@
-"""Errors of asynchronous training; each text is one line that names the cause and the remedy.
+"""Errors of asynchronous training; each message is one line that names the cause and the remedy.
 
 ```
 EdlError
 ├── ServersError               parameter servers refused a call or did not answer
 │   ├── ServersUnavailable     no answer: a retry may succeed
-│   └── RequestRefused         an answer that a retry would receive again
-│       └── GenerationChanged  the servers have started another generation: pull, compute again
+│   └── RequestRefused         a refusal that a retry would receive again
+│       └── GenerationChanged  the servers have started another generation: pull and recompute
 └── TrainingError
     └── NonFiniteGradient      a gradient or a loss is NaN or infinite
 ```
@@ -25,15 +25,15 @@ class ServersUnavailable(ServersError):  # noqa: N818 - a state of the servers
 
 
 class RequestRefused(ServersError):  # noqa: N818 - what a server did
-    """An answer that a retry would receive again."""
+    """A refusal that a retry would receive again."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
         """Stores the parts of the answer.
 
         Args:
-            status: HTTP status: 400 to 499, or 507 if a server has too little memory.
-            message: Message of the server.
-            field: The field that it refers to, if any.
+            status: HTTP status: 400 to 499, or 507 if a server is out of memory.
+            message: The server's message.
+            field: The field of the request that was refused, if any.
         """
         super().__init__(f"{message} ({status})")
         self.status = status
@@ -45,13 +45,13 @@ class GenerationChanged(RequestRefused):
 
 
 class NonFiniteGradient(TrainingError):  # noqa: N818 - what is wrong
-    """A gradient or a loss is NaN or infinite; names trainer, step and parameter."""
+    """A gradient or a loss is NaN or infinite; the message names trainer, step and parameter."""
 
     def __init__(self, trainer: str, step: int, quantity: str) -> None:
-        """Creates the error; nothing of the step was sent."""
+        """Creates the error for a step that was not sent to the servers."""
         super().__init__(
             f"{quantity} is NaN or infinite at step {step} of trainer {trainer}: lower the learning "
-            'rate, look at the data of that step, or leave such steps out with on_nan="skip"'
+            'rate, check the data of that step, or skip such steps with on_nan="skip"'
         )
         self.step = step
         self.quantity = quantity

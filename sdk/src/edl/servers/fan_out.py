@@ -1,4 +1,4 @@
-"""Sends the same call to all servers, one thread per server, and retries until each answers."""
+"""Sends a call to all servers, with one thread per server, and retries until each has answered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _LOG_AFTER_TRIES = 4
 Call = Callable[[PserverConnection, int], T]
-"""(connection, index of the server) -> its answer."""
+"""(connection, index of the server) -> answer."""
 
 
 class FanOut:
@@ -33,10 +33,10 @@ class FanOut:
         """Opens no connection yet.
 
         Args:
-            urls: Addresses of the servers, in order of their index.
+            urls: URLs of the servers, ordered by index.
             token: The job's token.
-            patience_s: How long one call waits for an unreachable server.
-            stopping: Whether this process is stopping; then no call waits any longer.
+            patience_s: How long a call waits for an unreachable server.
+            stopping: Returns whether this process is stopping; calls then stop waiting.
         """
         self.connections = [PserverConnection(url, token) for url in urls]
         self._patience_s, self._stopping = patience_s, stopping
@@ -47,10 +47,10 @@ class FanOut:
         return len(self.connections)
 
     def call_coordinator_last(self, call: Call[T]) -> None:
-        """Calls all servers, and server 0 when the others have performed the call.
+        """Calls all servers, and server 0 only after the others have answered.
 
         Raises:
-            ServersError: As `call_all`.
+            ServersError: See `call_all`.
         """
         others = range(1, len(self))
         if others:
@@ -58,26 +58,26 @@ class FanOut:
         self.call_all(call, [0])
 
     def request_ticket(self, body: Json) -> Json:
-        """Asks server 0, which coordinates the others, for a ticket; returns its answer.
+        """Asks server 0, the coordinator, for a ticket and returns its answer.
 
         Raises:
-            ServersError: As `call_all`.
+            ServersError: See `call_all`.
         """
         return self.call_all(lambda server, _: server.json("POST", TicketRequest.PATH, body), [0])[
             0
         ]
 
     def return_ticket(self, body: Json) -> None:
-        """Gives the ticket of a request back, in one try: without it, the ticket expires."""
+        """Returns a ticket in a single try; if it fails, the ticket expires."""
         with contextlib.suppress(ServersError):
             self.connections[0].json("POST", TicketRequest.PATH, {**body, "back": True})
 
     def call_all(self, call: Call[T], servers: Sequence[int] | None = None) -> list[T]:
-        """Calls these servers, by default all, and returns their answers in order.
+        """Calls the given servers, by default all, and returns their answers in order.
 
         Raises:
-            ServersError: One of them refused, or was unreachable for too long. Others may have
-                performed the call, so it must be idempotent.
+            ServersError: A server refused the call, or was unreachable for too long. Other servers may
+                have performed the call, so it must be idempotent.
         """
         indexes = range(len(self.connections)) if servers is None else servers
         given_up = threading.Event()
@@ -87,7 +87,7 @@ class FanOut:
         try:
             wait(running, return_when=FIRST_EXCEPTION)
         finally:
-            given_up.set()  # ends the calls that still wait for an unreachable server
+            given_up.set()  # ends calls that still wait for an unreachable server
         wait(running)
         for future in running:
             error = future.exception()
@@ -108,7 +108,7 @@ class FanOut:
         while True:
             try:
                 answer = call(connection, server)
-            except ServersUnavailable as error:  # noqa: PERF203 - it waits much longer than this costs
+            except ServersUnavailable as error:  # noqa: PERF203 - the call takes much longer
                 self._pause(error, server, backoff, until_s, given_up)
             else:
                 if backoff.tries >= _LOG_AFTER_TRIES:
@@ -131,10 +131,10 @@ class FanOut:
             raise ServersUnavailable(f"{text} (EDL_PATIENCE_S)") from error
         pause_s = backoff.next_s()
         if backoff.tries == _LOG_AFTER_TRIES:
-            log.warning("%s; trying again for %g s", error, self._patience_s)
+            log.warning("%s; retrying for %g s", error, self._patience_s)
         if given_up.wait(pause_s):
             raise _GivenUp(str(error)) from error
 
 
 class _GivenUp(ServersUnavailable):
-    """Raised in calls that ended because another server refused."""
+    """Raised in calls that are ended because another server refused."""

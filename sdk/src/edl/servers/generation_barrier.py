@@ -1,4 +1,4 @@
-"""Waits until all parameter servers serve one generation, and starts one if necessary."""
+"""Waits until all parameter servers serve the same generation, and starts one if necessary."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from edl_protocol.pserver import Enter, PositionCall
 log = logging.getLogger("edl")
 _WAIT_S = 5.0
 _AGAIN = ("generation", "checkpoint", "index")
-"""Fields of refusals that report a change at the servers: their states must be read again."""
+"""Fields of refusals that mean that the servers' states have changed and must be read again."""
 
 
 class GenerationBarrier:
-    """A barrier that one trainer passes once all servers serve the same generation.
+    """A barrier that a trainer passes once all servers serve the same generation.
 
-    If they do not, the trainer that server 0 grants a ticket starts a new generation.
+    If they do not, the trainer that gets a ticket from server 0 starts a new generation.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class GenerationBarrier:
 
         Args:
             fan: Calls all servers.
-            identity: Trainer and incarnation, as the protocol has them.
+            identity: The protocol's fields for trainer and incarnation.
             job: The job that the servers must belong to; "" accepts any.
             patience_s: How long to wait for the servers.
-            stopping: Whether this process is stopping.
-            data: Sets the data back with the servers; None for a trainer without data.
+            stopping: Returns whether this process is stopping.
+            data: Rewinds the data together with the servers; None for a trainer without data.
         """
         self._data = data
         self._fan, self._identity, self._job = fan, identity, job
@@ -61,19 +61,19 @@ class GenerationBarrier:
         """Version and records of server 0 in this generation, from its last answer."""
 
     def enter(self, model: ModelSpec | None, layout: Layout | None) -> list[Json]:
-        """Waits until all servers serve one generation, and starts one if necessary.
+        """Waits until all servers serve the same generation, and starts one if necessary.
 
         Args:
-            model: What this trainer trains; None only reads, and starts no generation.
+            model: The model that this trainer trains; None to read only and never start a generation.
             layout: The layout of the model.
 
         Returns:
-            The servers' states: each has the `newest` push of this process that it holds, and the
-            `setback` that ended this trainer's generation, if the server still knows it.
+            The servers' states, each with the `newest` push of this process that the server has
+            applied, and the `setback` that ended this trainer's generation, if the server knows it.
 
         Raises:
-            RequestRefused: They hold another model.
-            ServersUnavailable: They were unreachable or not ready for longer than the patience.
+            RequestRefused: The servers hold a different model.
+            ServersUnavailable: The servers were unreachable or not ready for longer than `patience_s`.
         """
         backoff, until_s = Backoff(), clock.monotonic_s() + self._patience_s
         ready = 0
@@ -87,7 +87,7 @@ class GenerationBarrier:
                 return states
             ready_before, ready = ready, states[0]["generation"] if states[0]["ready"] else 0
             if ready != ready_before and ready:
-                continue  # server 0 starts last: the others may have answered before they were ready
+                continue  # server 0 starts last, so the others are ready now if they were not before
             if (
                 model is not None
                 and layout is not None
@@ -118,13 +118,13 @@ class GenerationBarrier:
     def _check(self, state: Json, connection: PserverConnection, server: int) -> None:
         if (state["index"], state["of"]) != (server, len(self._fan)):
             raise SettingError(
-                f"EDL_PARAMETER_SERVERS names {len(self._fan)} servers, and {connection.address} as "
-                f"number {server}; it is number {state['index']} of {state['of']}"
+                f"EDL_PARAMETER_SERVERS has {len(self._fan)} servers with {connection.address} as "
+                f"number {server}, but that server is number {state['index']} of {state['of']}"
             )
         if self._job and state["job"] != self._job:
             raise SettingError(
-                f"EDL_PARAMETER_SERVERS: {connection.address} serves job {state['job']!r}, this trainer "
-                f"is of job {self._job!r}"
+                f"EDL_PARAMETER_SERVERS: {connection.address} serves job {state['job']!r}, but this "
+                f"trainer belongs to job {self._job!r}"
             )
 
     def _started_generation(self, model: ModelSpec, layout: Layout, states: list[Json]) -> bool:
@@ -159,7 +159,7 @@ class GenerationBarrier:
         return True
 
     def _rewind_data(self, start: GenerationStart, ticket: int) -> bool:
-        """Sets the data back to what the generation starts from; returns whether it is."""
+        """Rewinds the data to the position of the new generation; returns whether that succeeded."""
         if self._data is None:
             return False
         event = f"generation-{start.generation - 1}"
@@ -171,7 +171,7 @@ class GenerationBarrier:
                     lambda connection, _: connection.json("POST", PositionCall.PATH, body), [0]
                 )
             except RequestRefused as error:
-                log.warning("the data is not set back with the parameters: %s", error)
+                log.warning("could not rewind the data with the parameters: %s", error)
                 return False
             if not position["known"]:
                 return False
@@ -181,7 +181,7 @@ class GenerationBarrier:
         return self._data.rewind(target)
 
     def _wait(self, first: Json, backoff: Backoff, left_s: float) -> None:
-        """Waits until server 0 is ready; if only others are not, waits for the back-off time."""
+        """Waits until server 0 is ready, or, if only others are not ready, for the back-off time."""
         if first["ready"]:
             threading.Event().wait(min(left_s, backoff.next_s()))
             return

@@ -1,7 +1,7 @@
 """Starts a generation of the servers.
 
-A trainer that holds server 0's ticket sends initial parameters to all servers, or makes all of them
-restore the newest checkpoint that all have.
+The trainer that holds server 0's ticket sends initial parameters to all servers, or makes them restore
+the newest checkpoint that all of them have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GenerationStart(NamedTuple):
 
     generation: int
     checkpoint: Optional[Json]  # noqa: UP045 - evaluated, and Python 3.9 has no other way
-    """None starts from initial parameters."""
+    """The checkpoint to restore; None starts from initial parameters."""
     reason: str
 
 
@@ -41,23 +41,20 @@ def plan_start(states: Sequence[Json], newest_seen: int) -> GenerationStart:
         newest_seen: The newest generation that this trainer knows.
     """
     generation = max([newest_seen, *(state["generation"] for state in states)])
-    common = set.intersection(*(_names(state) for state in states))
-    checkpoint = None
-    if common:
-        newest = max(common)
-        checkpoint = dict(zip(("generation", "version", "of"), newest))
+    common = set.intersection(*(_checkpoints(state) for state in states))
+    checkpoint = dict(zip(("generation", "version", "of"), max(common))) if common else None
     return GenerationStart(generation + 1, checkpoint, _reason(states, generation, checkpoint))
 
 
 def start_generation(
     fan: FanOut, layout: Layout, initial: Sequence[Any], start: GenerationStart, header: Json
 ) -> None:
-    """Starts the generation at all servers, server 0 last: if it is ready, all others are.
+    """Starts the generation at all servers, server 0 last: once it is ready, all others are.
 
     Args:
         fan: Calls all servers.
         layout: The layout of the model.
-        initial: Initial parameters, a vector for each server.
+        initial: Initial parameters, one vector per server.
         start: The result of `plan_start`.
         header: Trainer, incarnation, model, ticket, and the last position of the servers.
     """
@@ -71,7 +68,8 @@ def start_generation(
     fan.call_coordinator_last(call)
 
 
-def _names(state: Json) -> set[tuple[int, int, int]]:
+def _checkpoints(state: Json) -> set[tuple[int, int, int]]:
+    """Returns generation, version and number of servers of each checkpoint that a server has."""
     return {
         (checkpoint["generation"], checkpoint["version"], checkpoint["of"])
         for checkpoint in state["have"]
@@ -79,7 +77,7 @@ def _names(state: Json) -> set[tuple[int, int, int]]:
 
 
 def _reason(states: Sequence[Json], generation: int, checkpoint: Json | None) -> str:
-    """Returns the reason for logs and the master; "" for the first generation."""
+    """Returns why the generation starts, for logs and the master; "" for the first generation."""
     if not generation:
         return ""
     restarted = [str(state["index"]) for state in states if not state["ready"]]
@@ -88,7 +86,7 @@ def _reason(states: Sequence[Json], generation: int, checkpoint: Json | None) ->
     cause = (
         f"parameter servers {', '.join(restarted)} restarted"
         if restarted
-        else "parameter servers differ"
+        else "parameter servers served different generations"
     )
     origin = "initial parameters" if checkpoint is None else f"version {checkpoint['version']}"
     return f"{cause}: all continue from {origin}"

@@ -1,7 +1,7 @@
-"""Assigns parameters to servers by names, shapes and the number of servers only. Pure.
+"""Assigns parameters to servers, by their names and shapes and the number of servers. Pure.
 
-A large dense parameter is split evenly over all servers; a small one is stored whole at the server
-that a hash of its name selects. A row of a table is stored at server `id % servers`.
+A large dense parameter is split evenly across all servers; a small one is stored whole on the server
+that a hash of its name selects. A table row is stored on server `id % servers`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edl.errors import DataError
 from edl_protocol.pserver import Piece
 
 CUT = 8192
-"""Parameters with at least this many numbers are split."""
+"""Parameters with at least this many elements are split."""
 
 
 def partition(sizes: Mapping[str, int], servers: int) -> list[list[Piece]]:
@@ -49,8 +49,8 @@ class Layout:
         """Returns a float32 vector for each server; missing parameters are zeros.
 
         Args:
-            dense: Arrays by name.
-            role: What the arrays are, for error messages.
+            dense: Name -> array.
+            role: Name for the arrays in error messages, such as "gradients".
 
         Raises:
             DataError: An array has an unexpected name, shape or type.
@@ -90,20 +90,19 @@ class Layout:
         array = np.asarray(values)
         if name not in self.shapes:
             names = ", ".join(sorted(self.shapes))
-            raise DataError(f"{role}: there is no parameter {name!r}; there are {names:.300}")
+            raise DataError(f"{role}: unknown parameter {name!r}; parameters are: {names:.300}")
         if array.shape != self.shapes[name]:
             raise DataError(
-                f"{role}: {name!r} has shape {list(array.shape)} and should have "
-                f"{list(self.shapes[name])}"
+                f"{role}: {name!r} has shape {list(array.shape)} instead of {list(self.shapes[name])}"
             )
         if not np.issubdtype(array.dtype, np.floating):
-            raise DataError(f"{role}: {name!r} is {array.dtype}: parameters are floating point")
+            raise DataError(f"{role}: {name!r} is {array.dtype}: parameters must be floating point")
         with np.errstate(over="ignore"):  # an overflow becomes infinity, which is checked later
             return np.ascontiguousarray(array, dtype=np.float32).reshape(-1)
 
 
 def split(ids: Any, servers: int) -> list[Any]:
-    """Returns for each server the positions in `ids` of the ids that it holds, in order."""
+    """Returns, for each server, the positions of its ids in `ids`, in order."""
     if servers == 1:
         return [np.arange(len(ids))]
     owner = ids % servers

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from edl import clock
-from edl.data.batches import Batches
-from edl.data.schedule import DataSchedule
+from edl.data.batches import Batches, DataSchedule
 from edl.errors import DataError, MasterError
 from edl.master.session import Session, session
 from edl.servers.client import PserverClient, PushOutcome
@@ -32,7 +31,7 @@ from edl_protocol.pserver import Rules
 log = logging.getLogger("edl")
 
 MAX_TRIES = 64
-"""Attempts of one batch that servers reject as too stale."""
+"""Attempts at one batch if servers reject it as too stale."""
 SAVE_EVERY_S = 30.0
 
 
@@ -56,34 +55,36 @@ def train(
     on_step: OnStep = None,
     member: Session | None = None,
 ) -> TrainingResult:
-    """Trains this trainer's share of a data set, with the job's others, which pass the same arguments.
+    """Trains this trainer's share of a data set; all trainers of the job pass the same arguments.
 
     Args:
         worker: Computes gradients.
-        dataset: From `edl.from_arrays` and the like.
-        batch_size: Records of one push.
-        epochs: How often each record is trained on; by default as the job says (EDL_EPOCHS), or once.
-        shuffle_seed: As in `edl.batches`.
-        shuffle: As in `edl.batches`.
-        task_records: As in `edl.batches`.
-        max_staleness: Gradients that are more versions old are computed again; None accepts all.
-        modulate: Whether the learning rate of a push is divided by its staleness.
-        checkpoint_steps: Versions between two checkpoints of the servers; 0 uses only the time.
-        checkpoint_seconds: Seconds between them; 0 uses only versions. Both 0 disables them.
+        dataset: Created by `edl.from_arrays` or another `edl.from_...` function.
+        batch_size: Records per push.
+        epochs: How often each record is trained on; by default the job's setting (EDL_EPOCHS), or 1.
+        shuffle_seed: See `edl.batches`.
+        shuffle: See `edl.batches`.
+        task_records: See `edl.batches`.
+        max_staleness: Gradients more versions old than this are recomputed; None accepts all.
+        modulate: Whether to divide the learning rate of a push by its staleness.
+        checkpoint_steps: Versions between checkpoints of the servers; 0 for no limit by versions.
+        checkpoint_seconds: Seconds between checkpoints; 0 for no limit by time. If both are 0, there are
+            no checkpoints.
         checkpoint_keep: How many checkpoints to keep.
-        code: A fingerprint of the program, text by name; trainers with another one are refused.
-        on_nan: On a NaN or infinite loss or gradient, "fail" the job or "skip" the batch.
-        overlap: Whether to pull while computing; each gradient is then staler by one version.
-        on_step: Called after each batch; it may raise the `GenerationChanged` of its own calls.
-        member: This trainer's session; the process's by default.
+        code: Name -> text that identifies the program; trainers with different values are refused.
+        on_nan: If a loss or gradient is NaN or infinite, "fail" the job or "skip" the batch.
+        overlap: Whether to pull while computing; gradients are then one version older.
+        on_step: Called after each batch; may raise `GenerationChanged` from its calls to the servers.
+        member: This trainer's session; the process's session by default.
 
     Raises:
-        RequestRefused: The servers hold another model, or have too little memory for this one.
+        RequestRefused: The servers hold a different model, or too little memory for this one.
         ServersUnavailable: A server was unreachable for longer than `EDL_PATIENCE_S`.
         NonFiniteGradient: A loss or gradient is NaN or infinite, and `on_nan` is "fail".
         DataError: An argument, a name or a shape is invalid.
     """
-    _check_on_nan(on_nan)
+    if on_nan not in ON_NAN:
+        raise DataError(f"on_nan is {on_nan!r}: it must be one of {', '.join(ON_NAN)}")
     rules = Rules(
         max_staleness=max_staleness,
         modulate=modulate,
@@ -105,13 +106,8 @@ def train(
         return run.execute(saves=rules.saves)
 
 
-def _check_on_nan(on_nan: str) -> None:
-    if on_nan not in ON_NAN:
-        raise DataError(f"on_nan is {on_nan!r}: write one of {', '.join(ON_NAN)}")
-
-
 class _Run:
-    """One trainer's run of the loop."""
+    """One run of the training loop in one trainer."""
 
     def __init__(
         self,
@@ -135,7 +131,7 @@ class _Run:
     def execute(self, *, saves: bool) -> TrainingResult:
         """Trains all batches, then writes a final checkpoint.
 
-        Servers that roll back at the end set the data back with them: there are batches again.
+        If the servers roll back at the end, the data is rewound with them and training continues.
         """
         while True:
             with self._loop:
@@ -163,15 +159,12 @@ class _Run:
         self._copy_counts()
 
     def _finish(self, *, saves: bool) -> None:
-        """Writes a final checkpoint.
-
-        Servers may have rolled back since the last push; the loss is counted as usual.
-        """
+        """Writes a final checkpoint, and counts what rollbacks since the last push lost."""
         try:
             while not self._save_final(saves=saves):
                 log.info("servers rolled back at the end of training")
         except ServersError as error:
-            log.warning("the parameters were not saved at the end: %s", error)
+            log.warning("could not save the parameters at the end of training: %s", error)
         self._servers.report_rollbacks()
         self._copy_counts()
 
@@ -230,17 +223,18 @@ class _Run:
             self._servers.refresh()
 
     def _compute_and_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome] | None:
-        """Computes and pushes one batch until the servers have applied it once.
+        """Computes and pushes one batch until the servers have applied it.
 
         Returns:
-            None if its leases ended, with a rollback: the batch is trained again by their holders.
+            The gradients and the outcome; None if a rollback ended the batch's leases, so that other
+            trainers train it again.
         """
         tries = 0
         while tries < MAX_TRIES:
             try:
                 gradients, outcome = self._try_push(records, number)
             except GenerationChanged as error:
-                log.info("%s: this batch is computed again", error)
+                log.info("%s: recomputing this batch", error)
                 self._servers.refresh()
                 is_active = self._member.lease_table.is_active
                 if not any(is_active(portion.lease) for portion in self._loop.portions):
@@ -252,7 +246,7 @@ class _Run:
             self.result.stale += 1
         raise ServersError(
             f"a batch was too stale {MAX_TRIES} times in a row: this trainer is too slow for "
-            "max_staleness; raise that, or use modulate instead"
+            "max_staleness; raise it, or use modulate instead"
         )
 
     def _try_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome]:
@@ -282,7 +276,7 @@ class _Run:
             raise self._servers.report_non_finite(number, "the loss")
 
     def _apply_pull(self, pending_pull: Future[Any]) -> None:
-        """Applies the concurrent pull, except where the answer of the push was newer."""
+        """Applies the concurrent pull, except for parameters that the push's answer has updated since."""
         try:
             self._servers.apply_pull(pending_pull)
         except GenerationChanged:
@@ -299,10 +293,12 @@ class _Run:
         if self._on_nan == "fail":
             try:
                 self._member.control().fail(str(error))
-            except MasterError as unheard:
-                log.warning("could not report to the master that the job failed: %s", unheard)
+            except MasterError as report_error:
+                log.warning("could not report the job's failure to the master: %s", report_error)
             raise error
-        log.warning("%s at step %d: this batch is left out", error.quantity, error.step)
+        log.warning(
+            "%s is NaN or infinite at step %d: skipping the batch", error.quantity, error.step
+        )
         try:
             self._servers.pull()
         except GenerationChanged:

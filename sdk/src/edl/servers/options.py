@@ -17,21 +17,21 @@ ON_NAN = ("fail", "skip")
 
 @dataclass(frozen=True)
 class Step:
-    """One batch whose gradients the servers have applied."""
+    """A batch whose gradients the servers have applied."""
 
     number: int
-    """Number of the batch among this trainer's, from 1."""
+    """Number of the batch in this trainer, from 1."""
     version: int
-    """Batches of all trainers that the local parameters contain."""
+    """Number of batches, of all trainers, that the local parameters contain."""
     epoch: int
     records: int
     metrics: Mapping[str, float]
     staleness: int
-    """Batches of other trainers between the pull and the push."""
+    """Number of batches of other trainers between the pull and the push."""
     seconds: float
     """Duration of this batch."""
     exchange_s: float
-    """The part of it spent on calls to the servers."""
+    """Seconds of this batch spent on calls to the servers."""
     servers: PserverClient
 
 
@@ -47,22 +47,23 @@ class TrainingResult:
     skipped: int = 0
     """Batches skipped because a loss or gradient was NaN or infinite."""
     stale: int = 0
-    """How often a batch was computed again because it was too stale."""
+    """How often a batch was recomputed because it was too stale."""
     lost_steps: int = 0
-    """Of this trainer's own batches, lost in rollbacks of the servers."""
+    """Batches of this trainer that were lost in rollbacks of the servers."""
     lost_records: int = 0
+    """Records of these batches."""
     refused_rows: int = 0
-    """Gradients of rows that servers dropped, because a table or a server was full."""
+    """Number of row gradients that servers dropped because a table or their memory was full."""
     version: int = 0
-    """Batches of all trainers that the final parameters contain."""
+    """Number of batches, of all trainers, that the final parameters contain."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Means over this trainer's records of the last epoch."""
     whole: bool = False
-    """Whether all data was trained; False if this trainer had to leave earlier."""
+    """Whether all data was trained; False if this trainer had to leave early."""
 
 
 def check_rules(rules: Rules) -> Rules:
-    """Returns rules of the servers if all values are valid.
+    """Returns these rules of the servers if all values are valid.
 
     Raises:
         DataError: A value is out of range.
@@ -85,7 +86,7 @@ class EpochMeans:
         self._records: dict[str, int] = {}
 
     def add(self, epoch: int, metrics: Mapping[str, float], records: int) -> None:
-        """Adds a step; a new epoch discards the sums of the one before."""
+        """Adds a step; a new epoch discards the sums of the previous one."""
         if epoch != self._epoch:
             self._epoch, self._sums, self._records = epoch, {}, {}
         for name, value in metrics.items():

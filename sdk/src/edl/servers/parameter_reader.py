@@ -28,13 +28,13 @@ from edl_protocol.pserver import Piece
 
 log = logging.getLogger("edl")
 NEVER = -1
-"""A version older than any other."""
+"""A version older than all others."""
 
 
 class ParameterReader:
-    """Reads parameters of all servers, for one thread; call `enter` first.
+    """Reads parameters from all servers; not thread-safe.
 
-    After each `GenerationChanged`, `enter` must be called again.
+    Call `enter` first, and again after each `GenerationChanged`.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class ParameterReader:
         """Opens no connection yet.
 
         Args:
-            member: This trainer's session, which has joined.
-            model: What this trainer trains; None for reading only.
-            data: Sets the data back with the servers; None for a trainer without data.
+            member: This trainer's session, which has joined the job.
+            model: The model that this trainer trains; None to read only.
+            data: Rewinds the data together with the servers; None for a trainer without data.
 
         Raises:
             SettingError: EDL_PARAMETER_SERVERS is not set.
@@ -54,8 +54,8 @@ class ParameterReader:
         self._urls = member.settings.servers
         if not self._urls:
             raise SettingError(
-                "EDL_PARAMETER_SERVERS is not set: write the servers' addresses, such as "
-                "http://127.0.0.1:8791,http://127.0.0.1:8793, in order of their index"
+                "EDL_PARAMETER_SERVERS is not set: list the servers' URLs by index, for example "
+                "http://127.0.0.1:8791,http://127.0.0.1:8793"
             )
         self._data = data
         self._keeps_position = False
@@ -78,36 +78,36 @@ class ParameterReader:
             sizes = {name: int(np.prod(shape)) for name, shape in model.shapes.items()}
             self._layout = Layout(model.shapes, partition(sizes, len(self._urls)))
         self.dims: dict[str, int] = {}
-        """Numbers in a row of each table."""
+        """Table -> number of elements per row."""
         self.dense: dict[str, Any] = {}
-        """Dense parameters of the newest pull; the next pull changes these arrays."""
+        """Dense parameters from the last pull; the next pull changes these arrays."""
         self._versions: list[int] = []
 
     # -- generations -------------------------------------------------------------------------
 
     @property
     def generation(self) -> int:
-        """Incremented when the servers start empty or are restored from a checkpoint."""
+        """The servers' generation, which increases when they start empty or restore a checkpoint."""
         return self._barrier.generation
 
     @property
     def version(self) -> int:
-        """How many pushes the local dense parameters contain; the minimum over all servers."""
+        """Number of pushes in the local dense parameters, the minimum over all servers."""
         return min(self._versions, default=NEVER)
 
     @property
     def layout(self) -> Layout:
-        """Which server holds which parameters."""
+        """The assignment of parameters to servers."""
         if self._layout is None:
             raise ServersError("the layout is unknown before `enter`")
         return self._layout
 
     def enter(self) -> None:
-        """Waits until all servers serve one generation, and starts one if necessary.
+        """Waits until all servers serve the same generation, and starts one if necessary.
 
         Raises:
-            RequestRefused: They hold another model.
-            ServersUnavailable: They were not ready within `EDL_PATIENCE_S`.
+            RequestRefused: The servers hold a different model.
+            ServersUnavailable: The servers were not ready within `EDL_PATIENCE_S`.
         """
         before = self.generation
         states = self._barrier.enter(self._model, self._layout)
@@ -129,15 +129,15 @@ class ParameterReader:
             self._rolled_back(before, states)
 
     def _rolled_back(self, ended: int, states: Sequence[Json]) -> None:
-        """The servers serve another generation than the one in which this trainer was."""
+        """Called after the servers have left the generation `ended`, in which this trainer was."""
 
     def refresh(self) -> None:
-        """Enters, and pulls all that there is; raises as `enter` does."""
+        """Enters the current generation and pulls all parameters; raises the errors of `enter`."""
         while True:
             self.enter()
             try:
                 self.pull()
-            except GenerationChanged:  # another change at once
+            except GenerationChanged:  # the generation changed again
                 continue
             return
 
@@ -159,17 +159,17 @@ class ParameterReader:
         self._apply(self._pull(self._fan, self._versions))
 
     def pull_ahead(self) -> Future[list[Frame]]:
-        """Pulls in another thread, over separate connections; pass the future to `apply_pull`."""
+        """Pulls in another thread over separate connections; pass the future to `apply_pull`."""
         if self._side_fan is None:
             self._side_fan = self._connect()
         return self._pull_thread.submit(self._pull, self._side_fan, list(self._versions))
 
     def apply_pull(self, coming: Future[list[Frame]]) -> None:
-        """Waits for a pull of `pull_ahead` and applies it to `dense`."""
+        """Waits for a pull started by `pull_ahead` and applies it to `dense`."""
         self._apply(coming.result())
 
     def lookup(self, table: str, ids: Ids, pin: int | None = None) -> Any:
-        """Returns rows of a table, in the order of the ids.
+        """Returns rows of a table in the order of the ids.
 
         Args:
             table: Name of the table.
@@ -199,12 +199,13 @@ class ParameterReader:
     # -- whole versions ----------------------------------------------------------------------
 
     def pin(self, model_version: int) -> int:
-        """Makes all servers keep their current parameters under a version, for evaluation.
+        """Makes all servers keep a copy of their current parameters, for evaluation.
 
-        The oldest pin is dropped if there are too many; an existing pin is not changed.
+        An existing pin of the version remains unchanged. If there are too many pins, the oldest one is
+        dropped.
 
         Returns:
-            How many pushes it contains.
+            Number of pushes in the pinned parameters.
         """
         path, fields = calls.PIN_PATH.format(number=model_version), self._request_fields()
         answers = self._fan.call_all(lambda connection, _: connection.json("PUT", path, fields))
@@ -216,10 +217,10 @@ class ParameterReader:
         self._fan.call_all(lambda connection, _: connection.json("DELETE", path, fields))
 
     def pinned(self, model_version: int) -> dict[str, Any]:
-        """Returns the dense parameters of a pinned version; `lookup` returns its rows.
+        """Returns the dense parameters of a pinned version; for its table rows, use `lookup`.
 
         Raises:
-            RequestRefused: 404, field "pin": it is not pinned.
+            RequestRefused: The version is not pinned (404, field "pin").
         """
         dense = self.layout.empty()
         for server, frame in enumerate(self._pull(self._fan, None, model_version)):
@@ -227,7 +228,7 @@ class ParameterReader:
         return dense
 
     def rows(self, table: str) -> tuple[Any, Any]:
-        """Returns sorted ids and rows of a table; only ids that were trained at least once."""
+        """Returns the sorted ids and the rows of a table that were trained at least once."""
         self._dim(table)
 
         def call(connection: PserverConnection, _: int) -> list[Frame]:
@@ -241,7 +242,9 @@ class ParameterReader:
         frames = [frame for server_frames in self._fan.call_all(call) for frame in server_frames]
         ids = np.concatenate([frame.arrays["ids"] for frame in frames])
         rows = np.concatenate([frame.arrays["rows"] for frame in frames])
-        unique, first = np.unique(ids, return_index=True)  # evictions may bring a row twice
+        unique, first = np.unique(
+            ids, return_index=True
+        )  # a row moved by an eviction can occur twice
         return unique, rows[first]
 
     def status(self) -> list[Json]:
@@ -274,7 +277,7 @@ class ParameterReader:
         return fan.call_all(call)
 
     def _apply(self, answers: Sequence[Frame]) -> None:
-        """Applies parameters from answers, except where the local ones are newer."""
+        """Applies parameters from answers, unless the local ones are newer."""
         meta = answers[0].meta
         self._barrier.position = {"version": meta["version"], "records": meta["records"]}
         for server, frame in enumerate(answers):
@@ -286,13 +289,20 @@ class ParameterReader:
     def _dim(self, table: str) -> int:
         if table not in self.dims:
             names = ", ".join(sorted(self.dims)) or "none"
-            raise DataError(f"there is no table {table!r}; tables are: {names:.300}")
+            raise DataError(f"unknown table {table!r}; tables are: {names:.300}")
         return int(self.dims[table])
 
 
 def checked_ids(table: str, values: Any) -> Any:
-    """Returns ids as int64; raises DataError unless they are a list of integers."""
+    """Returns ids as a one-dimensional int64 array.
+
+    Raises:
+        DataError: The ids are not a list of integers.
+    """
     ids = np.asarray(values)
     if ids.ndim != 1 or not (np.issubdtype(ids.dtype, np.integer) or not ids.size):
-        raise DataError(f"table {table!r}: ids are {ids.dtype} of shape {list(ids.shape)}")
+        raise DataError(
+            f"table {table!r}: ids are {ids.dtype} of shape {list(ids.shape)}: "
+            "they must be a one-dimensional array of integers"
+        )
     return np.ascontiguousarray(ids, dtype=np.int64)

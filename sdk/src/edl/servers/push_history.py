@@ -1,8 +1,8 @@
-"""Computes which batches of this trainer are lost in a rollback of the servers. Pure.
+"""Computes which batches of this trainer were lost in a rollback of the servers. Pure.
 
-A trainer numbers its batches in increasing order, and each server stores the newest number that its
-shard contains. So it is known exactly which of them a restored server still contains. A batch that
-only some servers contain counts as lost: the model no longer has all of it.
+A trainer numbers its batches, and each server stores the newest number that its shard contains, so the
+batches that a restored server still contains are known exactly. A batch that only some servers contain
+counts as lost, because the model lacks part of it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from edl_protocol.master import RollbackShare
 
 
 class RollbackLoss(NamedTuple):
-    """The cost of one rollback for this trainer."""
+    """The loss of this trainer in one rollback."""
 
     steps: int
-    """Batches that all servers had acknowledged and that at least one of them lost."""
+    """Batches that all servers had acknowledged and at least one server has lost."""
     records: int
+    """Records of these batches."""
     pending_steps: int
     """1 if a batch was in flight: some servers may have applied it, and it is pushed again."""
     pending_records: int
+    """Records of the batch in flight."""
 
 
 class PushHistory:
@@ -29,7 +31,7 @@ class PushHistory:
 
     def __init__(self) -> None:
         self._runs: list[list[int]] = []
-        """[first number, last number, records of each], oldest first."""
+        """[first number, last number, records per batch] of consecutive batches, oldest first."""
         self._pending = (0, 0)
         """Number and records of the batch in flight; (0, 0) if there is none."""
 
@@ -38,7 +40,7 @@ class PushHistory:
         self._pending = (number, records)
 
     def acknowledge(self, number: int, records: int) -> None:
-        """Records that all servers have applied a batch; ignores one acknowledged before."""
+        """Records that all servers have applied a batch; has no effect if this is already known."""
         self._pending = (0, 0)
         if self._runs and number <= self._runs[-1][1]:
             return
@@ -48,13 +50,10 @@ class PushHistory:
             self._runs.append([number, number, records])
 
     def roll_back(self, newest_numbers: list[int]) -> RollbackLoss:
-        """Computes and removes what a rollback lost.
+        """Computes the loss in a rollback, and removes the lost batches so that they count only once.
 
         Args:
-            newest_numbers: The newest number of this trainer at each server; 0 if it has none.
-
-        Returns:
-            The loss; it is removed here, so that no later rollback counts it again.
+            newest_numbers: For each server, the number of this trainer's newest batch, or 0.
         """
         newest, steps, records = min(newest_numbers), 0, 0
         while self._runs and self._runs[-1][1] > newest:
@@ -72,14 +71,15 @@ class PushHistory:
 
 
 class RollbackReport(NamedTuple):
-    """A rollback of the servers, as it is reported to the master."""
+    """The report of a rollback of the servers to the master."""
 
     event: str
-    """The generation that ended."""
+    """Name of the generation that ended."""
     reason: str
     steps: int
-    """Lost by all trainers, as far as server 0 knows."""
+    """Batches lost by all trainers, as far as server 0 knows."""
     records: int
+    """Records of these batches."""
     share: RollbackShare
     """This trainer's share of the loss."""
 
@@ -91,9 +91,9 @@ def rollback_report(
 
     Args:
         ended: The generation that ended.
-        rollback: How server 0 describes its end; None if it no longer knows.
-        lost: What this trainer lost.
-        holder: Identifies the process of this trainer.
+        rollback: Server 0's description of the rollback; None if it no longer has one.
+        lost: The loss of this trainer.
+        holder: Id of this trainer's process.
     """
     total = rollback or {"reason": "parameter servers restarted", "steps": 0, "records": 0}
     share = RollbackShare(

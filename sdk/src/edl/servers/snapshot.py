@@ -20,13 +20,16 @@ class ParameterSnapshot(NamedTuple):
 
     dense: dict[str, Any]
     tables: dict[str, tuple[Any, Any]]
-    """Table -> sorted ids and their rows; only ids that were trained at least once."""
+    """Table -> sorted ids, and their rows, of all rows that were trained at least once."""
     version: int
     """Number of batches that the parameters contain."""
 
 
 def fetch(*, member: Session | None = None) -> ParameterSnapshot:
-    """Fetches all parameters; while a job trains, servers may be at slightly different versions.
+    """Fetches all parameters; during training, servers may be at slightly different versions.
+
+    Args:
+        member: This trainer's session; the process's session by default.
 
     Raises:
         ServersError: The servers hold no model yet, or are unreachable.
@@ -46,13 +49,13 @@ def connect(
     rules: Rules,
     member: Session | None = None,
 ) -> PserverClient:
-    """Returns a client for loops that `train` does not fit; the caller closes it.
+    """Returns a client for programs with their own training loop; the caller must close it.
 
     Args:
         worker: Computes the gradients.
-        code: As in `train`.
+        code: See `train`.
         rules: The rules that the servers enforce.
-        member: This trainer's session; the process's by default.
+        member: This trainer's session; the process's session by default.
     """
     member_session = session() if member is None else member
     member_session.join()

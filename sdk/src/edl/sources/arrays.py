@@ -19,21 +19,21 @@ _CONCATENATE = {
     "jax": ("jax.numpy", "concatenate"),
     "jaxlib": ("jax.numpy", "concatenate"),
 }
-"""Package of an array's type -> module and function that joins such arrays, whose `+` adds numbers."""
+"""Package of an array type whose `+` adds numbers -> module and function that concatenates its arrays."""
 
 
 def from_arrays(name: str, *arrays: Any) -> Dataset:
     """Returns a data set of arrays of equal length; batches are tuples of arrays.
 
-    With one array, batches are arrays instead of tuples.
+    With a single array, batches are arrays instead of tuples.
 
     Args:
         name: Name of the data set.
-        arrays: Lists, arrays of numpy, tensors of torch, PaddlePaddle or JAX, or others whose slices
-            are one of these, such as data sets of h5py.
+        arrays: Lists, numpy arrays, tensors of torch, PaddlePaddle or JAX, or objects whose slices are
+            one of these, such as h5py data sets.
 
     Raises:
-        DataError: Lengths differ, or are 0, or `+` of two slices does not join them.
+        DataError: Lengths differ or are 0, or `+` does not concatenate slices.
     """
     if not arrays:
         raise DataError(f"data set {name!r}: give at least one array")
@@ -64,12 +64,12 @@ class ArraySource(Source, RandomAccess):
 
     @override
     def pick(self, numbers: Sequence[int]) -> tuple[Any, ...]:
-        """Returns copies of the records of these numbers."""
+        """Returns copies of the records with these numbers."""
         return _Copied([picks(numbers) for picks in self._picks])
 
     @override
     def batch(self, blocks: Sequence[tuple[Any, ...]]) -> Any:
-        """A copy, so that a program may change its batch and not the data."""
+        """Returns a copy of the records, which a program may change."""
         first = blocks[0]
         if len(blocks) == 1 and isinstance(first, _Copied):
             columns: tuple[Any, ...] = first
@@ -79,13 +79,13 @@ class ArraySource(Source, RandomAccess):
 
 
 class _Copied(tuple[Any, ...]):
-    """A block that is a copy of records already: a batch of it alone needs no other."""
+    """A block that already is a copy of its records, so that a batch of it alone needs no further copy."""
 
     __slots__ = ()
 
 
 def _picks(array: Any) -> Callable[[Sequence[int]], Any]:
-    """Returns a function that returns a copy of the records of these numbers."""
+    """Returns a function that copies the records with given numbers."""
     if _package(array) == "numpy":
         return partial(array.take, axis=0)  # twice as fast as an index
     return lambda numbers: _joined(
@@ -94,16 +94,16 @@ def _picks(array: Any) -> Callable[[Sequence[int]], Any]:
 
 
 def _package(array: Any) -> str:
-    """The name of the package that an array is of."""
+    """Returns the name of the package that defines an array's type."""
     return type(array).__module__.partition(".")[0]
 
 
 def _check_joins(name: str, array: Any) -> None:
-    """Refuses an array whose `+` adds numbers: batches would be sums of records, without an error."""
+    """Refuses arrays whose `+` adds numbers, because batches would silently be sums of records."""
     part = array[:1]
     try:
         length = len(_joined((part, part)))
-    except TypeError:  # it has no `+`, which would fail aloud
+    except TypeError:  # without `+`, building a batch raises an error
         return
     if length != len(part) * 2:
         kind = f"{type(array).__module__}.{type(array).__qualname__}"

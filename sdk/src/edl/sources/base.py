@@ -15,14 +15,14 @@ from edl_protocol.master import is_name
 
 
 class Source(Protocol):
-    """Reads records by number. Used by one thread, which may differ from its creator's."""
+    """Reads records by number; used by a single thread, not necessarily the one that created it."""
 
     def shape(self) -> protocol.Json:
-        """Returns its part of the data set's description: `records`, `files` or `stream`."""
+        """Returns the source's part of the data set's description: `records`, `files` or `stream`."""
         ...
 
     def read(self, file: str | None, start: int, end: int) -> Any:
-        """Returns a block: records [start, end), of one file if the source has files.
+        """Returns a block of the records [start, end), in one file if the source has files.
 
         Raises:
             RecordError: A record cannot be read; the task fails with an error that names it.
@@ -30,28 +30,28 @@ class Source(Protocol):
         ...
 
     def batch(self, blocks: Sequence[Any]) -> Any:
-        """Joins blocks to the batch that the loop yields; there is at least one."""
+        """Joins one or more blocks to the batch that the loop yields."""
         ...
 
 
 @runtime_checkable
 class RandomAccess(Protocol):
-    """A source that reads any records at once; then an epoch permutes records, not tasks."""
+    """A source that can read any records in one call, so that epochs shuffle records instead of tasks."""
 
     def pick(self, numbers: Sequence[int]) -> Any:
-        """Returns a block of records, in this order, as `Source.read` does.
+        """Returns a block of the records with these numbers, in this order.
 
         Args:
-            numbers: From 0 to the number of records; through all files in the order of `shape`.
+            numbers: Numbers of records, counted from 0 through all files in the order of `shape`.
 
         Raises:
-            RecordError: A record cannot be read; it says the record's number as given here.
+            RecordError: A record cannot be read; the error has its number from `numbers`.
         """
         ...
 
 
 class FileNumbers:
-    """Numbers of records through all files, and in each of them."""
+    """Translates the numbers of records counted through all files to numbers in each file."""
 
     def __init__(self, files: Iterable[tuple[str, int]]) -> None:
         """Takes the name and the number of records of each file."""
@@ -59,14 +59,14 @@ class FileNumbers:
         self._ends = list(accumulate(sizes))
 
     def split(self, number: int) -> tuple[str, int]:
-        """The file that holds a record, and the record's number in it."""
+        """Returns the file that holds a record, and the record's number in it."""
         place = bisect_right(self._ends, number)
         return self._names[place], number - (self._ends[place - 1] if place else 0)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A source with the name that identifies it to all trainers and the master."""
+    """A source with a name, which identifies it to all trainers and the master."""
 
     name: str
     source: Source
@@ -81,11 +81,11 @@ class Dataset:
 
 
 Collate = Callable[[list[Any]], Any]
-"""Makes a batch of a list of records."""
+"""Builds a batch from a list of records."""
 
 
 class RecordwiseSource(Source, RandomAccess):
-    """Base of sources that read record by record; their blocks are lists."""
+    """Base class of sources that read one record at a time; their blocks are lists."""
 
     def __init__(self, collate: Collate | None = None) -> None:
         self._collate = collate
@@ -104,16 +104,16 @@ class RecordwiseSource(Source, RandomAccess):
 
     @override
     def batch(self, blocks: Sequence[list[Any]]) -> Any:
-        """Returns a list of records, or the result of `collate` for it."""
+        """Returns the list of records, or the result of `collate` for it."""
         records = [record for block in blocks for record in block]
         return records if self._collate is None else self._collate(records)
 
     def locate(self, number: int) -> tuple[str | None, int]:
-        """The file that holds a record, and its number there; sources with files override it."""
+        """Returns the file of a record and its number there; sources with files override this."""
         return None, number
 
     def read_one(self, file: str | None, number: int) -> Any:
-        """Reads one record as `read` does."""
+        """Reads one record of a file."""
         return self._read_record(file, number)
 
     def _pick_record(self, number: int) -> Any:
@@ -135,7 +135,7 @@ class RecordwiseSource(Source, RandomAccess):
 
 
 def picked_error(number: int, file: str, error: RecordError) -> RecordError:
-    """The error of a record of a file, with its number through all files."""
+    """Returns a file's error for a record, with the record's number counted through all files."""
     reason = error.reason if file in error.reason else f"{file}: {error.reason}"
     picked = RecordError(number, f"record {error.record} of {reason}")
     picked.transient = error.transient

@@ -26,13 +26,13 @@ def from_csv(
 ) -> Dataset:
     """Returns a data set of CSV files that start with a line of column names.
 
-    Each file is scanned once for the offsets of its rows, which need 8 bytes of memory each.
+    Each file is scanned once for the offsets of its rows, which take 8 bytes of memory per row.
 
     Args:
         name: Name of the data set.
-        paths: The files; each trainer needs the same names and contents.
-        convert: Converts a row to a record; the row itself by default.
-        collate: Makes a batch of a list of records; lists by default.
+        paths: The files; all trainers need the same names and contents.
+        convert: Converts a row to a record; by default the row is the record.
+        collate: Builds a batch from a list of records; by default the list is the batch.
 
     Raises:
         DataError: A file is missing, empty or not UTF-8, or two have the same name.
@@ -47,7 +47,7 @@ class CsvFile:
         self.path = path
         self._offsets = array("Q")
         self._open: IO[bytes] | None = None
-        """The file, once a row was read at random."""
+        """The open file, once a single row was read."""
         try:
             with path.open("rb") as file:
                 self.columns = _header(file, path)
@@ -61,10 +61,10 @@ class CsvFile:
         return len(self._offsets) - 1
 
     def row(self, number: int) -> Row:
-        """Reads one row; the file stays open, as rows that are read at random come one by one.
+        """Reads one row, and keeps the file open for further rows in random order.
 
         Raises:
-            RecordError: As `rows`.
+            RecordError: See `rows`.
         """
         begin = self._offsets[number]
         if self._open is None:
@@ -172,7 +172,7 @@ def _row_offsets(file: IO[bytes]) -> Iterator[int]:
 
 
 def _ends_in_quotes(line: bytes) -> bool:
-    """Whether a row goes on in the next line: a quoted cell is open at the line's end.
+    """Returns whether a row continues in the next line, because a quoted cell is still open.
 
     A quote within an unquoted cell, as in `12" pipe`, is a character like others; counted as one that
     opens, it would make one row of all lines up to the next.

@@ -39,7 +39,7 @@ def from_files(
 def open_by_name(
     name: str, paths: Iterable[PathLike], open_file: Callable[[Path], File]
 ) -> dict[str, File]:
-    """Opens the files of a data set; returns them by the names that the master knows them by.
+    """Opens the files of a data set; returns name -> file, with the names that the master uses.
 
     Raises:
         DataError: There is no file, or two have the same name; as `open_file`.

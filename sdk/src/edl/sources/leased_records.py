@@ -62,7 +62,7 @@ def shuffled_shape(
 
 
 class LeasedRecords:
-    """Reads the records of leases of one data set. Used by one thread."""
+    """Reads the records of leases of one data set; not thread-safe."""
 
     def __init__(self, source: Source, description: protocol.Json) -> None:
         """Reads nothing yet.
@@ -96,7 +96,7 @@ class LeasedRecords:
         return self._random.pick(numbers)
 
     def batch(self, blocks: Sequence[Any]) -> Any:
-        """Joins blocks to a batch, as in `Source`."""
+        """Joins blocks to a batch; see `Source.batch`."""
         return self._source.batch(blocks)
 
     def _numbers(self, lease: protocol.Lease, start: int, end: int) -> Sequence[int]:

@@ -38,7 +38,7 @@ MAX_BYTES = 0xFFFFFFFF
 
 @final
 class Writer:
-    """A writer of a new record file, which appears under its name only when it is complete."""
+    """Writes a new record file, which appears under its name only when it is complete."""
 
     def __init__(self, path: PathLike) -> None:
         self._path = Path(path)
@@ -117,7 +117,7 @@ class Writer:
 
 @final
 class Reader:
-    """A thread-safe reader of a record file; reads a record when it is indexed."""
+    """Reads a record file by indexing; thread-safe."""
 
     def __init__(self, path: PathLike) -> None:
         """Opens a file and reads its index, 8 bytes of memory a record.
@@ -196,7 +196,7 @@ class Reader:
 
 
 def _bytes(record: object) -> bytes:
-    """The bytes of a buffer, such as an array, whose length counts elements and not bytes."""
+    """Returns the bytes of a buffer, such as an array, whose length counts elements and not bytes."""
     try:
         return memoryview(record).tobytes()  # type: ignore[arg-type]
     except TypeError as error:
@@ -205,7 +205,7 @@ def _bytes(record: object) -> bytes:
 
 
 def _little(offsets: array[int]) -> array[int]:
-    """The offsets in the byte order of the file."""
+    """Returns the offsets in the byte order of the file."""
     if sys.byteorder != "little":
         offsets = offsets[:]
         offsets.byteswap()

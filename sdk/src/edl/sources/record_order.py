@@ -56,7 +56,7 @@ class RecordOrder:
         self._ends = reduced * side, reduced
 
     def numbers(self, start: int, end: int) -> Sequence[int]:
-        """The numbers at the places [start, end); all are in range(count).
+        """Returns the numbers at the places [start, end); all are in range(count).
 
         With numpy an array of int64, otherwise a list.
         """
@@ -78,7 +78,7 @@ class RecordOrder:
         return numbers
 
     def number_at(self, place: int) -> int:
-        """The number at a place; both are in range(count)."""
+        """Returns the number at a place; both are in range(count)."""
         number = self._permute(place)
         while number >= self._count:
             number = self._permute(number)
@@ -109,7 +109,7 @@ class RecordOrder:
 
 
 def _random_words(key: str, count: int) -> array[int]:
-    """Returns 64-bit numbers that a text determines."""
+    """Returns 64-bit numbers derived from a text."""
     words = array("Q", shake_128(key.encode()).digest(_WORD_BYTES * count))
     if sys.byteorder == "big":
         words.byteswap()
@@ -117,7 +117,7 @@ def _random_words(key: str, count: int) -> array[int]:
 
 
 def _numpy() -> Any:
-    """The module numpy; None where it is not installed."""
+    """Returns the module numpy; None if it is not installed."""
     try:
         return importlib.import_module("numpy")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Checks of a Job that the API server or a trainer would make later, with worse messages. Pure."""
+"""Checks the settings of a Job early, with better messages than the API server or a trainer. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edl.errors import SettingError
 from edl.submit.manifest import MAX_BYTES, MODEL_FOLDER, Claim
 
 MAX_TRAINERS, MAX_WEIGHT = 10_000, 1000
-"""Limits of EDL's admission, as those of names below."""
+"""Limits of EDL's admission; the limits of names below are, too."""
 _LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(_LABEL_PATTERN)
 _SUBDOMAIN = re.compile(rf"{_LABEL_PATTERN}(\.{_LABEL_PATTERN})*")
@@ -19,10 +19,10 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 
 
 def check_label(flag: str, text: str) -> str:
-    """Checks a name of a Job or namespace: an RFC 1123 label, as it becomes a label of pods.
+    """Checks the name of a Job or namespace, which must be an RFC 1123 label because pods get it as a label.
 
     Raises:
-        SettingError: It is invalid.
+        SettingError: The name is invalid.
     """
     if len(text) > _LONGEST_LABEL or not _LABEL.fullmatch(text):
         raise SettingError(
@@ -36,7 +36,7 @@ def check_queue(text: str) -> str:
     """Checks the name of a queue.
 
     Raises:
-        SettingError: It is empty, or longer than a label's value may be.
+        SettingError: The name is empty, or longer than the value of a label may be.
     """
     if not text or len(text) > _LONGEST_LABEL:
         raise SettingError(
@@ -49,7 +49,7 @@ def check_volume_claim(flag: str, text: str) -> str:
     """Checks the name of a PersistentVolumeClaim.
 
     Raises:
-        SettingError: It is invalid.
+        SettingError: The name is invalid.
     """
     if not _is_claim_name(text):
         raise SettingError(f"{flag} is {text!r:.80}: write the name of a PersistentVolumeClaim")
@@ -60,7 +60,7 @@ def check_image(text: str) -> str:
     """Checks the name of an image.
 
     Raises:
-        SettingError: It is empty or contains spaces.
+        SettingError: The name is empty or contains spaces.
     """
     if not text or any(character.isspace() for character in text):
         raise SettingError(
@@ -120,7 +120,7 @@ def check_absolute(flag: str, path: str | None) -> None:
     """Checks a path in containers, if one is given.
 
     Raises:
-        SettingError: It is not absolute.
+        SettingError: The path is not absolute.
     """
     if path is not None and not path.startswith("/"):
         raise SettingError(
@@ -133,7 +133,7 @@ def check_shared(flag: str, path: str | None, claims: Sequence[Claim]) -> None:
     """Checks that an output path is in a writable volume, so that it outlives the pods.
 
     Raises:
-        SettingError: It is in no writable claim.
+        SettingError: The path is not in a writable claim.
     """
     if path is None:
         return

@@ -12,7 +12,7 @@ from edl.errors import EdlError
 
 _ANSWER_S = 60.0
 _MANAGER = "edl.training/reconciler"
-"""What EDL's webhook writes into `spec.managedBy` of a Job."""
+"""Value that EDL's webhook writes into `spec.managedBy` of a Job."""
 
 
 def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> bool:
@@ -21,10 +21,10 @@ def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> bool:
     Pods of the Job wait for the ConfigMap.
 
     Returns:
-        Whether EDL manages the Job: its webhook says so in the Job that was created.
+        Whether EDL manages the Job, according to the field that its webhook sets.
 
     Raises:
-        EdlError: kubectl is missing, or the cluster refused an object; includes its message.
+        EdlError: kubectl is missing, or the cluster refused an object; the message has the reason.
     """
     program = _program()
     created_job = json.loads(_call([program, "create", "-f", "-", "-o", "json"], job))
@@ -39,7 +39,7 @@ def create(job: Mapping[str, Any], config_map: Mapping[str, Any]) -> bool:
         _call([program, "create", "-f", "-"], {**config_map, "metadata": metadata})
     except EdlError as error:
         raise EdlError(
-            f"the Job was created, but not its ConfigMap: {error}; delete the Job before you try again"
+            f"created the Job, but not its ConfigMap: {error}; delete the Job before you try again"
         ) from error
     spec: Mapping[str, Any] = created_job.get("spec") or {}
     return spec.get("managedBy") == _MANAGER
@@ -75,7 +75,7 @@ def _call(command: Sequence[str], manifest: Mapping[str, Any]) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise EdlError(f"kubectl gave no answer within {_ANSWER_S:g} s") from error
+        raise EdlError(f"kubectl did not finish within {_ANSWER_S:g} s") from error
     if process.returncode:
         message = " ".join(process.stderr.split()) or f"exit code {process.returncode}"
         raise EdlError(

@@ -37,7 +37,7 @@ class JobSpec:
     name: str
     image: str
     files: Mapping[str, str]
-    """Name -> text; the model file is the first."""
+    """Name -> text, the model file first."""
     arguments: Sequence[str]
     """Arguments after `edl train MODEL`."""
     min_trainers: int
@@ -48,7 +48,7 @@ class JobSpec:
     namespace: str = ""
     servers: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Further annotations, by name without `edl.training/`."""
+    """Further annotations: name without `edl.training/` -> value."""
     claims: Sequence[Claim] = ()
 
 
@@ -137,7 +137,7 @@ def _container(spec: JobSpec) -> Json:
 
 
 def _escaped(word: str) -> str:
-    """Escapes `$(NAME)`, which Kubernetes would replace by a variable."""
+    """Escapes `$(NAME)`, which Kubernetes would replace by the value of a variable."""
     return word.replace("$(", "$$(")
 
 

@@ -23,21 +23,21 @@ _BYTES = {
 }
 _MILLI = 1000
 _MIN_MIB = 16
-"""Less than an interpreter needs: the unit is probably missing."""
+"""Less than a Python interpreter needs, so that the unit is probably missing."""
 MIN_SERVER_MIB = 128
-"""Memory of an empty parameter server: the limit of EDL's admission."""
+"""Memory of an empty parameter server, and the limit of EDL's admission."""
 
 
 def cpu_millis(flag: str, text: str) -> int:
-    """Parses an amount of CPU in thousandths.
+    """Parses an amount of CPU; returns it in thousandths of a CPU.
 
     Raises:
-        SettingError: It is invalid or zero.
+        SettingError: The amount is invalid or zero.
     """
     match = _CPU.fullmatch(text)
     millis = 0 if match is None else Decimal(match[1]) * (1 if match[2] else _MILLI)
     if millis < 1 or millis != int(millis):
-        raise SettingError(f"{flag} is {text!r:.40}: write CPUs, such as 2, 0.5 or 500m")
+        raise SettingError(f"{flag} is {text!r:.40}: write CPUs, for example 2, 0.5 or 500m")
     return int(millis)
 
 
@@ -45,14 +45,14 @@ def check_memory(flag: str, text: str, min_mib: int = _MIN_MIB) -> None:
     """Checks an amount of memory.
 
     Raises:
-        SettingError: It is invalid, or less than `min_mib` MiB.
+        SettingError: The amount is invalid, or less than `min_mib` MiB.
     """
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise SettingError(f"{flag} is {text!r:.40}: write memory, such as 512Mi or 4Gi")
+        raise SettingError(f"{flag} is {text!r:.40}: write memory, for example 512Mi or 4Gi")
     size = math.ceil(Decimal(match[1]) * _BYTES[match[2]])
     if size < min_mib << 20:
         raise SettingError(
-            f"{flag} is {text!r:.40}, which is {size} bytes: write 512Mi or 4Gi, for example; "
-            f"the least is {min_mib}Mi"
+            f"{flag} is {text!r:.40}, which is {size} bytes: write at least {min_mib}Mi, "
+            "for example 512Mi or 4Gi"
         )

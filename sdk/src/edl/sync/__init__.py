@@ -1,4 +1,4 @@
-"""Synchronous training that continues while trainers come and go; decision 0011.
+"""Synchronous training that continues while trainers come and go (decision 0011).
 
 ```python
 edl.sync.train(replica, data, batch_size=256, epochs=3, shuffle_seed=1)

@@ -1,8 +1,8 @@
 """Decides which member has the newest state at a round's start, and which members need it (pure).
 
-Members of a round may differ: newcomers have no state, one that was dropped and came back has an
-old one, and where a member died in the middle of a collective call some survivors have made the
-step and others have not.
+Members of a round may differ. Newcomers have no state. A member that was dropped and came back has
+an old state. After a member died in a collective call, some survivors have made the step and others
+have not.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ class Needs(Enum):
     """The kinds of state that a member can lack."""
 
     PROGRESS = "progress"
-    """They have the model."""
+    """The progress alone: these members have the model."""
     GRADIENT = "gradient"
-    """They have the model before the newest step, and the others have the gradient of that step."""
+    """The gradient of the newest step: these members have the model before it."""
     STATE = "state"
+    """The whole state."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +31,22 @@ class StateReport:
 
     trainer: str
     term: int = 0
-    """The newest term in which its state was equal to that of all others; 0: it has no state."""
+    """The newest term in which all members had the same state as this one; 0 if it has no state."""
     step: int = 0
     """Number of steps made."""
     lineage: int = 0
-    """What its state was made of, see `GroupProgress.lineage`; equal for equal states."""
+    """Identifies the steps that its state contains (`GroupProgress.lineage`); equal for equal states."""
     last_plan: str = ""
-    """Plan of its newest step."""
+    """Name of the plan of its newest step."""
     flight: str = ""
-    """Plan of the step that it began and could not complete."""
+    """Name of the plan of the step that it started and could not complete; or ""."""
     before: int = 0
-    """Its lineage before the newest step, as long as it has the gradient of that step; or 0."""
+    """Its lineage before the newest step, if it still has the gradient of that step; or 0."""
     parts: int = 0
-    """Bytes of its state, where it is large and others can get it in parts; or 0."""
+    """Bytes of its state if the state is large and others can get it in parts; or 0."""
 
     def json(self) -> protocol.Json:
-        """Returns it as it is sent."""
+        """Returns the report as JSON, to send it."""
         report = asdict(self)
         report["made"] = report.pop("last_plan")
         return report
@@ -59,26 +60,26 @@ class StateReport:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The decision that follows from all members' reports."""
+    """The result of comparing all members' reports."""
 
     source: int
     """Rank of the member that has the newest state."""
     receivers: frozenset[int]
     """Ranks of the members that take over its progress and, if needed, its model."""
     needs: Needs
-    """What they need; all the same, the most that any of them needs."""
+    """The largest need of any receiver; all receivers get the same."""
     initial: bool
-    """Whether no member has a state yet: the source creates the first one."""
+    """Whether no member has a state yet, so that the source creates the first one."""
     in_parts: bool = False
-    """Whether the receivers get the state while the others train, see `edl.sync.growth`."""
+    """Whether the receivers get the state while the others train (`edl.sync.growth`)."""
 
 
 def agree(reports: Sequence[StateReport]) -> Agreement:
-    """Decides, with the same result in every member.
+    """Returns which member sends its state to which others; the same result in every member.
 
     The newest term wins, then the largest number of steps, then the lowest rank. A member of an
-    older term takes over the progress even if it made the same steps: others have acknowledged,
-    lost and leased tasks without it, so that its lease table is not the group's.
+    older term takes over the progress even if it made the same steps: its lease table is outdated,
+    because others have acknowledged, lost and leased tasks without it.
     """
     source = max(range(len(reports)), key=lambda rank: (_age(reports[rank]), -rank))
     newest = reports[source]
@@ -94,17 +95,17 @@ def agree(reports: Sequence[StateReport]) -> Agreement:
     if lacking and all(_lacks_only_gradient(report, holders) for report in lacking):
         needs = Needs.GRADIENT if len(lacking) == len(receivers) else Needs.STATE
     first = len(reports) - len(receivers)
-    are_last = receivers == frozenset(range(first, len(reports)))  # newcomers are
-    # where most would wait for few to train alone, all are sooner if all wait
+    are_last = receivers == frozenset(range(first, len(reports)))  # as newcomers are
+    # if most members lack the state, it is faster that all wait than that few train alone
     are_few = 2 * len(receivers) <= len(reports)
-    # each of those that have the state sends a share of the parts: they must cut it alike
+    # all members with the state send a share of the parts, so they must cut it in the same way
     can_be_cut = all(report.parts for report in reports) and len({h.parts for h in holders}) == 1
     in_parts = needs is Needs.STATE and can_be_cut and are_last and are_few
     return Agreement(source, receivers, needs, initial=False, in_parts=in_parts)
 
 
 def _lacks_only_gradient(own: StateReport, holders: Sequence[StateReport]) -> bool:
-    """Whether a member has the state before the newest step, whose gradient all holders have."""
+    """Returns whether a member has the state before the newest step, whose gradient all holders have."""
     return own.lineage > 0 and all(
         own.term == holder.term and own.lineage == holder.before and is_one_step_behind(own, holder)
         for holder in holders
@@ -112,7 +113,7 @@ def _lacks_only_gradient(own: StateReport, holders: Sequence[StateReport]) -> bo
 
 
 def is_one_step_behind(own: StateReport, chosen: StateReport) -> bool:
-    """Whether a member lacks nothing of the chosen state but the step that it had begun."""
+    """Returns whether a member lacks only the step that it had started, to have the chosen state."""
     return bool(own.flight) and own.flight == chosen.last_plan and own.step + 1 == chosen.step
 
 

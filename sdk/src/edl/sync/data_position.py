@@ -1,7 +1,7 @@
 """The position in the data of one member's model: which records it contains (pure).
 
-A position of the master's ledger, and what was trained since it was asked for. A checkpoint has both,
-so that the data is set back with the model; decision 0032.
+The position combines one of the master's ledger with the records that were trained since it was read.
+A checkpoint holds both, so that the data is set back together with the model (decision 0032).
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from edl.master import protocol
 from edl.sync.plans import Span
 
 _MOST = 1 << 16
-"""Tasks that are listed; the position of an older master is never renewed."""
+"""Largest number of listed tasks; the position is never renewed with an older master."""
 RENEWED_AT = 512
-"""A position with more tasks is renewed: it goes into checkpoints, and to members that join."""
+"""A position with more tasks is renewed, because checkpoints and newcomers contain it."""
 
 
 class DataPosition:
-    """The records that a model contains: those of a ledger's position, and of the tasks listed here."""
+    """The records that a model contains: all before a ledger's position, and parts of the listed tasks."""
 
     def __init__(self) -> None:
-        """The position of a model that was never trained."""
+        """Creates the position of a model that was never trained."""
         self.is_known = True
-        """Whether anything is known: not for models of earlier versions."""
+        """False for models of earlier versions."""
         self._ledger: protocol.Json | None = None
-        """As the master returned it; None is the beginning."""
+        """The ledger's position, as the master returned it; None is the beginning."""
         self._remaining: dict[str, int] = {}
-        """Task -> records of its end that were not trained, of tasks that were begun since."""
+        """Task -> untrained records at its end, for tasks that were started since."""
         self._steps: dict[str, int] = {}
-        """Task -> steps that began in it, of these: the master counts a task's once it is done."""
+        """Task -> steps that started in it; the master counts the steps of a task once it is done."""
 
     @property
     def tasks(self) -> list[str]:
@@ -46,7 +46,7 @@ class DataPosition:
             self._remaining, self._steps, self.is_known = {}, {}, False
 
     def renew(self, answer: Mapping[str, protocol.Json]) -> None:
-        """Continues from the ledger's position of now, which the model contains.
+        """Continues from the ledger's current position, which the model contains.
 
         Args:
             answer: The master's answer, to a call that named all `tasks`.
@@ -57,21 +57,25 @@ class DataPosition:
             self._steps.pop(task, None)
 
     def dump(self) -> protocol.Json | None:
-        """Returns it as JSON; None where it is not known."""
+        """Returns the position as JSON, or None if it is not known."""
         if not self.is_known:
             return None
         remaining, steps = dict(self._remaining), dict(self._steps)
         return {"ledger": self._ledger, "remaining": remaining, "steps": steps}
 
     def load(self, dumped: protocol.Json | None) -> None:
-        """Replaces it by what `dump` returned.
+        """Replaces the position by one that `dump` returned.
 
         Raises:
-            TypeError: It is something else.
-            ValueError: Likewise.
+            TypeError: `dumped` is not a position.
+            ValueError: A number in it is not a number.
         """
-        about = {"remaining": {}} if dumped is None else dumped
-        ledger, remaining, steps = about.get("ledger"), about["remaining"], about.get("steps", {})
+        fields = {"remaining": {}} if dumped is None else dumped
+        ledger, remaining, steps = (
+            fields.get("ledger"),
+            fields["remaining"],
+            fields.get("steps", {}),
+        )
         is_ledger = isinstance(ledger, (dict, type(None)))
         if not (is_ledger and isinstance(remaining, dict) and isinstance(steps, dict)):
             raise TypeError(f"data is {dumped!r:.80}, which is not a position")
@@ -80,7 +84,7 @@ class DataPosition:
         self._ledger, self.is_known = ledger, dumped is not None
 
     def target(self) -> protocol.Json:
-        """Returns the fields of a call that sets the data back to it."""
+        """Returns the fields of a call that sets the data back to this position."""
         ledger = self._ledger
         if ledger is not None and isinstance(ledger.get("steps"), int):
             ledger = {**ledger, "steps": ledger["steps"] + sum(self._steps.values())}

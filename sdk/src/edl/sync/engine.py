@@ -1,4 +1,4 @@
-"""`edl.sync.train`: one trainer's part in synchronous training over rings of connections."""
+"""`edl.sync.train` trains a replica of a model synchronously with other trainers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edl.data.schedule import DataSchedule
+from edl.data.batches import DataSchedule
 from edl.master.protocol import Round
 from edl.master.session import Session, session
 from edl.sources.base import Dataset
@@ -42,16 +42,16 @@ def train(
     """Trains together with all other trainers of the job, while trainers come and go.
 
     Every member holds the same parameters after every step. The records of a step depend only on
-    the seed: the loss curve is that of a run whose members never change, except for rounding.
+    the seed: except for rounding, the loss curve is the same as without changes of members.
 
     Args:
         replica: This trainer's copy of the model.
         dataset: From `edl.from_arrays` or a similar function; the same in all trainers.
         batch_size: Records of a step, of all members together.
         micro_batches: Parts of a step, computed one by one; the most trainers that can share it.
-        epochs: How often each record is trained on; by default as the job says (EDL_EPOCHS), or once.
+        epochs: How often each record is trained on; by default the job's setting (EDL_EPOCHS), or once.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
-        shuffle: As in `edl.batches`.
+        shuffle: What to shuffle, see `edl.batches`.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
             rate is multiplied by members / micro_batches.
@@ -72,8 +72,8 @@ def train(
     Raises:
         DataError: An argument is out of its range.
         TrainingError: A loss was not finite, and `on_nan` is "fail".
-        Refused: This trainer's program differs from that of the others.
-        Unavailable: The master was away for too long.
+        Refused: This trainer's program differs from the others' program.
+        Unavailable: The master did not answer for too long.
     """
     options = SyncOptions(
         batch_size=batch_size,
@@ -90,19 +90,8 @@ def train(
     schedule = DataSchedule(
         epochs=epochs, shuffle_seed=shuffle_seed, shuffle=shuffle, task_records=task_records
     )
-    return _run(replica, dataset, options, schedule, member)
-
-
-def _run(
-    replica: Replica,
-    dataset: Dataset,
-    options: SyncOptions,
-    schedule: DataSchedule,
-    member: Session | None,
-) -> SyncResult:
-    """Trains as `train` does."""
-    # there is one consumer: order is kept, and no epoch's end is waited for
-    description = schedule.describe(dataset, options.batch_size, overlap=True)
+    # the leader is the only consumer: epochs may overlap without mixing their records
+    description = schedule.describe(dataset, batch_size, overlap=True)
     spec = RunSpec(dataset=dataset, description=description, options=options)
     own_session = session() if member is None else member
     with contextlib.closing(Engine(replica, spec, own_session)) as engine:
@@ -117,7 +106,7 @@ class Engine(MemberLoop):
 
     def __init__(self, replica: Replica, spec: RunSpec, session: Session) -> None:
         super().__init__(replica, spec, session)
-        # its pages are in memory before others wait for the first sum of this member
+        # `full` touches all pages now, and not while others wait for the first sum of this member
         self.member.buffer = np.full(replica.size + step_flags.SIZE, 0, np.float32)
 
     def run(self) -> SyncResult:

@@ -1,7 +1,7 @@
-"""What a round does when none of its members has the newest model.
+"""Chooses the state to continue from when no member of a round has the newest model.
 
-Its members have just started, or were frozen or cut off while others trained. Those others have
-ended or are lost: if they were alive, a later round would include them.
+The members have just started, or were frozen or disconnected while others trained. The others have
+ended or are lost: otherwise a later round would include them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from edl.errors import CheckpointError, MasterError, RoundOver, TrainingError
-from edl.master import protocol
 from edl.master.leases import LeaseTable
 from edl.sync.group_member import GroupMember
 from edl.sync.group_session import GROUP
@@ -25,9 +24,9 @@ class Fallback:
     """The state from which the member of rank 0 continues."""
 
     term: int
-    """The newest term, whose model is lost."""
+    """The term of the lost model."""
     from_checkpoint: bool
-    """Whether the state is that of a checkpoint that is newer than the members' states."""
+    """Whether the state comes from a checkpoint that is newer than the members' states."""
     reason: str
 
 
@@ -38,7 +37,7 @@ def load_newest_checkpoint(member: GroupMember, after: int = -1) -> bool:
         Whether there was one.
 
     Raises:
-        CheckpointError: It is of another model: the job fails.
+        CheckpointError: The checkpoint is of another model; the job fails.
     """
     folder = member.options.checkpoints
     try:
@@ -47,34 +46,35 @@ def load_newest_checkpoint(member: GroupMember, after: int = -1) -> bool:
         )
         if checkpoint is None:
             return False
-        state, about = checkpoint
+        state, position = checkpoint
         member.replica.load(state)
     except CheckpointError as error:
         member.fail_job(str(error))
         raise
-    # what this member had trained is not in that model: others may lease it
-    member.progress.load({**about, "book": LeaseTable().dump()})
+    # the model does not contain the records that this member had trained: others may lease them
+    member.progress.load({**position, "book": LeaseTable().dump()})
     log.info("continuing from the checkpoint of step %d in %s", member.progress.step, folder)
     return True
 
 
 def fall_back(member: GroupMember, names: Collection[str]) -> Fallback:
-    """Decides from which state to continue, if the newest model is lost.
+    """Returns the state from which to continue, given that the newest model is lost.
 
     Args:
-        member: The one of rank 0.
-        names: Of all members of this round, none of which has that model.
+        member: The member of rank 0.
+        names: Names of all members of this round.
 
     Raises:
         TrainingError: All data was trained, and no copy of the model is left.
-        RoundOver: Others have trained all data, and have exported the model or are about to; or
-            the master is away.
+        RoundOver: Other trainers have trained all data; or the master does not answer.
     """
     status, progress = member.status(), member.progress
     dataset = status.get("datasets", {}).get(member.dataset.name)
     if dataset is None:
         raise RoundOver("the member with the newest model is not known")
-    trained = _is_trained(status, dataset)
+    max_steps = status.get("max_steps")
+    has_all_steps = max_steps is not None and status["steps"] >= max_steps
+    trained = bool(dataset["complete"]) or has_all_steps
     if status["state"] == "done" or (trained and status["trainers"].keys() - {*names, GROUP}):
         member.mark_late()
         raise RoundOver("others have trained all data")
@@ -92,16 +92,16 @@ def fall_back(member: GroupMember, names: Collection[str]) -> Fallback:
 
 
 def report_rollback(member: GroupMember, fallback: Fallback) -> None:
-    """Reports to the master the acknowledged records that are not in the model any more.
+    """Reports to the master the acknowledged records that the model no longer contains.
 
-    For a model of which the position in the data is not known: nothing is trained again. Records that were reported before stay missing and are not reported again. The event's name
-    makes a second report of the same loss harmless.
+    They are not trained again, because the model's position in the data is not known. Records that were
+    reported before are not reported again, and the event's name makes repeated reports harmless.
     """
     status = member.status()
     dataset = status.get("datasets", {}).get(member.dataset.name, {})
     lost = int(dataset.get("done_records", 0)) - member.progress.records
     lost -= int(status.get("setbacks", {}).get("records", 0))
-    lost += int(dataset.get("redone_records", 0))  # setbacks, too, but made good
+    lost += int(dataset.get("redone_records", 0))  # counted as setbacks, but trained again
     if lost <= 0:
         return
     steps = -(-lost // member.options.batch_size)
@@ -111,9 +111,3 @@ def report_rollback(member: GroupMember, fallback: Fallback) -> None:
         control.report_rollback(f"term-{fallback.term}", fallback.reason, steps=steps, records=lost)
     except MasterError as error:
         log.warning("the lost records could not be reported to the master: %s", error)
-
-
-def _is_trained(status: protocol.Json, dataset: protocol.Json) -> bool:
-    """Whether all records are trained, or the job has had its steps."""
-    max_steps = status.get("max_steps")
-    return bool(dataset["complete"]) or (max_steps is not None and status["steps"] >= max_steps)

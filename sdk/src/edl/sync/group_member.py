@@ -1,4 +1,4 @@
-"""What one trainer is and has in the group: its model, the group's progress, and its leadership."""
+"""One trainer as a member of the group: its model, its copy of the progress, and its leadership."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ log = logging.getLogger("edl")
 
 _LEAVE_S = 0.3
 FIRST_STEP_S = 900.0
-"""How long the first step of a process may take; a limit, as it might hang instead."""
+"""How long the first step of a process may take; a process that takes longer probably hangs."""
 
 
 @dataclass(frozen=True)
 class KeptStep:
-    """A step that a member has made and whose gradient it can give to one that has not."""
+    """A completed step whose gradient a member can still send to members that lack the step."""
 
     lineage: int
-    """Of the state after it."""
+    """Lineage of the state after the step."""
     before: int
-    """Of the state before it."""
+    """Lineage of the state before the step."""
     scale: float
-    """What the learning rate was multiplied by."""
+    """Factor of the learning rate."""
 
 
 class GroupMember:
-    """One trainer as a member of the group, in all rounds; it is the leader where it has rank 0."""
+    """One trainer as a member of the group, in all rounds; the member of rank 0 is the leader."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class GroupMember:
         Args:
             replica: This trainer's copy of the model.
             spec: The run's data set and options, the same in all members.
-            session: This trainer's own; the leader has another one in the group's name.
+            session: This trainer's session; the leader has another one in the group's name.
             rendezvous: The source of rounds.
             on_stop: Called on any thread when the master stops the job.
-            files: Of checkpoints; those of numpy by default.
+            files: The format of checkpoints; numpy's by default.
         """
         self.files: StateFiles = NpzFiles() if files is None else files
         self.replica, self.dataset, self.options = replica, spec.dataset, spec.options
@@ -72,30 +72,30 @@ class GroupMember:
         self.progress = GroupProgress()
         self.result = SyncResult()
         self.leaving = threading.Event()
-        """Set once this trainer is to leave after the current or next step."""
+        """Set when this trainer has to leave after the current or next step."""
         self.round_number = 0
-        """The round that this trainer takes part in, or is about to."""
+        """The current round, or the one that this trainer is joining."""
         self.leader: Leader | None = None
-        """Leases records as long as this trainer leads; None otherwise."""
+        """Leases records while this trainer leads; None otherwise."""
         self.buffer = np.zeros(0, np.float32)
-        """The gradient of a step, and the step's flags behind it."""
+        """The gradient of a step, followed by the step's flags."""
         self.kept_step: KeptStep | None = None
-        """The newest step, as long as `buffer` has its gradient."""
+        """The newest step, while `buffer` holds its gradient."""
         self.is_last = True
-        """Whether no other member could lead after this trainer."""
+        """Whether no other member can lead after this trainer."""
         self._has_computed = False
         self._renewed_at = 0
-        """Tasks in the position below which it is not renewed: the master could not, last time."""
+        """Fewer listed tasks than this do not renew the position; grows when the master cannot renew it."""
         self._description, self._on_stop = spec.description, on_stop
         folder = spec.options.checkpoints
         self._checkpoint_writer = None if folder is None else CheckpointWriter(folder, self.files)
 
     def leased_records(self) -> LeasedRecords:
-        """Reads records of the data set, for one reader."""
+        """Returns access to the records of the data set, for one reader."""
         return LeasedRecords(self.dataset.source, self._description)
 
     def close(self) -> None:
-        """Waits for a checkpoint under way, and ends this member's leadership."""
+        """Waits until a checkpoint is written, and ends this member's leadership."""
         if self._checkpoint_writer is not None:
             self._checkpoint_writer.close()
         if self.leader is not None:
@@ -111,17 +111,17 @@ class GroupMember:
         """Makes this member the leader and begins the next term.
 
         Args:
-            after: The newest term in which the members' state was trained.
-            event: Names the loss of a newer state, or the restoration of a checkpoint: the data is
-                set back to what the state contains; "" leaves the data as it is.
-            reason: Of the event, in one line.
+            after: The newest term that the members' state contains.
+            event: Name of the loss of a newer state, or of the restoration of a checkpoint; the data
+                is set back to the records that the state contains. "" leaves the data as it is.
+            reason: Reason of the event, in one line.
 
         Returns:
-            Whether the master accepted: False if there is a newer state. Then at most leases are gone
-            of which nothing was trained.
+            False if the master knows a newer state. This member may then have lost leases, but only
+            leases whose records it has not trained.
 
         Raises:
-            RoundOver: The round is over: this member stood still, or the master is away.
+            RoundOver: The round is over: this member was frozen, or the master does not answer.
         """
         try:
             leader = self._start_term(after, self._target(event, reason))
@@ -137,21 +137,25 @@ class GroupMember:
         return True
 
     def _target(self, event: str, reason: str) -> protocol.Json | None:
-        """Where the data is set back to; None where that is not known, or not needed."""
+        """Returns the position to which the data is set back; None if unknown or not needed."""
         data = self.progress.data
         if not event or not data.is_known:
             return None
-        about = {"event": event, "reason": reason, "version": self.progress.step}
-        return {**about, **data.target()}
+        return {
+            "event": event,
+            "reason": reason,
+            "version": self.progress.step,
+            **data.target(),
+        }
 
     def renew_position(self, *, at: int = 0) -> bool:
-        """Continues from the ledger's position of now, if this member leads.
+        """Continues from the ledger's current position, if this member leads.
 
         Args:
-            at: Only if more tasks are listed than this.
+            at: Number of listed tasks from which the position is renewed.
 
         Returns:
-            Whether the position is another.
+            Whether the position was renewed.
         """
         data = self.progress.data
         if self.leader is None or len(data.tasks) < max(at, self._renewed_at):
@@ -159,7 +163,7 @@ class GroupMember:
         try:
             data.renew(self.session.control().position(self.dataset.name, data.tasks))
         except (MasterError, LookupError) as error:
-            log.info("the position in the data stays that of before: %s", error)
+            log.info("the position in the data is not renewed: %s", error)
             self._renewed_at = 2 * max(at, len(data.tasks))
             return False
         self._renewed_at = 0
@@ -193,20 +197,20 @@ class GroupMember:
         return self.leader
 
     def _is_round_over(self) -> bool:
-        """Whether the round is over, for a member that is not ready in it yet."""
+        """Returns whether the round is over, for a member that is not ready in it yet."""
         return self.leaving.is_set() or self.rendezvous.newer(self.round_number)
 
     def confirm_leadership(self) -> None:
-        """If this member leads and may have stood still, checks that it still leads.
+        """Checks that this member still leads, if it was the leader and may have been frozen.
 
         Raises:
-            RoundOver: It does not: other members have continued without it.
+            RoundOver: Other members have continued without it.
         """
         if self.leader is not None and (self.leader.replaced or self.rendezvous.stalled()):
             self.leader.confirm_leadership()
 
     def drop_leadership(self) -> None:
-        """Ends this member's leadership: another member leads."""
+        """Ends this member's leadership, because another member leads."""
         if self.leader is not None:
             self.leader.abandon()
             self.leader = None
@@ -218,17 +222,17 @@ class GroupMember:
     # -- progress ----------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Enters the newest step, which all members have made, in the lease table."""
+        """Records the newest step in the lease table, once all members have made it."""
         if self.progress.commit() and self.leader is not None:
             self.leader.report_ready()
 
     def save_checkpoint(self, rank: int, writers: int, *, wait: bool = False) -> None:
-        """Writes a checkpoint of the state that all members have, or this member's part of it.
+        """Writes a checkpoint, or this member's part of one.
 
         Args:
-            rank: This member's.
-            writers: Members that have the state: those of lower ranks.
-            wait: Whether to wait until it is complete.
+            rank: This member's rank.
+            writers: Number of members that have the state; they have the lowest ranks.
+            wait: Whether to wait until the checkpoint is complete.
         """
         writer, step = self._checkpoint_writer, self.progress.step
         is_shared = self.files.is_sharded and writers > 1
@@ -246,12 +250,13 @@ class GroupMember:
 
     @contextlib.contextmanager
     def computing(self, *, is_long: bool = False) -> Iterator[None]:
-        """A context for the computation of a step: the first one may compile for minutes.
+        """A context for the computation of a step.
 
-        The others wait then, and do not drop this member for as long as `FIRST_STEP_S`.
+        The first step may compile for minutes. Within the context, the others do not drop this
+        member for `FIRST_STEP_S`.
 
         Args:
-            is_long: Whether later ones take long, too.
+            is_long: Whether later steps take long, too.
         """
         if self._has_computed and not is_long:
             yield
@@ -278,7 +283,7 @@ class GroupMember:
                 self.rendezvous.busy(now=False)
 
     def mark_late(self) -> None:
-        """Records that others have trained all data, and this trainer lacks the model."""
+        """Records that others have trained all data, and that this trainer lacks the trained model."""
         when = "while this trainer was away" if self.result.rounds else "before this trainer came"
         log.info("the data was trained %s", when)
         self.result.whole = self.result.late = True
@@ -286,7 +291,7 @@ class GroupMember:
     # -- the master --------------------------------------------------------------------------
 
     def status(self) -> protocol.Json:
-        """Returns the master's status; an empty one while the master is away."""
+        """Returns the master's status; an empty one if the master does not answer."""
         try:
             return self.session.control().status()
         except Unavailable as error:
@@ -294,7 +299,7 @@ class GroupMember:
             return {}
 
     def fail_job(self, reason: str) -> None:
-        """Reports to the master that the job fails; the master stops all trainers."""
+        """Reports to the master that the job has failed; the master stops all trainers."""
         try:
             self.session.control().fail(reason)
         except MasterError as error:

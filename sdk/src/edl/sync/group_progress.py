@@ -1,8 +1,7 @@
-"""How far the group is, as one member has it; every member keeps it, so that any can lead next.
+"""The group's progress; every member keeps a copy, so that any member can lead next.
 
-A step's records are entered in the lease table one collective call later than the step is made:
-only then is it certain that every member has made it, and that no acknowledged record can be
-missing in the model.
+A member records a step in the lease table one collective call after it made the step. Only then is it
+certain that every member has made the step, and that the model contains all acknowledged records.
 """
 
 from __future__ import annotations
@@ -28,39 +27,39 @@ class GroupProgress:
     def __init__(self) -> None:
         self.lease_table = LeaseTable()
         self.term = 0
-        """The newest term in which this member's state was equal to that of all others; 0: none."""
+        """The newest term in which all members had the same state as this one; 0 if there was none."""
         self.step = 0
         """Number of steps made."""
         self.records = 0
         self.data = DataPosition()
-        """Which records the model contains, those of the newest step too."""
+        """The records that the model contains, including those of the newest step."""
         self.skipped = 0
         self.lineage = 0
-        """What the state was made of: a random number for its origin, and each step with the round
-        in which it was made. Members with the same lineage have the same state, as all apply the
-        same gradient; so no state is read to compare it."""
+        """Hash of the state's random origin, its steps and the rounds in which they were made. Members
+        with the same lineage have the same state, because all apply the same gradients; so states
+        are compared without reading them."""
         self.last_plan = ""
-        """Plan of the newest step."""
+        """Name of the plan of the newest step."""
         self.metrics: dict[str, float] = {}
-        """Of the newest step."""
+        """Metrics of the newest step that was not skipped."""
         self.flight: Plan | None = None
-        """The step that was begun and is not complete."""
+        """Plan of the step that has started and is not complete."""
         self._pending: tuple[list[Portion], dict[str, float]] | None = None
-        """The newest step, as long as it is not in the lease table."""
+        """Records and metrics of the newest step, until they are in the lease table."""
         self.skipped_in_a_row = 0
-        """Number of newest steps that were all skipped."""
+        """Number of consecutive skipped steps, up to the newest one."""
         self._announced: set[str] = set()
-        """Tasks that other members may track: those tracked when the leader last sent plans."""
+        """Tasks that other members may track: those that were tracked when the leader last sent plans."""
         self._last_settled: set[str] = set()
-        """Tasks sent as settled the last time, which some members may not have received."""
+        """Tasks that were last sent as settled; some members may not have received the message."""
 
     def state_report(self, trainer: str, before: int = 0, *, parts: int = 0) -> StateReport:
         """Returns this member's report for the start of a round.
 
         Args:
-            trainer: Its name.
+            trainer: This trainer's name.
             before: The lineage before the newest step, if this member has that step's gradient.
-            parts: Bytes of its state, where others can get it in parts; or 0.
+            parts: Bytes of the state, if others can get it in parts; or 0.
         """
         flight = "" if self.flight is None else self.flight.name
         lineage = self.lineage if self.term else 0
@@ -76,13 +75,13 @@ class GroupProgress:
         )
 
     def start_lineage(self) -> None:
-        """Records that the state is a new one, if it is not known of what it was made."""
+        """Gives the state a random lineage, if its lineage is not known."""
         self.lineage = self.lineage or 1 + secrets.randbits(_LINEAGE_BITS)
 
     def advance(
         self, metrics: Mapping[str, float], *, round_number: int = 0, skipped: bool = False
     ) -> None:
-        """Records that the step in flight was made by this member, in that round."""
+        """Records that this member made the step in flight, in a round of this number."""
         plan = self.flight
         if plan is None:
             return
@@ -97,29 +96,29 @@ class GroupProgress:
         self.skipped += skipped
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
         self.last_plan = plan.name
-        if not skipped:  # those of a step that is left out say nothing of the model
+        if not skipped:  # metrics of a skipped step do not describe the model
             self.metrics = dict(metrics)
         self.flight = None
         self._pending = ([span.portion for span in plan.spans], _finite(metrics))
 
     @property
     def pending(self) -> bool:
-        """Whether the newest step is not in the lease table yet."""
+        """Whether the newest step is still missing in the lease table."""
         return self._pending is not None
 
     def commit(self) -> bool:
-        """Enters the newest step, which all members have made; whether it completed a task."""
+        """Records the newest step, which all members have made; returns whether it completed a task."""
         pending, self._pending = self._pending, None
         return pending is not None and self.lease_table.record_step(*pending)
 
     def start_leading(self) -> None:
-        """Records that this member leads from now on: others may track the tasks it tracks."""
+        """Notes that this member leads now: other members may track the tasks that it tracks."""
         self._announced = self.lease_table.tracked_tasks()
 
     def newly_settled(self) -> list[str]:
-        """Returns tasks to send as settled: those no longer tracked since the last call.
+        """Returns tasks to send as settled: those that are no longer tracked since the last call.
 
-        Each is sent twice: the first message may reach some members only.
+        Each task is returned twice, because the first message may not reach all members.
         """
         tracked = self.lease_table.tracked_tasks()
         settled = self._announced - tracked
@@ -128,7 +127,7 @@ class GroupProgress:
         return sorted((settled | repeated) - tracked)
 
     def dump(self) -> protocol.Json:
-        """Returns it for newcomers, as it will be once all members have made the newest step."""
+        """Returns the progress for newcomers, as if all members had made the newest step."""
         lease_table = LeaseTable()
         lease_table.load(self.lease_table.dump())
         if self._pending is not None:
@@ -136,17 +135,17 @@ class GroupProgress:
         return {**self.position_json(), "book": lease_table.dump()}
 
     def undo(self) -> Callable[[], None]:
-        """Returns a function that brings back the progress of now, and its term."""
+        """Returns a function that restores the current progress and term."""
         before, term = self.dump(), self.term
 
-        def bring_back() -> None:
+        def restore() -> None:
             self.load(before)
             self.term = term
 
-        return bring_back
+        return restore
 
     def position_json(self) -> protocol.Json:
-        """Returns it without the lease table, for newcomers and checkpoints."""
+        """Returns the progress without the lease table, for newcomers and checkpoints."""
         return {
             "step": self.step,
             "records": self.records,
@@ -159,7 +158,7 @@ class GroupProgress:
         }
 
     def load(self, state: protocol.Json) -> None:
-        """Loads what another member dumped; the lease table stays the same object."""
+        """Loads the progress that another member dumped; the lease table stays the same object."""
         self.load_position(state)
         self.data.load(state.get("data"))
         self.lease_table.load(state["book"])
@@ -167,7 +166,7 @@ class GroupProgress:
         self._last_settled = set()
 
     def load_position(self, state: Mapping[str, Any]) -> None:
-        """Loads what `position_json` returned, but not the data's position nor the lease table."""
+        """Loads the fields of `position_json` except for the position in the data."""
         self.step, self.records = int(state["step"]), int(state["records"])
         self.skipped, self.skipped_in_a_row = int(state["skipped"]), int(state["in_a_row"])
         self.last_plan, self.metrics = str(state["made"]), dict(state["metrics"])
@@ -175,7 +174,7 @@ class GroupProgress:
         self.start_lineage()
 
     def settle(self, tasks: Iterable[str]) -> None:
-        """Stops tracking tasks that the leader sent as settled."""
+        """Stops tracking the tasks that the leader sent as settled."""
         self._last_settled = set(tasks)
         self.lease_table.discard(self._last_settled)
 

@@ -1,4 +1,4 @@
-"""One round, however its members compute: its start, the plans of its steps, how steps and it end."""
+"""One round of training: its start, the plans of its steps, and the ends of steps and of the round."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from edl.master.protocol import Round
 from edl.sync import plan_message
 from edl.sync.data_position import RENEWED_AT
 from edl.sync.group_member import GroupMember, KeptStep
-from edl.sync.growth import Growth, Streams
+from edl.sync.growth import Growth
 from edl.sync.link import Link
 from edl.sync.options import SyncStep
 from edl.sync.plans import Assignment, Plan, assigned_indices, micro_size, split
 from edl.sync.replica import Micro
 from edl.sync.round_start import RoundStart, encode_json
 from edl.sync.step_flags import StepFlags
+from edl.sync.step_policy import StepPolicy
 from edl.sync.step_reader import UnreadableTask
 
 log = logging.getLogger("edl")
@@ -34,59 +35,58 @@ T = TypeVar("T")
 
 _WAIT_S = 0.05
 _IDLE_S = 0.5
-"""How long the leader waits for records before it sends an empty plan message as a sign of life."""
+"""How long the leader waits for records before it sends an empty plan message, to show that it lives."""
 _CLOSE_S = 1.0
 _STAYS, _CHANGES, _LEAVES, _LACKS = b"0", b"1", b"2", b"3"
 _MAX_SKIPPED = 20
-"""Steps in a row: after that many the parameters themselves are probably not finite."""
+"""After this many consecutive steps, the parameters themselves are probably not finite."""
 _SEED_STEP, _SEED_MICRO, _SEED_MODULUS = 1_000_003, 8_191, 1 << 31
 
 
 class PlanReader(Protocol):
-    """A reader that gets a member's part of each planned step."""
+    """Reads a member's part of each planned step."""
 
     def request(self, plan: Plan, micro_batches: Assignment) -> None:
-        """Requests micro-batches of a step, after those of all earlier requests."""
+        """Requests micro-batches of a step; they are read after all earlier requests."""
         ...
 
     def close(self, join_s: float) -> None:
-        """Ends it; what was requested is not needed any more."""
+        """Ends the reader and drops all requests."""
         ...
 
 
 class GroupRound(ABC):
-    """One member's part in one round, however its members compute and sum gradients."""
+    """One member's part in one round; subclasses compute gradients and sum them."""
 
-    min_plans = 4
-    """Plans are requested when this many are left: their records are read meanwhile."""
     keeps_gradient = True
-    """Whether the member's buffer has the gradient of the newest step, for members that lack it."""
+    """Whether the member's buffer holds the gradient of the newest step, for members that lack the step."""
 
     def __init__(
-        self, member: GroupMember, ring: Link, round_: Round, streams: Streams | None
+        self,
+        member: GroupMember,
+        ring: Link,
+        round_: Round,
+        *,
+        growth: Growth,
+        policy: StepPolicy,
     ) -> None:
         self._member, self._ring, self._round = member, ring, round_
-        self._growth = self._new_growth(streams)
+        self._growth, self._policy = growth, policy
         self._progress, self._replica = member.progress, member.replica
         self._options = member.options
         self._plans: deque[tuple[Plan, int]] = deque()
-        """The next steps, and how many members compute each."""
+        """The next steps, each with the number of members that compute it."""
         self._min_plans = 0
-        """Plans are requested when this many are left; the same in all members."""
+        """Members request plans when this many are left; the same number in all members."""
         self._reader = self._new_reader()
         self._metric_names: list[str] = []
         self._micro_size = micro_size(self._options.batch_size, self._options.micro_batches)
         self._exchange_s = 0.0
         self._ended_s = clock.monotonic_s()
 
-    def _new_growth(self, streams: Streams | None) -> Growth:
-        """Returns this member's part in the growth of the round."""
-        member = self._member
-        return Growth(member.replica, self._ring, self._round, streams, member.rendezvous.waiting)
-
     @abstractmethod
     def _new_reader(self) -> PlanReader:
-        """Returns a reader of nothing yet."""
+        """Returns a new reader without requests."""
 
     @abstractmethod
     def steps(self) -> Iterator[Any]:
@@ -102,14 +102,14 @@ class GroupRound(ABC):
 
     @abstractmethod
     def _gradient_problem(self) -> str:
-        """Returns what is wrong with this member's own gradient, where their sum is not finite."""
+        """Returns the problem with this member's gradient, when the sum is not finite; or ""."""
 
     @abstractmethod
     def _apply(self, scale: float) -> None:
         """Applies the sum of all gradients, with the learning rate times `scale`."""
 
     def drop_gradient(self) -> None:
-        """Drops the gradient of the step under way: members are lost, and it is done again."""
+        """Drops the gradient of the current step, which is made again because members are lost."""
         self._replica.clear()
 
     def close(self) -> None:
@@ -127,16 +127,18 @@ class GroupRound(ABC):
         start.begin_term()
 
     def _has_plans(self) -> bool:
-        """Receives the leader's next plans if few are left; returns whether this round continues."""
+        """Receives more plans from the leader if few are left; returns whether this round continues."""
         if len(self._plans) <= self._min_plans and not self._receive_plans():
             return False
         self._member.confirm_leadership()
         return True
 
     def _ends_with(self, flags: StepFlags) -> bool:
-        """Ends the round after a step in which a member was to change; whether that was so."""
+        """Ends the round if a member had to change to a later one; returns whether it ended."""
         if flags.switch:
-            are_left = self._round.world_size - flags.lacking  # who lacks the state cannot go on
+            are_left = (
+                self._round.world_size - flags.lacking
+            )  # without newcomers, which lack the state
             self._finish_round(last=flags.leaving >= are_left)
         return bool(flags.switch)
 
@@ -155,7 +157,7 @@ class GroupRound(ABC):
             self._reader.request(plan, self._assigned(plan))
         if message.data is not None and self._member.leader is None:
             self._progress.data.load(message.data)
-        self._min_plans = self.min_plans if message.plans else 0
+        self._min_plans = self._policy.min_plans if message.plans else 0
         if self._plans:
             return True
         staying = _CHANGES if self._wants_new_round else _STAYS
@@ -184,15 +186,17 @@ class GroupRound(ABC):
         return self._is_leaving or (is_due and not self._growth.holds_round)
 
     def _next_plans(self) -> bytes:
-        """Returns the leader's next plan message; nothing in any other member."""
+        """Returns the leader's next plan message; b"" in the other members."""
         leader = self._member.leader
         if leader is None:
             return b""
         plans: list[Plan] = []
         wait_s = _WAIT_S if self._wants_new_round else _IDLE_S
         if self._plans or self._progress.pending:
-            wait_s = 0.0  # the next epoch may wait for the acknowledgement of that step
-        size = self._step_records()
+            wait_s = (
+                0.0  # the master may begin the next epoch only after the pending step is reported
+            )
+        size = self._policy.records(self._growth.workers)
         if leader.replaced:
             raise RoundOver("another member leads by now")
         data = self._progress.data.dump() if self._member.renew_position(at=RENEWED_AT) else None
@@ -210,11 +214,6 @@ class GroupRound(ABC):
             raise
         return plan_message.encode(plans, self._progress.newly_settled(), over=False, data=data)
 
-    def _step_records(self) -> int:
-        """Returns how many records a step has, of all members."""
-        constant = self._options.constant_batch
-        return self._options.batch_size if constant else self._micro_size * self._growth.workers
-
     def _assigned(self, plan: Plan) -> Assignment:
         """Returns the micro-batches that this member computes."""
         micro_batches = split(plan.spans, self._micro_size)
@@ -225,12 +224,12 @@ class GroupRound(ABC):
         return [(index, micro_batches[index]) for index in indices]
 
     def _finish_step(self, flags: StepFlags, problem: str, records: object) -> None:
-        """Sums what all members have computed, and applies it, or leaves it out.
+        """Sums the gradients of all members, and applies the sum or skips the step.
 
         Args:
-            flags: This member's; the sums of all members' after the call.
-            problem: What is wrong with its loss, or "".
-            records: What was read for the step; an `UnreadableTask` where that failed.
+            flags: This member's flags; after the call, the sums of all members' flags.
+            problem: The problem with this member's loss, or "".
+            records: The records of the step, or an `UnreadableTask`.
         """
         flags.switch, flags.leaving = float(self._wants_new_round), float(self._is_leaving)
         self._exchange(flags)
@@ -242,11 +241,11 @@ class GroupRound(ABC):
             self._skip_or_fail(self._gradient_problem())
         else:
             if self._growth.applies:
-                self._apply(self._scale(self._plans[0][1]))
+                self._apply(self._policy.scale(self._plans[0][1]))
             self._complete_step(flags, skipped=False)
 
     def _exchange(self, flags: StepFlags) -> None:
-        """Sums the gradient and the flags; newcomers get the next parts of the state."""
+        """Sums gradients and flags; newcomers receive the next parts of the state."""
         self._growth.write_flags(flags)
         self._sum_gradients(flags)
         self._growth.read_flags(flags)
@@ -255,18 +254,14 @@ class GroupRound(ABC):
         """Returns the identity of a micro-batch of the next step."""
         return micro_of(self._options.seed, self._progress.step, index)
 
-    def _scale(self, workers: int) -> float:
-        """What the learning rate of a step that so many members compute is multiplied by."""
-        return 1.0 if self._options.constant_batch else workers / self._options.micro_batches
-
     def _complete_step(self, flags: StepFlags, *, skipped: bool) -> None:
-        """Records that this member has made the step, and that all have made the one before."""
+        """Records that this member has made the step, and that all members have made the previous one."""
         (plan, workers), progress = self._plans.popleft(), self._progress
         self._member.commit()
         before = progress.lineage
         progress.advance(flags.metrics, round_number=self._round.number, skipped=skipped)
         if self.keeps_gradient and not skipped and self._round.world_size > 1:
-            self._member.kept_step = KeptStep(progress.lineage, before, self._scale(workers))
+            self._member.kept_step = KeptStep(progress.lineage, before, self._policy.scale(workers))
         now_s = clock.monotonic_s()
         seconds, self._ended_s = now_s - self._ended_s, now_s
         interval = self._options.checkpoint_steps
@@ -289,7 +284,7 @@ class GroupRound(ABC):
         )
 
     def _skip_or_fail(self, problem: str) -> None:
-        """Fails the job or skips the step, after a loss or the gradient was NaN or infinite."""
+        """Fails the job or skips the step, because a loss or the gradient was NaN or infinite."""
         self._replica.clear()
         trainer = self._round.members[self._round.rank].trainer
         payloads = self._ring.gather(f"{trainer}: {problem}".encode() if problem else b"")
@@ -298,26 +293,26 @@ class GroupRound(ABC):
         text = f"step {step}: " + ("; ".join(problems) or "the sum of all gradients is infinite")
         if self._options.on_nan == "fail":
             self._fail_job(
-                f"{text}: the job fails (on_nan=skip would leave such steps out; a smaller "
+                f"{text}: the job fails (on_nan=skip would skip such steps; a smaller "
                 "learning rate may avoid them)"
             )
         if self._progress.skipped_in_a_row >= _MAX_SKIPPED:
             self._fail_job(
-                f"{text}: {_MAX_SKIPPED} steps in a row were left out before, the parameters "
+                f"{text}: {_MAX_SKIPPED} consecutive steps were skipped before, the parameters "
                 "may no longer be finite: the job fails (continue from a checkpoint with a smaller "
                 "learning rate)"
             )
-        log.warning("%s: the step is left out", text)
+        log.warning("%s: the step is skipped", text)
         self._complete_step(StepFlags(metrics={}), skipped=True)
 
     def _fail_job(self, text: str) -> NoReturn:
-        """Fails the job: every member raises, the leader reports it to the master."""
+        """Fails the job: every member raises, and the leader reports the failure to the master."""
         if self._is_leader:
             self._member.fail_job(text)
         raise TrainingError(text)
 
     def _fail_unreadable_tasks(self, records: object) -> None:
-        """Fails, in all members' lease tables, the tasks that some member could not read."""
+        """Fails the tasks that a member could not read, in the lease tables of all members."""
         self._replica.clear()
         problem: protocol.Json = {}
         if isinstance(records, UnreadableTask):
@@ -347,14 +342,14 @@ class GroupRound(ABC):
             self._member.leader.report_ready()
 
     def _finish_round(self, *, last: bool) -> None:
-        """Ends the round after a step: the step counts once all members have made it."""
+        """Ends the round after a step: waits until all members have made it, and records it."""
         self._timed(self._ring.barrier)
         self._member.commit()
         if last:
             self._save_last()
 
     def _finish_training(self) -> None:
-        """Ends the training of all data; returns when all members have reached this point."""
+        """Ends the training after the last step; returns once all members have reached this point."""
         self._save_last()
         if not self._growth.is_complete:
             self._member.mark_late()
@@ -363,7 +358,7 @@ class GroupRound(ABC):
             self._ring.barrier()
 
     def _save_last(self) -> None:
-        """Saves the state when no member trains any further."""
+        """Saves the state when no member continues to train."""
         if self._is_leader:
             self._member.is_last = True
         self._save(wait=True)
@@ -372,7 +367,7 @@ class GroupRound(ABC):
         self._member.save_checkpoint(self._round.rank, self._growth.workers, wait=wait)
 
     def _timed(self, call: Callable[[], T]) -> T:
-        """Calls a function and adds its time to the step's time in collective calls."""
+        """Calls a function and adds its duration to the step's time in collective calls."""
         began_s = clock.monotonic_s()
         try:
             return call()

@@ -1,4 +1,4 @@
-"""The group's membership of the job, under one name at the master, and its right to checkpoints.
+"""The session of the group at the master, under one name, and its permit to save checkpoints.
 
 The next leader joins under that name as a new incarnation and reports its own copy of the lease
 table, so no record is trained twice and none is left out.
@@ -25,7 +25,7 @@ GROUP = "edl:group"
 
 
 class GroupSession:
-    """The leader's session in the group's name; its own session handles signals and exits."""
+    """The leader's session in the group's name; the trainer's session handles signals and exits."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class GroupSession:
 
         Args:
             settings: The trainer's settings.
-            lease_table: This trainer's copy of the group's.
+            lease_table: This trainer's copy of the group's lease table.
             dataset: Name of the data set.
-            after: The newest term in which its model was trained.
-            is_round_over: Called while the master is away.
+            after: The newest term that this trainer's model contains.
+            is_round_over: Called while the master does not answer.
         """
         self._session = Session(replace(settings, trainer=GROUP), lease_table, is_round_over)
         self.lease_table = lease_table
@@ -59,20 +59,20 @@ class GroupSession:
 
     @property
     def joins(self) -> int:
-        """How often a master was joined."""
+        """Number of times that the session has joined a master."""
         return self._session.joins
 
     @property
     def over(self) -> bool:
-        """As `Session.over`."""
+        """Whether the session has ended."""
         return self._session.over
 
     def client(self) -> Client:
-        """A client of this incarnation with a connection of its own."""
+        """Returns a client of this incarnation with a separate connection."""
         return self._session.client()
 
     def describe(self, description: protocol.Json) -> None:
-        """Describes the data set; retries as `join` does."""
+        """Sends the description of the data set to the master; retries as `join` does."""
         self._session.describe(self._dataset, description)
 
     def join(self) -> None:
@@ -89,7 +89,7 @@ class GroupSession:
         self._session.start_heartbeat(self, joined.heartbeat_s)
 
     def rejoin(self, joins_before: int) -> None:
-        """As `Session.rejoin`; ends this session if another member has led since."""
+        """Joins a restarted master (`Session.rejoin`); ends this session if another member has led since."""
         try:
             self._session.rejoin(joins_before)
         except Refused as error:
@@ -102,7 +102,7 @@ class GroupSession:
 
         Raises:
             Refused: Another member leads, or the model lacks acknowledged records.
-            Unavailable: The master is away, and the round is over or `patience_s` has passed.
+            Unavailable: The master does not answer, and the round is over or `patience_s` has passed.
         """
         client = self._session.control()
         self._set_term(
@@ -112,16 +112,16 @@ class GroupSession:
         )
 
     def rewind(self, target: protocol.Json) -> protocol.Json:
-        """Sets the data back to what the model contains, and forgets all leases of before.
+        """Sets the data back to the records that the model contains, and forgets all earlier leases.
 
         Args:
-            target: The fields of the call, without those that this session knows.
+            target: The fields of the call, except for the term.
 
         Returns:
             The master's answer.
 
         Raises:
-            Refused: It is not a position of this data set, or another member leads.
+            Refused: The target is not a position of this data set, or another member leads.
         """
         client, fields = self._session.control(), {**target, "term": self.term}
         answer = self._session.retry_while_away(
@@ -134,7 +134,7 @@ class GroupSession:
         """Asks the master whether this member still leads, and removes lost leases.
 
         Raises:
-            MasterError: Another member leads, or the master is away.
+            MasterError: Another member leads, or the master does not answer.
         """
         entries = self.lease_table.held_entries()
         client = self._session.control()
@@ -142,35 +142,35 @@ class GroupSession:
         self.lease_table.drop_lost(entries, answer.lost)
 
     def stepped(self) -> None:
-        """As `Session.stepped`."""
+        """Reports a step to the session's heartbeat (`Session.stepped`)."""
         self._session.stepped()
 
     def register(self, loop: Loop) -> None:
-        """As `Session.register`."""
+        """Registers a loop that is woken when the session ends (`Session.register`)."""
         self._session.register(loop)
 
     def stop(self, reason: str, error: EdlError | None = None) -> None:
-        """As `Session.stop`."""
+        """Ends the session and wakes its loops (`Session.stop`)."""
         self._session.stop(reason, error)
 
     def leave(self) -> None:
-        """As `Session.leave`."""
+        """Leaves the job in the group's name (`Session.leave`)."""
         self._session.leave()
 
     def abandon(self) -> None:
-        """Ends the session without a call to the master: another leader has joined, or will."""
+        """Ends the session without a call to the master, because another leader has joined or will join."""
         self._session.abandon()
 
     def _set_term(self, term: int) -> None:
-        """Sets the term in which it leads, which it resumes if no other has led since."""
+        """Sets the term that this session leads; a rejoin resumes the term if no other member has led since."""
         self.term = term
         self._session.lead = {"dataset": self._dataset, "term": term, "begins": False}
 
 
 class CheckpointPermit:
-    """A client for the calls that save a checkpoint, valid as long as a member leads.
+    """A client for the calls that save a checkpoint, valid while a member leads.
 
-    It has a connection of its own, because checkpoints are written by another thread.
+    It has a separate connection, because another thread writes checkpoints.
     """
 
     def __init__(self, session: GroupSession) -> None:
@@ -178,10 +178,10 @@ class CheckpointPermit:
         self.job = session.job
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
-        """As `Session.request_save`.
+        """Asks the master for permission to save (`Session.request_save`).
 
         Raises:
-            Refused: Another member leads, or has led and ended.
+            Refused: Another member leads, or has led since.
         """
         joins = self._session.joins
         try:
@@ -193,11 +193,11 @@ class CheckpointPermit:
         return self._client.request_save(newest)
 
     def report_saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
-        """As `Session.report_saved`."""
+        """Reports a checkpoint to the master (`Session.report_saved`)."""
         self._client.report_saved(ticket, path=path, step=step, ok=ok)
 
     def progress(self) -> protocol.Json:
-        """As `Session.progress`."""
+        """Returns the progress of all data sets (`Session.progress`)."""
         return dict(self._client.status().get("datasets", {}))
 
     def close(self) -> None:

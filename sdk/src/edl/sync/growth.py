@@ -1,14 +1,17 @@
-"""Growth of a round while it trains: who lacks the state computes nothing until it has all of it.
+"""Growth of a round while it trains: a member without the state computes nothing until it has all parts.
 
 Such a member takes part in each sum with zeros and applies each step, so every part of the state
-that it has received stays the newest. The parts come from several of the others. Decision 0048.
+that it has received stays up to date. Several other members send the parts. Decision 0048.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +22,7 @@ from edl.collective.transport import OnWait
 from edl.errors import CheckpointError, one_line
 from edl.master.protocol import Round
 from edl.sync.link import Link
-from edl.sync.parts import as_parted
+from edl.sync.parts import PartedReplica, as_parted
 from edl.sync.replica import GroupModel, State
 from edl.sync.state_stream import SourceShare, StateReceiver, StateSender
 from edl.sync.step_flags import SOURCES, StepFlags
@@ -27,21 +30,34 @@ from edl.sync.step_flags import SOURCES, StepFlags
 log = logging.getLogger("edl")
 
 _HOLD_S = 20.0
-"""How long a later round with more newcomers waits for this one's; the master drops members that
-have not come to it after 60 s."""
+"""How long a later round waits for the newcomers of this one. The master drops members that do not join
+a later round within 60 s."""
 
 
 class Streams(NamedTuple):
-    """A maker of the rings that carry the parts."""
+    """Connects the rings that carry the parts of a state."""
 
     interrupt: Interrupt
     """Ends their calls."""
     connect: Callable[[Sequence[int], int], Ring]
-    """Connects the members of these ranks, this one among them, in the ring of a channel (from 1)."""
+    """Connects members in the ring of a channel, given their ranks and the channel's number (from 1)."""
+
+
+@dataclass(frozen=True)
+class GrowthReport:
+    """What a process still has to do before it has the state."""
+
+    lacking: bool
+    """Whether it lacks parts of the state."""
+    saving: bool
+    """Whether it still copies the state that it had before."""
+
+
+Connecting = Callable[[Collection[int]], AbstractContextManager[object]]
 
 
 class Growth:
-    """One process's part in the growth of one round; does nothing where no member lacks the state."""
+    """One process's part in the growth of one round; does nothing if all members have the state."""
 
     def __init__(
         self,
@@ -50,44 +66,50 @@ class Growth:
         round_: Round,
         streams: Streams | None,
         on_wait: OnWait | None = None,
+        *,
+        connecting: Connecting = contextlib.nullcontext,
     ) -> None:
         """Makes no call.
 
         Args:
-            replica: This process's, or its part of one.
-            ring: Of the round.
+            replica: The replica of this process, or its part of one.
+            ring: The connections of the round.
             round_: The round.
-            streams: How the parts travel; None: newcomers get the state at once.
-            on_wait: As in `edl.collective.Ring.connect`.
+            streams: Connects the rings that carry the parts; None sends newcomers the state at once.
+            on_wait: Called as by `edl.collective.Ring.connect`.
+            connecting: Returns a context in which the rings are connected, given the receivers'
+                ranks. By it, the first process of a pod has the others connect theirs.
         """
         self._replica, self._ring, self._round = replica, ring, round_
-        self._streams, self._on_wait = streams, on_wait
+        self._streams, self._on_wait, self._connecting = streams, on_wait, connecting
         self.workers = round_.world_size
         """The members of lower ranks compute; the same number in all members."""
         self._receivers: frozenset[int] = frozenset()
         self._is_under_way = False
         self._rings: list[Ring] = []
-        """That of a source; of a receiver those of all sources."""
+        """The ring of a source; a receiver has the rings of all sources."""
         self._sender: StateSender | None = None
         self._inflows: list[StateReceiver] = []
-        """One from each source; the first brings what is in no part."""
+        """One for each source; the first one also receives the state outside the parts."""
         self._undo: Callable[[], None] | None = None
-        """Returns a member that lacks the state to what it was before the round."""
+        """Restores the progress that a member without the state had before the round."""
         self._saved_state: State | None = None
         self._saving: threading.Thread | None = None
         self._error: Exception | None = None
         self._may_begin = False
-        """Whether all receivers have saved what they had."""
+        """Whether all receivers have copied the state that they had."""
+        self._member_report: GrowthReport | None = None
+        """The newest report of all processes of this member; None if it is one process."""
         self._began_s = 0.0
 
     # -- the start of a round ----------------------------------------------------------------
 
     def plan(self, receivers: Collection[int], undo: Callable[[], None]) -> None:
-        """Sets who gets the state during the round: the last ranks, before they load anything.
+        """Sets the members that get the state during the round; called before they load anything.
 
         Args:
-            receivers: Their ranks.
-            undo: Called where this member lacks the state at the end of the round.
+            receivers: Their ranks, the last ones of the round.
+            undo: Called if this member lacks the state at the end of the round.
         """
         self._receivers = frozenset(receivers)
         self.workers = self._round.world_size - len(receivers)
@@ -95,7 +117,7 @@ class Growth:
             self._undo = undo
 
     def cancel(self) -> None:
-        """Sets that all members got a state in another way."""
+        """Cancels the plan, because all members got a state in another way."""
         self._receivers, self._undo = frozenset(), None
         self.workers = self._round.world_size
 
@@ -105,10 +127,14 @@ class Growth:
         if not self._receivers or replica is None or self._streams is None:
             return
         self._is_under_way, self._began_s = True, clock.monotonic_s()
+        with self._connecting(self._receivers):
+            self._connect(replica, self._streams)
+
+    def _connect(self, replica: PartedReplica, streams: Streams) -> None:
         sources, receivers = range(self.workers)[-SOURCES:], sorted(self._receivers)
         for channel, source in enumerate(sources, 1):
             if self._round.rank in (source, *receivers):
-                self._rings.append(self._streams.connect((source, *receivers), channel))
+                self._rings.append(streams.connect((source, *receivers), channel))
                 self._rings[-1].on_wait = None  # its threads may wait, the program does not
         places = range(1, 1 + len(receivers))
         if self._round.rank in self._receivers:
@@ -121,58 +147,73 @@ class Growth:
 
     # -- each step ---------------------------------------------------------------------------
 
+    def report(self) -> GrowthReport:
+        """Returns the report of this process."""
+        return GrowthReport(
+            lacking=not all(inflow.is_complete for inflow in self._inflows),
+            saving=self._saving is not None and self._saving.is_alive(),
+        )
+
+    def adopt(self, reports: Iterable[GrowthReport]) -> None:
+        """Makes this process report for its whole member: as long as one process lacks parts, all do.
+
+        Args:
+            reports: The reports of all processes of this member.
+        """
+        own = list(reports)
+        self._member_report = GrowthReport(
+            lacking=any(report.lacking for report in own),
+            saving=any(report.saving for report in own),
+        )
+
     @property
     def is_complete(self) -> bool:
         """Whether this member has the state."""
-        return all(inflow.is_complete for inflow in self._inflows)
+        is_pod_complete = self._member_report is None or not self._member_report.lacking
+        return is_pod_complete and not self.report().lacking
 
     @property
     def applies(self) -> bool:
-        """Whether this member applies steps: not before the first message has arrived."""
+        """Whether this member applies steps: only once the first message has arrived."""
         return not self._inflows or self._inflows[0].has_begun
 
     @property
-    def is_saving(self) -> bool:
-        """Whether this member still copies what it has, before the first message."""
-        return self._saving is not None and self._saving.is_alive()
-
-    @property
     def holds_round(self) -> bool:
-        """Whether a later round is to wait, so that this one's newcomers need not begin again."""
+        """Whether a later round waits, so that newcomers of this round do not have to start again."""
         return self._is_under_way and clock.monotonic_s() - self._began_s < _HOLD_S
 
     def write_flags(self, flags: StepFlags) -> None:
-        """Sets this member's flags before a sum; copies the next parts.
+        """Sets this member's flags before a sum; a source copies the next parts.
 
         Raises:
-            CheckpointError: This trainer has no memory for what it had.
-            RoundOver: A receiver is gone.
+            CheckpointError: This trainer has no memory for a copy of the state that it had.
+            RoundOver: A receiver is lost.
         """
         if self._error is not None:
             raise CheckpointError(
-                "this trainer cannot keep its own state while it gets that of the others: "
+                "this trainer cannot keep its state while it receives the state of the others: "
                 f"{one_line(self._error)}: it needs memory for both"
             ) from self._error
-        if self._inflows:
-            flags.lacking = float(not self.is_complete and not flags.leaving)
-            flags.saving = float(self.is_saving)
+        report = self.report() if self._member_report is None else self._member_report
+        flags.lacking = float(report.lacking and not flags.leaving)
+        flags.saving = float(report.saving)
         if self._sender is not None and self._may_begin:
             flags.parts[self._sender.share.number] = float(self._sender.offer())
 
     def take_parts(self, flags: StepFlags) -> None:
-        """Writes the announced parts into the model, which is at the step that they are of.
+        """Writes the announced parts, which belong to the model's current step, into the model.
 
         Raises:
-            RoundOver: A source is gone.
+            RoundOver: A source is lost.
         """
         for inflow, count in zip(self._inflows, flags.parts):
             inflow.take(int(count), self._ring.check, self._on_wait)
 
     def read_flags(self, flags: StepFlags) -> None:
-        """As `take_parts`; ends the growth where all members have all parts.
+        """Takes the announced parts, and ends the growth once all members have all parts.
 
         Raises:
-            RoundOver: A source is gone.
+            RoundOver: A source is lost.
         """
         if not self._is_under_way:
             return
@@ -180,7 +221,7 @@ class Growth:
         self._may_begin = not flags.saving
         if not flags.lacking:
             seconds = clock.monotonic_s() - self._began_s
-            log.info("%d newcomers have the state after %.1f s", len(self._receivers), seconds)
+            log.info("%d newcomers got the state in %.1f s", len(self._receivers), seconds)
             self.workers = self._round.world_size
             self._close_rings()
             self._undo = self._saved_state = None
@@ -188,10 +229,10 @@ class Growth:
     # -- the end of a round ------------------------------------------------------------------
 
     def close(self, *, is_leaving: bool = False) -> None:
-        """Ends the threads; a member that lacks parts of the state returns to what it had.
+        """Ends the threads; a member that lacks parts of the state restores the state that it had.
 
         Args:
-            is_leaving: Whether its state is not needed any more.
+            is_leaving: Whether this member leaves and needs no state.
         """
         self._close_rings()
         undo, self._undo = self._undo, None
@@ -216,7 +257,7 @@ class Growth:
         self._sender = self._saving = None
 
     def _save(self) -> None:
-        """Copies the state that this member has, for the case that the others are lost."""
+        """Copies the state that this member has, in case the others are lost."""
         try:
             state = self._replica.state()
             arrays = {name: np.array(array) for name, array in state.arrays.items()}

@@ -15,18 +15,18 @@ from edl.master.settings import Settings
 from edl.overriding import override
 from edl.sync.group_session import GroupSession
 from edl.sync.lease_queue import LeaseQueue
-from edl.sync.plans import Plan, Span
+from edl.sync.plans import Plan
 
 log = logging.getLogger("edl")
 
 _STEPS_AHEAD = 64
-"""Steps whose records are leased ahead: the master is called only a few times per second."""
+"""Number of steps whose records are leased ahead; enough for a few calls per second."""
 _CLOSE_S = 1.0
 _CONFLICT = 409
 
 
 class Leader(Loop):
-    """Leases, plans and acknowledges the group's records, as long as this process has rank 0."""
+    """Leases, plans and acknowledges the group's records, while this process has rank 0."""
 
     def __init__(
         self,
@@ -45,24 +45,24 @@ class Leader(Loop):
 
         Args:
             settings: This trainer's settings.
-            lease_table: Its copy of the group's.
+            lease_table: This trainer's copy of the group's lease table.
             dataset: Name of the data set.
-            description: Of the data set, for the master.
-            after: The newest term in which this trainer's model was trained.
+            description: Description of the data set, for the master.
+            after: The newest term that this trainer's model contains.
             batch_size: Records of a step.
             on_stop: Called on any thread when the master stops the job.
-            is_round_over: Called while the master is away.
-            target: Where the data is set back to, before anything is leased; None leaves it.
+            is_round_over: Called while the master does not answer.
+            target: Position to which the data is set back before anything is leased; None leaves it.
 
         Raises:
-            Refused: The model lacks acknowledged records: see `is_behind`.
-            MasterError: The master refuses something else, or was away for too long.
+            Refused: The model lacks acknowledged records (`is_behind`).
+            MasterError: The master refuses something else, or did not answer for too long.
         """
         self._plans = 0
         self._on_stop, self._ending = on_stop, False
         self.session = GroupSession(settings, lease_table, dataset, after, is_round_over)
         self.replaced = False
-        """Whether another member leads by now."""
+        """Whether another member leads now."""
         self.has_rewound = False
         """Whether the data was set back to the target."""
         try:
@@ -84,7 +84,7 @@ class Leader(Loop):
         self._fetcher.start()
 
     def _rewind_data(self, target: protocol.Json) -> None:
-        """Sets the data back; a master that cannot has the loss reported instead."""
+        """Sets the data back, if the master supports it; otherwise the loss is reported later."""
         try:
             answer = self.session.rewind(target)
         except Refused as error:
@@ -93,14 +93,17 @@ class Leader(Loop):
             log.warning("the data is not set back with the model: %s", error)
             return
         self.has_rewound = True
-        log.info("the data is set back with the model: %s records again", answer.get("records"))
+        log.info(
+            "the data is set back with the model: %s records are trained again",
+            answer.get("records"),
+        )
 
     def plan(self, records: int, wait_s: float) -> Plan | None:
-        """Plans the next step; the plan is empty if records are missing, None at the end.
+        """Plans the next step; the plan is empty if records are missing, and None at the end.
 
         Raises:
-            EdlError: The master refused something, or no records are left and it was away for
-                longer than `patience_s`.
+            EdlError: The master refused something, or no records are left and it did not answer
+                for longer than `patience_s`.
         """
         spans = self._lease_queue.next_step(records, wait_s)
         if spans is None:
@@ -109,15 +112,15 @@ class Leader(Loop):
             self._fetcher.check_patience(self.session.patience_s)
         self._plans += 1
         name = f"{self.session.incarnation}-{self._plans}"
-        return Plan(name, tuple(span for span in spans if _has_records(span)))
+        return Plan(name, tuple(span for span in spans if span.count > 0))
 
     def begin_term(self, after: int) -> None:
-        """Begins the term of a later round; see `GroupSession.begin_term`."""
+        """Begins the term of a later round (`GroupSession.begin_term`)."""
         self.session.begin_term(after)
         self.rewind()
 
     def confirm_leadership(self) -> None:
-        """Checks that this member still leads; it continues if the master is away.
+        """Checks that this member still leads; it continues if the master does not answer.
 
         Raises:
             RoundOver: Another member leads.
@@ -135,11 +138,11 @@ class Leader(Loop):
             raise RoundOver("another member leads by now")
 
     def rewind(self) -> None:
-        """Returns the records of plans that were not trained to the queue."""
+        """Puts the records of plans that were not trained back into the queue."""
         self._lease_queue.rewind()
 
     def report_ready(self) -> None:
-        """Notes that the lease table has something to report."""
+        """Notes that the lease table has records to report."""
         self._lease_queue.report_ready()
 
     @override
@@ -152,23 +155,19 @@ class Leader(Loop):
         self._lease_queue.end()
 
     def finish(self) -> None:
-        """Ends regularly: reports what is left and leaves in the group's name."""
+        """Reports the remaining records, and leaves in the group's name."""
         self._ending = True
         self._lease_queue.end()
         self._fetcher.close(_CLOSE_S)
         self.session.leave()
 
     def abandon(self) -> None:
-        """Ends without a call to the master."""
+        """Ends the leadership without a call to the master."""
         self._lease_queue.end()
         self.session.abandon()
         self._fetcher.close(_CLOSE_S)
 
 
 def is_behind(error: Refused) -> bool:
-    """Whether a member was refused as leader because its model lacks acknowledged records."""
+    """Returns whether a leader was refused because its model lacks acknowledged records."""
     return error.status == _CONFLICT and error.field == "term"
-
-
-def _has_records(span: Span) -> bool:
-    return span.count > 0

@@ -1,8 +1,8 @@
 """The leader's queue of leased tasks, in order, from which it plans steps.
 
-It is to the leader what `edl.data.prefetch.PrefetchQueue` is to a loop of one trainer: a fetcher
-adds leases, the leader takes the records of steps. The order of records is the master's: it depends
-on the seed, and not on time.
+A fetcher adds leases and the leader takes the records of steps, as loops of one trainer do with
+`edl.data.prefetch.PrefetchQueue`. The master determines the order of records, which depends only on
+the seed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from edl.sync.plans import Span
 
 
 class LeaseQueue(LeaseSink):
-    """A bounded queue of leased tasks; thread-safe. About `low` records are kept leased ahead."""
+    """A bounded queue of leased tasks; thread-safe. It keeps about `low` records leased ahead."""
 
     def __init__(self, lease_table: LeaseTable, low: int, task_records: int) -> None:
         """Starts with the leases of the lease table.
 
         Args:
-            lease_table: The group's.
-            low: Leases more once fewer records are queued.
+            lease_table: The group's lease table.
+            low: Number of queued records below which more are leased.
             task_records: Records of a whole task.
         """
         super().__init__(task_records)
         self._lease_table, self._low = lease_table, low
         self._leases = [lease for lease, _ in lease_table.leases()]
-        """Leases that came to the queue, in order. The lease table may have more for a moment: the
-        fetcher enters them there first, and what is queued then must not come a second time."""
+        """Leases that were added to the queue, in order. The lease table may have more for a moment, because
+        the fetcher adds leases there first; queued leases must not be added twice."""
         self._tasks: deque[tuple[Lease, int]]
-        """Leases, each with its first record that is not planned."""
+        """Leases, each with its first unplanned record."""
         self._largest_step = 1
         """Records of the largest step requested so far."""
         self.rewind()
@@ -50,22 +50,22 @@ class LeaseQueue(LeaseSink):
         return self._tasks_for(missing)
 
     def is_full_enough(self) -> bool:
-        """Whether at least half of the records to keep leased ahead are queued; needs the lock."""
+        """Returns whether at least half of the records to lease ahead are queued; needs the lock."""
         enough = max(self._low // 2, self._largest_step)
         return not self.closing and self._records_ahead() >= enough
 
     @override
     def mark_away(self) -> None:
-        """Lets too few records wait until the master is back: more of the epoch may come then.
+        """Lets an incomplete step wait until the master answers, which may lease more of the epoch.
 
-        Only an answer of that master can exhaust the queue again, and not the return alone.
+        Only a later answer of the master marks the queue as exhausted again.
         """
         with self.lock:
             self._exhausted = self._done = False
 
     @override
     def _append(self, leases: tuple[Lease, ...]) -> None:
-        # a task that was lost and is leased again has a new lease; the old one is removed
+        # a task that was lost and leased again has a new lease, which replaces the old one
         is_active = self._lease_table.is_active
         known = set(self._leases)
         new = [lease for lease in leases if lease not in known and is_active(lease)]
@@ -84,10 +84,10 @@ class LeaseQueue(LeaseSink):
             self.call_due.notify_all()
 
     def next_step(self, records: int, wait_s: float) -> tuple[Span, ...] | None:
-        """Takes the next step's records: of one epoch, and fewer only at an epoch's end.
+        """Takes the next step's records, all of one epoch; a step at an epoch's end may have fewer.
 
         Returns:
-            An empty tuple if there are too few so far, or after `end`; None after the last record.
+            An empty tuple if too few records are queued, or after `end`; None after the last record.
 
         Raises:
             EdlError: The error that `end` was called with.
@@ -107,10 +107,10 @@ class LeaseQueue(LeaseSink):
             return spans
 
     def report_ready(self) -> None:
-        """Notes that the lease table has something to report.
+        """Notes that the lease table has records to report.
 
-        While the queue is full enough, the fetcher is not woken, but reports soon by itself: to
-        wake it at every step would cost the step's own thread more time.
+        While the queue is full enough, the fetcher reports soon by itself. To wake it at every
+        step would slow down the training thread.
         """
         with self.lock:
             if not self.is_full_enough():
@@ -123,7 +123,7 @@ class LeaseQueue(LeaseSink):
         return sum(lease.end - start for lease, start in self._tasks)
 
     def _has_step(self, records: int) -> bool:
-        """Whether a whole batch of one epoch is queued, or all records that it will ever have."""
+        """Returns whether a whole step of one epoch is queued, or the epoch's remaining records."""
         if self.closing or not self._tasks:
             return False
         epoch, size = self._tasks[0][0].epoch, 0

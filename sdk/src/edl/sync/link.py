@@ -1,4 +1,4 @@
-"""The exchange of one round, apart from sums of gradients: `edl.collective.Ring`, or another engine's."""
+"""The interface of a round's connections, apart from sums of gradients."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 
 class Link(Protocol):
-    """A member's connection to the others of a round; its methods are described in `Ring`.
+    """A member's connection to the others of a round, such as `edl.collective.Ring`.
 
-    All raise `RoundOver` where the round is over.
+    All methods raise `RoundOver` once the round is over.
     """
 
     def gather(self, payload: bytes) -> list[bytes]:
@@ -33,7 +33,7 @@ class Link(Protocol):
     def hand_over(
         self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Any]]:
-        """Sends arrays and bytes to some members."""
+        """Sends arrays and bytes to some members; see `edl.collective.Ring.hand_over`."""
         ...
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""One trainer's part in synchronous training, round after round, however its members compute.
+"""One trainer's part in synchronous training, round after round.
 
-A round has fixed members. It ends when a member is lost, which ends all collective calls, or when
-all members agree after a step to change to a later round; the process continues in either case.
+The members of a round do not change. A round ends when a member is lost, which ends all collective
+calls, or when all members agree after a step to change to a later round. The process continues.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from edl.sync.shared_code import shared_code
 log = logging.getLogger("edl")
 
 TakePart = Callable[[Round], AbstractContextManager[GroupRound]]
-"""Connects the members of a round; a context for this member's part in it."""
+"""Connects the members of a round; returns a context for this member's part in it."""
 
 
 class MemberLoop(Loop):
-    """Takes part in rounds until the data is trained; what a round does is up to subclasses."""
+    """Takes part in rounds until the data is trained; subclasses define the rounds."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class MemberLoop(Loop):
         Args:
             replica: This trainer's copy of the model.
             spec: The run's data set and options, the same in all trainers.
-            session: This trainer's.
-            code: Entries that must be the same in all trainers, beside those of the options.
-            files: As in `GroupMember`.
+            session: This trainer's session.
+            code: Entries that must be the same in all trainers, besides the options' entries.
+            files: The format of checkpoints; numpy's by default.
         """
         self._session, self._pid = session, os.getpid()
         self.interrupt, self._stream_interrupt = Interrupt(), Interrupt()
@@ -65,7 +65,7 @@ class MemberLoop(Loop):
         self._listener = Listener("" if port else settings.address, port)
         address = f"{settings.address}:{self._listener.address[1]}"
         own_code = {**shared_code(replica.size, spec), **(code or {})}
-        # not the session's: one that has left a rendezvous cannot join again
+        # a new incarnation, because one that has left a rendezvous cannot join again
         self._incarnation = secrets.token_hex(8)
         self.rendezvous = Rendezvous(settings, self._incarnation, address, own_code)
         self.rendezvous.on_void(self._interrupt_calls)
@@ -88,7 +88,7 @@ class MemberLoop(Loop):
 
     @override
     def wake(self, error: EdlError | None) -> None:
-        """Makes this trainer leave after the current or next step: SIGTERM, or the job stops."""
+        """Makes this trainer leave after the current or next step, after SIGTERM or the end of the job."""
         if error is not None:
             log.warning("%s", error)
             self._error = error
@@ -98,9 +98,9 @@ class MemberLoop(Loop):
             self._interrupt_calls()
 
     def close(self) -> None:
-        """Ends this trainer's part; reports to the master what only this trainer can report.
+        """Ends this trainer's part, and reports its remaining results to the master.
 
-        A child that the program has forked ends nothing of its parent's.
+        In a forked child of the program this does nothing.
         """
         if self._is_forked:
             return
@@ -116,7 +116,7 @@ class MemberLoop(Loop):
         self._stream_interrupt.close()
 
     def _train(self, take_part: TakePart) -> Generator[Any, None, None]:
-        """Yields what the steps of rounds yield, until all data is trained or this trainer leaves."""
+        """Yields from the steps of all rounds, until all data is trained or this trainer leaves."""
         if self._begin():
             self._steps = self._rounds(take_part)
             yield from self._steps
@@ -135,7 +135,7 @@ class MemberLoop(Loop):
         return True
 
     def _end(self) -> None:
-        """Raises what has ended the run, if anything has."""
+        """Raises the error that has ended the run, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -160,7 +160,7 @@ class MemberLoop(Loop):
                 log.info("round %d is over: %s", number, error)
 
     def _next_round(self, after: int, *, broken: bool) -> Round | None:
-        """Waits for the next round with this trainer; None if it is to leave meanwhile."""
+        """Waits for the next round with this trainer; returns None if the trainer has to leave."""
         try:
             return self.rendezvous.next(after, broken=broken)
         except Unavailable:
@@ -193,19 +193,19 @@ class MemberLoop(Loop):
 
     @property
     def _is_forked(self) -> bool:
-        """Whether this process is a child of the program: threads and connections are its parent's."""
+        """Whether this process is a forked child, whose threads and connections belong to its parent."""
         return os.getpid() != self._pid
 
     def _end_connections(self) -> None:
-        """Ends connections that outlast rounds: others may still wait for this member in a broken one."""
+        """Ends connections that outlast rounds: members of a broken round may still wait for this one."""
 
     def _interrupt_calls(self) -> None:
-        """Ends all calls that wait for other members; on any thread."""
+        """Ends all calls that wait for other members; called on any thread."""
         self.interrupt.set()
         self._stream_interrupt.set()
 
     def _streams(self, round_: Round) -> Streams:
-        """How members of a round get a large state while the others train."""
+        """Returns the connections over which newcomers get a large state while the others train."""
         connect = partial(self._connect_ring, round_, self._stream_interrupt)
         return Streams(self._stream_interrupt, connect)
 

@@ -22,16 +22,16 @@ class SyncStep:
     """Number of steps made so far, this one included."""
     epoch: int
     records: int
-    """Of this step, of all members."""
+    """Records of this step, of all members together."""
     metrics: Mapping[str, float]
     """Means over the step's records."""
     round: int
     rank: int
     world_size: int
     seconds: float
-    """From the end of the previous step to the end of this one."""
+    """Time from the end of the previous step to the end of this one."""
     exchange_s: float
-    """The part of it that was spent in collective calls."""
+    """Time spent in collective calls."""
 
 
 OnStep = Optional[Callable[[SyncStep], None]]
@@ -39,31 +39,31 @@ OnStep = Optional[Callable[[SyncStep], None]]
 
 @dataclass
 class SyncResult:
-    """The result of a run as one trainer has it."""
+    """One trainer's view of the result of a run."""
 
     steps: int = 0
     records: int = 0
     """Trained by the group since the job began, according to this member's state."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the last step."""
+    """Metrics of the last step."""
     rounds: int = 0
     """Number of rounds in which this trainer took part."""
     last_round: Round | None = None
-    """The last of them, also if this trainer came after its last step."""
+    """The last round of this trainer, even if it joined after the last step."""
     redone: int = 0
-    """Steps that were done again because a member was lost in them."""
+    """Number of steps that were made again because a member was lost in them."""
     skipped: int = 0
-    """Steps left out because a loss was not finite."""
+    """Number of steps that were skipped because a loss was not finite."""
     late: bool = False
-    """Whether others trained all data before this trainer came, or while it was frozen or cut off:
-    it does not have the trained model."""
+    """Whether the others trained all data before this trainer joined, or while it was frozen or
+    disconnected. It does not have the trained model."""
     whole: bool = False
-    """Whether all data was trained; False if this trainer had to leave before."""
+    """Whether all data was trained; False if this trainer had to leave earlier."""
 
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """Checked arguments of `edl.sync.train`; built with keywords."""
+    """The arguments of `edl.sync.train`, checked; built with keywords."""
 
     batch_size: int
     micro_batches: int
@@ -98,9 +98,9 @@ class SyncOptions:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What all members of a run train on, and how; built with keywords."""
+    """The data set and the options of a run, the same in all members; built with keywords."""
 
     dataset: Dataset
     description: Json
-    """Of the data set, for the master."""
+    """Description of the data set, for the master."""
     options: SyncOptions

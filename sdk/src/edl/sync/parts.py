@@ -1,4 +1,4 @@
-"""How a large state is cut into parts that reach newcomers one after the other (pure)."""
+"""Cuts a large state into parts, which newcomers receive one after the other (pure)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from edl.sync.replica import GroupModel, State
 
 MIN_BYTES = 32 << 20
-"""A smaller state is handed over at once, which takes some hundredths of a second."""
+"""Size from which a state is cut; a smaller one is sent at once, in some hundredths of a second."""
 
 
 class ArrayGroup(NamedTuple):
@@ -19,9 +19,9 @@ class ArrayGroup(NamedTuple):
 
     names: tuple[str, ...]
     size: int
-    """Number of elements of each."""
+    """Number of elements of each array."""
     item_bytes: int
-    """Bytes of one element of each, together."""
+    """Sum of the arrays' element sizes in bytes."""
 
 
 class PartedReplica(Protocol):
@@ -29,8 +29,8 @@ class PartedReplica(Protocol):
 
     In a step, the new value of an element may depend only on the elements of the same index in the
     arrays of its group, on the gradient and on `rest`. This holds for SGD, momentum, Adagrad and Adam
-    with global clipping; not where a rate depends on the norm of a parameter (LARS, LAMB). The
-    state is read between `backward` and `step`, and is that of before both.
+    with global clipping, but not if a rate depends on the norm of a parameter (LARS, LAMB). Members
+    read the state between `backward` and `step`; it must then be the state before both.
     """
 
     def groups(self) -> Sequence[ArrayGroup]:
@@ -46,11 +46,11 @@ class PartedReplica(Protocol):
         ...
 
     def rest(self) -> State:
-        """Returns copies of what is in no group."""
+        """Returns copies of the state outside the groups."""
         ...
 
     def load_rest(self, rest: State) -> None:
-        """Loads what `rest` returned."""
+        """Loads a state that `rest` returned."""
         ...
 
 
@@ -63,39 +63,39 @@ class Slice(NamedTuple):
 
 
 def as_parted(replica: GroupModel) -> PartedReplica | None:
-    """Returns a replica as one that can be cut; None if it cannot."""
+    """Returns the replica as a `PartedReplica`, or None if its state cannot be cut."""
     parted = cast("PartedReplica", replica)
     return parted if hasattr(replica, "groups") and parted.groups() else None
 
 
 def state_bytes(groups: Iterable[ArrayGroup]) -> int:
-    """Returns how many bytes the arrays of groups have."""
+    """Returns the size of all arrays of groups in bytes."""
     return sum(group.size * group.item_bytes for group in groups)
 
 
 def bytes_in_parts(replica: GroupModel) -> int:
-    """Returns the bytes of a state that can be cut; 0 where it is quickly handed over at once."""
+    """Returns the size in bytes of a state that can be cut; 0 if it is small or cannot be cut."""
     parted = as_parted(replica)
     size = 0 if parted is None else state_bytes(parted.groups())
     return size if size >= MIN_BYTES else 0
 
 
 def cut(groups: Iterable[ArrayGroup], part_bytes: int) -> Iterator[list[Slice]]:
-    """Yields parts of about `part_bytes`, which have all elements once.
+    """Yields parts of about `part_bytes` that contain each element once.
 
-    They depend only on the sizes, so members with the same state get the same ones.
+    The parts depend only on the sizes of groups, so all members with the same state cut it alike.
     """
     part: list[Slice] = []
-    room = part_bytes
+    free_bytes = part_bytes
     for group in groups:
         start = 0
         while start < group.size:
-            stop = min(group.size, start + max(1, room // group.item_bytes))
+            stop = min(group.size, start + max(1, free_bytes // group.item_bytes))
             part.append(Slice(group.names, start, stop))
-            room -= (stop - start) * group.item_bytes
+            free_bytes -= (stop - start) * group.item_bytes
             start = stop
-            if room < group.item_bytes:
+            if free_bytes < group.item_bytes:
                 yield part
-                part, room = [], part_bytes
+                part, free_bytes = [], part_bytes
     if part:
         yield part

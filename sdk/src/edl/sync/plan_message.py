@@ -1,4 +1,4 @@
-"""The message that the leader broadcasts now and then: the next steps, and settled tasks (pure)."""
+"""The leader's message to all members: the next steps, and settled tasks (pure)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class PlanMessage:
     """The decoded message, equal in every member."""
 
     plans: tuple[Plan, ...] = ()
-    """Empty if the leader has no records at the moment."""
+    """Empty if the leader has no records now."""
     settled: tuple[str, ...] = ()
-    """Tasks that members need not track any longer."""
+    """Tasks that members stop tracking."""
     over: bool = False
     """Whether all records were trained."""
     data: protocol.Json | None = None
-    """The position in the data, where the leader has renewed it."""
+    """The position in the data, if the leader has renewed it."""
 
 
 def encode(

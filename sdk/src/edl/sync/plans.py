@@ -1,7 +1,7 @@
 """Plans of steps, and which member computes which micro-batch of a step (pure).
 
-A step's records are cut into micro-batches that do not depend on the members, so the sum of their
-gradients does not depend on them either; only the assignment of micro-batches to members does.
+A step's micro-batches do not depend on the number of members, so the sum of their gradients does not
+depend on it either. Only the assignment of micro-batches to members does.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Span:
 
     @property
     def portion(self) -> Portion:
-        """The same records as the lease table counts them."""
+        """The records as a portion of the lease table."""
         return Portion(self.lease, self.count)
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The records of one global step, as the leader planned it."""
+    """The leader's plan of one global step."""
 
     name: str
     """Unique in a job."""
@@ -46,7 +46,7 @@ Assignment = list[tuple[int, tuple[Span, ...]]]
 
 
 def micro_size(batch_size: int, micro_batches: int) -> int:
-    """Returns the records of a micro-batch; the last one of an epoch may have fewer."""
+    """Returns the number of records of a micro-batch; an epoch's last one may have fewer."""
     return -(-batch_size // micro_batches)
 
 
@@ -70,11 +70,11 @@ def split(spans: tuple[Span, ...], size: int) -> list[tuple[Span, ...]]:
 
 
 def assigned_indices(count: int, rank: int, world_size: int) -> range:
-    """Returns which of `count` micro-batches a member computes.
+    """Returns the indices of the micro-batches, of `count`, that a member computes.
 
-    floor(count / world_size) each, and one more for the first `count mod world_size` members (as
-    ElasticDL's consistent batch does); those of a member are adjacent, so that it reads them
-    together.
+    Each member computes floor(count / world_size), and the first `count mod world_size` members one
+    more, as in ElasticDL's consistent batch. A member's micro-batches are adjacent, so that it reads
+    their records together.
     """
     least, remainder = divmod(count, world_size)
     start = rank * least + min(rank, remainder)

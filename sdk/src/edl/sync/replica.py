@@ -1,7 +1,7 @@
-"""The interface of a framework for synchronous training: gradients, and the state for newcomers.
+"""The interface between a framework and synchronous training: gradients, and the state for newcomers.
 
 Each trainer has one replica. All replicas hold the same parameters after every step, because all
-apply the same gradient; decision 0011.
+apply the same gradient (decision 0011).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Micro:
     """The identity of a micro-batch in the job, independent of the member that computes it."""
 
     step: int
-    """The step that it is part of; from 0."""
+    """Index of its step, from 0."""
     index: int
-    """Its index in the step; from 0."""
+    """Its index in the step, from 0."""
     seed: int
-    """Seed of everything random in it, such as dropout: differs between any two of one job."""
+    """Seed for random numbers, such as dropout; different for any two micro-batches of a job."""
 
 
 class State(NamedTuple):
@@ -36,13 +36,13 @@ class State(NamedTuple):
 
 
 class GroupModel(Protocol):
-    """One trainer's copy of the model, as rounds need it. Called by one thread at a time."""
+    """One trainer's copy of the model. Called by one thread at a time."""
 
     size: int
-    """Number of values of the gradient, the same in all trainers."""
+    """Number of values in the gradient, the same in all trainers."""
 
     def write_gradient(self, flat: np.ndarray) -> None:
-        """Replaces the gradient by an array of `size` float32 numbers."""
+        """Replaces the gradient with an array of `size` float32 numbers."""
         ...
 
     def step(self, scale: float) -> None:
@@ -50,18 +50,18 @@ class GroupModel(Protocol):
         ...
 
     def clear(self) -> None:
-        """Drops the gradient: the step is done again, or left out."""
+        """Drops the gradient, because the step is repeated or skipped."""
         ...
 
     def state(self) -> State:
-        """Returns the state after the newest step; arrays may be views, valid until the next."""
+        """Returns the state after the newest step; arrays may be views that are valid until the next step."""
         ...
 
     def load(self, state: State) -> None:
         """Loads a state.
 
         Raises:
-            CheckpointError: It is of another model; the text names the array that differs.
+            CheckpointError: The state is of another model; the message names the array that differs.
         """
         ...
 
@@ -74,11 +74,11 @@ class Replica(GroupModel, Protocol):
 
         Args:
             records: A batch, as the data set returns it.
-            weight: Share of these records in the step's; the weights of a step sum up to 1.
-            micro: Which micro-batch it is.
+            weight: Share of these records in the step; the weights of a step add up to 1.
+            micro: Identity of the micro-batch.
 
         Returns:
-            Means over the records, "loss" among them.
+            Means over the records, by name; "loss" is one of them.
         """
         ...
 

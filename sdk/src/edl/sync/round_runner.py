@@ -1,4 +1,4 @@
-"""One round over a ring: brings all members to the same state, then trains step after step."""
+"""One round over a ring of connections, in which replicas compute the steps."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from edl.overriding import override
 from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
 from edl.sync.group_round import GroupRound
-from edl.sync.growth import Streams
+from edl.sync.growth import Growth, Streams
 from edl.sync.plans import Plan
 from edl.sync.replica import Replica
 from edl.sync.round_start import encode_json
 from edl.sync.step_flags import StepFlags, is_finite
+from edl.sync.step_policy import StepPolicy
 from edl.sync.step_reader import StepReader, StepRecords, UnreadableTask
 
 
 class RoundRunner(GroupRound):
-    """A round over a ring of connections, of replicas that the engine calls."""
+    """A round over a ring of connections; it calls the member's `Replica`."""
 
     def __init__(self, member: GroupMember, ring: Ring, round_: Round, streams: Streams) -> None:
-        super().__init__(member, ring, round_, streams)
+        growth = Growth(member.replica, ring, round_, streams, member.rendezvous.waiting)
+        super().__init__(member, ring, round_, growth=growth, policy=StepPolicy(member.options))
         self._sums = ring
         self._model = cast("Replica", member.replica)  # `edl.sync.train` takes no other
 
@@ -49,7 +51,7 @@ class RoundRunner(GroupRound):
                 return
 
     def _step(self, plan: Plan) -> StepFlags:
-        """Does one step; returns the sums of all members' flags and metrics."""
+        """Makes one step; returns the sums of all members' flags and metrics."""
         self._exchange_s = 0.0
         records = self._step_reader.wait_for(plan)
         self._progress.flight = plan
@@ -59,7 +61,7 @@ class RoundRunner(GroupRound):
         return flags
 
     def _compute(self, plan: Plan, records: StepRecords) -> tuple[StepFlags, str]:
-        """Computes this member's part of the gradient; returns its flags and what is wrong."""
+        """Computes this member's part of the gradient; returns its flags, and its problem or ""."""
         flags, problem = StepFlags(), ""
         if isinstance(records, UnreadableTask):
             flags.unreadable = 1.0
@@ -78,7 +80,7 @@ class RoundRunner(GroupRound):
     def _sum_gradients(self, flags: StepFlags) -> None:
         """Sums the gradient, and the flags and metrics behind it, over all members."""
         size, member = self._model.size, self._member
-        self._ring.check()  # the gradient of the step before may be needed for a member that lacks it
+        self._ring.check()  # if the round is over, members may still need the previous step's gradient
         member.kept_step = None
         if len(member.buffer) != size + step_flags.SIZE:
             member.buffer = np.empty(size + step_flags.SIZE, np.float32)
@@ -97,7 +99,7 @@ class RoundRunner(GroupRound):
 
     @property
     def _gradient(self) -> np.ndarray:
-        """The sum of all members' gradients, the same bits in all of them."""
+        """The sum of all members' gradients, with the same bits in all members."""
         return self._member.buffer[: self._model.size]
 
     @override

@@ -1,4 +1,4 @@
-"""The start of a round: all members come to the same state, and that of rank 0 leads."""
+"""The start of a round: all members get the same state, and the member of rank 0 leads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("edl")
 
 
 class RoundStart:
-    """One member's part in what precedes the first step of a round."""
+    """One member's part in the start of a round, before its first step."""
 
     def __init__(self, member: GroupMember, ring: Link, round_: Round, growth: Growth) -> None:
         self._member, self._ring, self._round = member, ring, round_
@@ -62,41 +62,45 @@ class RoundStart:
         self._ring.barrier()
 
     def _transfer_state(self, agreement: Agreement, own: StateReport, chosen: StateReport) -> None:
-        """Sends what the receivers need, each from the member before it; they load it."""
+        """Sends the receivers what they need, each from the member before it."""
         receivers, needs = agreement.receivers, agreement.needs
         if agreement.in_parts:
             self._growth.plan(receivers, self._progress.undo())
             needs = Needs.PROGRESS
         is_receiver = self._round.rank in receivers
         arrays: list[np.ndarray] = []
-        about: protocol.Json = {}
+        fields: protocol.Json = {}
         if not is_receiver and (self._round.rank + 1) % self._round.world_size in receivers:
-            arrays, about = self._dump(needs)
-        raw, arrays = self._ring.hand_over(arrays, encode_json(about), receivers)
+            arrays, fields = self._dump(needs)
+        raw, arrays = self._ring.hand_over(arrays, encode_json(fields), receivers)
         if not is_receiver:
             return
-        about = json.loads(raw)
+        fields = json.loads(raw)
         if needs is Needs.STATE:
-            self._load_state(about, arrays)
+            self._load_state(fields, arrays)
         elif needs is Needs.GRADIENT:
             self._replica.write_gradient(arrays[0])
-            self._replica.step(about["scale"])
+            self._replica.step(fields["scale"])
         if self._member.leader is not None and is_one_step_behind(own, chosen):
-            # the leader's lease table is newer than that of the source
-            self._progress.advance(about["metrics"])
-            self._progress.load_position(about)
+            # the leader's lease table is newer than the source's
+            self._progress.advance(fields["metrics"])
+            self._progress.load_position(fields)
         else:
             self._member.drop_leadership()
-            self._progress.load(about)
+            self._progress.load(fields)
         self._progress.term = chosen.term
-        what, step = needs.value, self._progress.step
-        log.info("took the %s of step %d over, which %s has", what, step, chosen.trainer)
+        log.info(
+            "took over the %s of step %d from %s",
+            needs.value,
+            self._progress.step,
+            chosen.trainer,
+        )
 
     def _start_term(self) -> None:
         """Begins a term as leader.
 
-        If the state lacks acknowledged records, all members continue from a checkpoint, or from
-        their own state, and the data is set back to it.
+        If the state lacks acknowledged records, all members continue from a checkpoint, or from the
+        leader's state, and the data is set back to it.
         """
         member, progress, from_checkpoint = self._member, self._progress, False
         restored = "" if progress.term or not progress.step else "restored"
@@ -109,32 +113,32 @@ class RoundStart:
                 report_rollback(member, fallback)
         member.renew_position()
         if self._round.world_size > 1:
-            arrays, about = self._dump_state() if from_checkpoint else ([], {})
+            arrays, fields = self._dump_state() if from_checkpoint else ([], {})
             if from_checkpoint:
                 self._growth.cancel()
-            about |= {"term": progress.term, "data": progress.data.dump()}
-            self._ring.broadcast(arrays, encode_json(about), 0)
+            fields |= {"term": progress.term, "data": progress.data.dump()}
+            self._ring.broadcast(arrays, encode_json(fields), 0)
 
     def _receive_term(self) -> None:
-        """Receives the leader's term and position, and the checkpoint's state if there is one."""
+        """Receives the leader's term and position, and the state if it comes from a checkpoint."""
         self._member.drop_leadership()
         raw, arrays = self._ring.receive(0)
-        about = json.loads(raw)
-        if "names" in about:
-            self._load_state(about, arrays)
-            self._progress.load(about)
+        fields = json.loads(raw)
+        if "names" in fields:
+            self._load_state(fields, arrays)
+            self._progress.load(fields)
             self._growth.cancel()
-        self._progress.data.load(about["data"])
-        self._progress.term = about["term"]
+        self._progress.data.load(fields["data"])
+        self._progress.term = fields["term"]
 
     def _dump_state(self) -> tuple[list[np.ndarray], protocol.Json]:
         """Returns the state and the group's progress, for other members."""
         state = self._replica.state()
-        about = {**self._progress.dump(), "extra": state.extra, "names": list(state.arrays)}
-        return [np.asarray(array, order="C") for array in state.arrays.values()], about
+        fields = {**self._progress.dump(), "extra": state.extra, "names": list(state.arrays)}
+        return [np.asarray(array, order="C") for array in state.arrays.values()], fields
 
     def _dump(self, needs: Needs) -> tuple[list[np.ndarray], protocol.Json]:
-        """Returns what other members need, and the group's progress."""
+        """Returns the arrays that other members need, and the group's progress."""
         kept = self._member.kept_step
         if needs is Needs.STATE:
             return self._dump_state()
@@ -143,8 +147,8 @@ class RoundStart:
             return [gradient], {**self._progress.dump(), "scale": kept.scale}
         return [], self._progress.dump()
 
-    def _load_state(self, about: protocol.Json, arrays: Sequence[np.ndarray]) -> None:
-        self._replica.load(State(dict(zip(about["names"], arrays)), about["extra"]))
+    def _load_state(self, fields: protocol.Json, arrays: Sequence[np.ndarray]) -> None:
+        self._replica.load(State(dict(zip(fields["names"], arrays)), fields["extra"]))
 
 
 def encode_json(body: protocol.Json) -> bytes:

@@ -1,6 +1,6 @@
-"""Checkpoints of a group: written during training, by the leader or by all; read at its start.
+"""Checkpoints of a group: the leader or all members write them, and the first leader reads one.
 
-A checkpoint holds the same as a newcomer receives from other members, in case there are none.
+A checkpoint holds everything that a newcomer receives from other members.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ _ARRAYS, _ABOUT = "arrays.npz", "training.json"
 
 
 class Share(Protocol):
-    """A copy of what one member writes of a checkpoint."""
+    """A copy of one member's part of a checkpoint."""
 
     extra: dict[str, Any]
-    """What of the state is not an array."""
+    """The entries of the state that are not arrays."""
 
     def write(self, folder: Path) -> protocol.Json:
-        """Writes it; returns what `finish` needs of it."""
+        """Writes the part; returns its result for `finish`."""
         ...
 
     def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
-        """Completes the files, by the results of all members in order of rank; for one member."""
+        """Completes the files, given all members' results in order of rank; called by one member."""
         ...
 
 
 class StateFiles(Protocol):
-    """The files of a checkpoint in which a state's arrays are."""
+    """The format of the files that hold a state's arrays in a checkpoint."""
 
     is_sharded: bool
-    """Whether each member writes a part of them."""
+    """Whether each member writes a part of the files."""
 
     def stage(self, replica: GroupModel, rank: int, count: int) -> Share:
-        """Copies what the member of this rank writes, if `count` members do."""
+        """Copies the part of the member of this rank, of `count` members that write."""
         ...
 
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
         """Reads the arrays, for a state with this `extra`.
 
         Raises:
-            CheckpointError: They cannot be read.
+            CheckpointError: The files cannot be read.
         """
         ...
 
 
 class NpzFiles(StateFiles):
-    """One archive of numpy, which the leader writes."""
+    """One archive of numpy; the leader writes it."""
 
     is_sharded = False
 
@@ -92,11 +92,11 @@ class NpzShare(Share):
 
     @override
     def finish(self, folder: Path, results: Sequence[protocol.Json]) -> None:
-        """Completes the files, by the results of all members in order of rank; for one member."""
+        """Does nothing: the archive is complete."""
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time, in a thread; skips those that come during a write."""
+    """Writes one checkpoint at a time, in a thread; skips a checkpoint that is due during a write."""
 
     def __init__(self, folder: Path, files: StateFiles) -> None:
         self._folder, self._files = folder, files
@@ -104,14 +104,14 @@ class CheckpointWriter:
         self._lock = threading.Lock()
         self._is_writing = False
         self._skipped: list[SharedWrite] = []
-        """Those of which the other members do not know yet that they are left out."""
+        """Skipped writes that the other members still have to be told about."""
         self._left_out: list[str] = []
-        """Keys of those of which they know."""
+        """Keys of skipped writes that the other members know about."""
 
     def save(
         self,
         replica: GroupModel,
-        about: protocol.Json,
+        progress: protocol.Json,
         shared: SharedWrite,
         permit: CheckpointPermit | None,
         *,
@@ -120,21 +120,24 @@ class CheckpointWriter:
         """Copies this member's part of the state, and writes it.
 
         Args:
-            replica: May change after the call.
-            about: The group's progress.
+            replica: The model; it may change after the call.
+            progress: The group's progress.
             shared: This member's part in the write; closed here.
-            permit: The leader's; closed here. None in other members.
-            wait: Whether to wait for a write under way, and until this one is complete.
+            permit: The leader's permit, closed here; None in other members.
+            wait: Whether to wait for the current write, and until this one is complete.
         """
         if wait:
             self.close()
         if self._leave_out(shared):
-            log.info("step %s: no checkpoint, one is still being written", about["step"])
+            log.info(
+                "step %s: checkpoint skipped, the previous one is still being written",
+                progress["step"],
+            )
             if permit is not None:
                 permit.close()
             return
         share = self._files.stage(replica, shared.rank, shared.count)
-        write = _Write(self._folder, share, about, shared, wait=wait)
+        write = _Write(self._folder, share, progress, shared, wait=wait)
         self._is_writing = True
         self._thread = threading.Thread(
             target=self._run, args=(write, permit), name="edl-checkpoint", daemon=True
@@ -149,7 +152,7 @@ class CheckpointWriter:
             self._thread.join()
 
     def _leave_out(self, shared: SharedWrite) -> bool:
-        """Whether one is being written: the others are told that this one is left out."""
+        """Returns whether a checkpoint is being written; the other members are told that this one is skipped."""
         with self._lock:
             if self._is_writing:
                 self._skipped.append(shared)
@@ -171,33 +174,38 @@ class CheckpointWriter:
                 shared.close()
             if permit is not None:
                 self._left_out += [key for shared in skipped for key in shared.keys]
-            if permit is not None:
                 permit.close()
 
 
 class _Write:
-    """The write of one checkpoint, as one member takes part in it."""
+    """One member's part in the write of one checkpoint."""
 
     def __init__(
-        self, folder: Path, share: Share, about: protocol.Json, shared: SharedWrite, *, wait: bool
+        self,
+        folder: Path,
+        share: Share,
+        progress: protocol.Json,
+        shared: SharedWrite,
+        *,
+        wait: bool,
     ) -> None:
-        self._folder, self._share, self._about = folder, share, about
+        self._folder, self._share, self._progress = folder, share, progress
         self.shared, self._wait = shared, wait
-        self.step: int = about["step"]
+        self.step: int = progress["step"]
 
     def lead(self, permit: CheckpointPermit, left_out: Sequence[str]) -> None:
         """Writes the leader's part, waits for the others, and completes the checkpoint.
 
         Args:
-            permit: To write it.
-            left_out: As in `SharedWrite.gather`.
+            permit: The permit to write it.
+            left_out: Keys of skipped checkpoints, see `SharedWrite.gather`.
         """
 
         def into(folder: Path) -> None:
             self.shared.announce(folder.name)
             results = self.shared.gather(self._share.write(folder), left_out)
             self._share.finish(folder, results)
-            text = json.dumps({**self._about, "extra": self._share.extra})
+            text = json.dumps({**self._progress, "extra": self._share.extra})
             (folder / _ABOUT).write_text(text, encoding="utf-8")
 
         save_checkpoint(self._folder, into, step=self.step, member=permit)
@@ -222,26 +230,28 @@ def newest(
     """Reads the newest complete checkpoint of a folder: the state and the group's progress.
 
     Args:
-        folder: Of checkpoints.
-        files: As which it was written.
-        after: Only checkpoints of a later step count.
-        job: The name of this job: the position in the data of another job's does not count.
+        folder: The folder of checkpoints.
+        files: The format of the checkpoint.
+        after: Checkpoints of this step or earlier ones are ignored.
+        job: The name of this job; a checkpoint of another job has no position in its data.
 
     Raises:
-        CheckpointError: It is not a checkpoint of a synchronous job.
+        CheckpointError: The newest checkpoint is not one of a synchronous job.
     """
     checkpoint = latest_checkpoint(folder)
     if checkpoint is None or checkpoint.step <= after:
         return None
-    state, about = _read(checkpoint, files)
-    return state, about if checkpoint.job == job else {**about, "data": None}
+    state, progress = _read(checkpoint, files)
+    return state, progress if checkpoint.job == job else {**progress, "data": None}
 
 
 def _read(checkpoint: Checkpoint, files: StateFiles) -> tuple[State, protocol.Json]:
     try:
-        about = json.loads((checkpoint.path / _ABOUT).read_bytes())
-        GroupProgress().load({**about, "book": LeaseTable().dump()})  # names what is damaged
-        return files.read(checkpoint, about.pop("extra")), about
+        progress = json.loads((checkpoint.path / _ABOUT).read_bytes())
+        GroupProgress().load(
+            {**progress, "book": LeaseTable().dump()}
+        )  # raises an error that names a damaged field
+        return files.read(checkpoint, progress.pop("extra")), progress
     except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError) as error:
         raise CheckpointError(
             f"{checkpoint.path} is not a checkpoint of a synchronous job ({one_line(error)}): name "

@@ -1,4 +1,4 @@
-"""The code of a synchronous run: entries that the master compares between all members."""
+"""The code of a synchronous run: entries that the master compares between members."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from edl.master import protocol
 from edl.sync.options import RunSpec
 
 PROTOCOL = "protocol 5"
-"""Grows with each change of what members send each other: versions cannot train together."""
+"""Changes with each change of the messages between members; other versions are refused."""
 _MAX_CODE = 300
-"""Longest entry of the code that the master accepts, in characters."""
+"""Length of the longest entry that the master accepts, in characters."""
 
 
 def shared_code(size: int, spec: RunSpec) -> dict[str, str]:
@@ -33,7 +33,7 @@ def shared_code(size: int, spec: RunSpec) -> dict[str, str]:
 
 
 def _describe_dataset(name: str, description: protocol.Json) -> str:
-    """Describes a data set in a line that must be the same in all members."""
+    """Returns a line about the data set that must be the same in all members."""
     files = description.get("files")
     records = description.get("records") if files is None else sum(f["records"] for f in files)
     keys = ("task_records", "epochs", "shuffle_seed")
@@ -42,6 +42,6 @@ def _describe_dataset(name: str, description: protocol.Json) -> str:
 
 
 def _describe_order(description: protocol.Json) -> dict[str, str]:
-    """Describes how records are ordered; an entry of its own, as messages show parts of long ones."""
+    """Returns a separate entry with the order of records, because messages cut long entries."""
     order = description.get("record_order")
     return {} if order is None else {"order": str(order)[:_MAX_CODE]}

@@ -1,7 +1,7 @@
-"""How the members of a round write one checkpoint together: over the round's keys at the master.
+"""Coordinates members that write one checkpoint together, over the round's keys at the master.
 
-The leader announces the folder, each member reports its part, the leader the end. All waits end with
-the round: a checkpoint that lacks a part is never completed.
+The leader announces the folder, each member reports its part, and the leader reports the end. All
+waits end with the round, so a checkpoint that lacks a part is never completed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from edl.master.client import Client
 from edl.master.round_store import RoundStore
 
 _WAIT_S = 600.0
-"""How long the others may write, beside a round that goes on."""
+"""How long the other members may write while the round continues."""
 _PLAIN_BYTES = 1 << 12
-"""Longer results are compressed: those of models with many tensors exceed what a key may hold."""
+"""Longer results are compressed, because a model with many tensors exceeds the limit of a key."""
 
 
 class SharedWrite:
@@ -39,18 +39,18 @@ class SharedWrite:
         """Makes no call.
 
         Args:
-            name: This trainer's.
-            rank: This member's; 0 leads. Those from `count` on write nothing.
-            count: Members that write.
-            step: Of the checkpoint.
-            client: A connection of its own; closed here. None where one member writes alone.
-            round_number: Of the round whose members write.
-            is_last: Whether it is the last of the run; one of the same step may have been written before.
+            name: This trainer's name.
+            rank: This member's rank; 0 leads, and ranks from `count` on write nothing.
+            count: Number of members that write.
+            step: Step of the checkpoint.
+            client: A separate connection, closed here; None if one member writes alone.
+            round_number: Number of the round.
+            is_last: Whether it is the run's last checkpoint; an earlier one may have the same step.
         """
         self._name, self.rank, self.count = name, rank, count
         self._client = client
         self._keys = None if client is None else RoundStore(client, round_number)
-        # with the keys of the one before, a member would write into a folder that is complete
+        # with the keys of an earlier checkpoint, a member would write into a complete folder
         self._prefix = f"checkpoint/{step}/last" if is_last else f"checkpoint/{step}"
         self._part_keys = [f"{self._prefix}/{rank}" for rank in range(1, count)]
         self._is_last = is_last
@@ -58,17 +58,17 @@ class SharedWrite:
 
     @property
     def keys(self) -> list[str]:
-        """Its keys that nobody waits for once all members have reported a later one."""
+        """The keys of this checkpoint; unused once all members have reported a later one."""
         return [self._prefix, *self._part_keys]
 
     def announce(self, folder: str) -> None:
-        """Tells the others to write into this folder; "" to write nothing."""
+        """Tells the other members to write into this folder, or nothing if it is ""."""
         self._is_announced = True
         if self._keys is not None:
             self._keys.set(self._prefix, folder.encode())
 
     def announced(self) -> str:
-        """Waits for the folder; "" if nothing is to be written by this member.
+        """Waits for the folder and returns its name; "" if this member writes nothing.
 
         Raises:
             RoundOver: The round is over.
@@ -80,11 +80,11 @@ class SharedWrite:
             raise CheckpointError(
                 f"the leader names {folder!r:.80}, which is not a folder of checkpoints"
             )
-        self._is_reported = not folder  # the leader waits for no part
+        self._is_reported = not folder  # the leader does not wait for this part
         return folder
 
     def fail(self, reason: str) -> None:
-        """Reports why this member's part is not written.
+        """Reports why this member has not written its part.
 
         Raises:
             RoundOver: The round is over.
@@ -92,7 +92,7 @@ class SharedWrite:
         self.report({"error": f"{self._name} {reason}"})
 
     def report(self, result: protocol.Json) -> None:
-        """Reports that this member's part is written.
+        """Reports that this member has written its part.
 
         Raises:
             RoundOver: The round is over.
@@ -102,14 +102,14 @@ class SharedWrite:
             self._keys.set(f"{self._prefix}/{self.rank}", _encode(result))
 
     def gather(self, own: protocol.Json, left_out: Sequence[str] = ()) -> list[protocol.Json]:
-        """Waits for the parts of all; returns their results in order of rank.
+        """Waits for all members' parts; returns their results in order of rank.
 
-        The keys are deleted, with those of checkpoints that were left out before: a round has room for
-        some thousands, and may have as many checkpoints.
+        Deletes the keys of this and of skipped checkpoints: a round can hold some thousands of keys, and
+        may have as many checkpoints.
 
         Args:
             own: The leader's result.
-            left_out: `keys` of the checkpoints that it has left out since the last one.
+            left_out: Keys of the checkpoints that the leader has skipped since the last one.
 
         Raises:
             CheckpointError: A member could not write its part.
@@ -120,7 +120,7 @@ class SharedWrite:
         values = self._keys.get_all(self._part_keys, _WAIT_S)
         try:
             self._keys.delete([*left_out, *self.keys])
-        except Refused:  # by an older master: the values, at least, are gone
+        except Refused:  # an older master cannot delete keys: free their values
             for key in self._part_keys:
                 self._keys.set(key, b"")
         results = [own, *(_decode(values[key]) for key in self._part_keys)]
@@ -130,7 +130,7 @@ class SharedWrite:
         return results
 
     def wait_for_end(self) -> None:
-        """Waits until the leader has completed the checkpoint, or has given it up.
+        """Waits until the leader has completed the checkpoint or failed.
 
         Raises:
             RoundOver: The round is over.
@@ -139,17 +139,17 @@ class SharedWrite:
             self._keys.wait([f"{self._prefix}/end"], _WAIT_S)
 
     def close(self) -> None:
-        """Tells the others what they may wait for in vain, and closes the connection."""
+        """Sets the keys that the others may still wait for, and closes the connection."""
         if self._client is None or self._keys is None:
             return
         with contextlib.suppress(EdlError):
             if self.rank == 0:
                 if not self._is_announced:
                     self.announce("")
-                if self._is_last:  # nobody waits for the end of others
+                if self._is_last:  # members wait only for the end of the last checkpoint
                     self._keys.set(f"{self._prefix}/end", b"")
             elif not self._is_reported:
-                self.fail("was still writing the one before")
+                self.fail("was still writing the previous one")
         self._client.close()
 
 
@@ -159,10 +159,10 @@ def _encode(result: protocol.Json) -> bytes:
 
 
 def _decode(raw: bytes) -> protocol.Json:
-    """Reads what `_encode` returned.
+    """Decodes a result that `_encode` returned.
 
     Raises:
-        CheckpointError: It is something else.
+        CheckpointError: `raw` is not a result.
     """
     try:
         result: protocol.Json = json.loads(raw if raw.startswith(b"{") else zlib.decompress(raw))

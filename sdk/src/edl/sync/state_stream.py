@@ -1,8 +1,7 @@
-"""The two ends of the hand-over of a state in parts, each with a thread (decision 0048).
+"""Sends and receives a state in parts, each in a thread (decision 0048).
 
-Each member that sends has a ring with all that receive, and sends every n-th part.
-
-The thread that trains reads and writes the model; these threads only send and receive.
+Each source has a ring with all receivers, and sends every n-th part. Only the training thread reads and
+writes the model; the threads here send and receive.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from edl.sync.replica import State
 
 _PART_BYTES = 4 << 20
 _STATE_DIVISOR, _MIN_STEP_BYTES, _MAX_STEP_BYTES = 16, 32 << 20, 256 << 20
-"""At most 1/16 of a state is sent for the next step, within these bounds in bytes."""
+"""Sources send at most 1/16 of a state between two steps, within these bounds in bytes."""
 _POLL_S = 0.05
 _REPORT_AFTER_S = 0.25
 
@@ -34,18 +33,18 @@ Message = tuple[bytes, "list[np.ndarray]"]
 
 
 class SourceShare(NamedTuple):
-    """The parts that a source sends: from its own number on, every `sources`-th."""
+    """The parts that a source sends: every `sources`-th, beginning with part `number`."""
 
     number: int
-    """Of this source, from 0."""
+    """Number of this source, from 0."""
     sources: int
 
 
 class StateSender:
-    """The end of a source, which has the state; that stands still while a step is computed."""
+    """The end of a source, which has the state. The state does not change while a step is computed."""
 
     part_bytes = _PART_BYTES
-    """About so many are one message."""
+    """Approximate size of a message."""
 
     def __init__(
         self, replica: PartedReplica, stream: Ring, receivers: Collection[int], share: SourceShare
@@ -59,7 +58,7 @@ class StateSender:
         self._max_bytes = min(_MAX_STEP_BYTES, step_bytes) // share.sources
         self._allowed_bytes = self.part_bytes
         self._count = 0
-        """Number of messages that are sent or to be sent."""
+        """Number of messages that are sent or queued."""
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._unsent = 0
         self._lock = threading.Lock()
@@ -68,13 +67,13 @@ class StateSender:
         self._thread.start()
 
     def offer(self) -> int:
-        """Copies the next parts, if those before are sent; called between two steps.
+        """Copies the next parts, if all earlier ones are sent; called between two steps.
 
         Returns:
-            How many messages the receivers must have before their next step.
+            The number of messages that the receivers must have before their next step.
 
         Raises:
-            RoundOver: A receiver is gone.
+            RoundOver: A receiver is lost.
         """
         if self._error is not None:
             raise RoundOver(f"the state cannot be handed over: {one_line(self._error)}")
@@ -95,32 +94,32 @@ class StateSender:
         self._thread.join()
 
     def _send_first(self) -> None:
-        """Sends what is in no part; receivers take it before all parts of the others."""
-        about: protocol.Json = {"last": self._next is None}
+        """Sends the state outside the parts; receivers take it before the parts of other sources."""
+        header: protocol.Json = {"last": self._next is None}
         arrays: list[np.ndarray] = []
         if self.share.number == 0:
             rest = self._replica.rest()
-            about |= {"rest": list(rest.arrays), "extra": rest.extra}
+            header |= {"rest": list(rest.arrays), "extra": rest.extra}
             arrays = [np.array(array, order="C") for array in rest.arrays.values()]
-        self._send(about, arrays)
+        self._send(header, arrays)
 
     def _send_part(self, part: list[Slice]) -> int:
-        """Copies a part; returns its bytes."""
+        """Copies a part; returns its size in bytes."""
         arrays = [self._replica.read_slice(name, s.start, s.stop) for s in part for name in s.names]
         self._next = next(self._parts, None)
         self._send({"slices": part, "last": self._next is None}, arrays)
         return sum(array.nbytes for array in arrays)
 
-    def _send(self, about: protocol.Json, arrays: list[np.ndarray]) -> None:
+    def _send(self, header: protocol.Json, arrays: list[np.ndarray]) -> None:
         with self._lock:
             self._unsent += 1
         self._count += 1
-        self._messages.put((json.dumps(about).encode(), arrays))
+        self._messages.put((json.dumps(header).encode(), arrays))
 
     def _run(self) -> None:
         try:
-            for about, arrays in iter(self._messages.get, None):
-                self._stream.hand_over(arrays, about, self._receivers)
+            for header, arrays in iter(self._messages.get, None):
+                self._stream.hand_over(arrays, header, self._receivers)
                 with self._lock:
                     self._unsent -= 1
         except Exception as error:  # noqa: BLE001 - raised by `offer`, on the thread that trains
@@ -128,12 +127,12 @@ class StateSender:
 
 
 class StateReceiver:
-    """The end of a member that lacks the state, towards one source."""
+    """A receiver's connection to one source."""
 
     def __init__(self, replica: PartedReplica, stream: Ring, receivers: Collection[int]) -> None:
         self._replica, self._stream, self._receivers = replica, stream, receivers
         self._messages: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
-        """Those that have arrived; an error is the last."""
+        """Messages that have arrived; an error is the last entry."""
         self._count = 0
         """Number of messages that were written into the replica."""
         self.is_complete = False
@@ -143,19 +142,19 @@ class StateReceiver:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the replica has what its steps depend on, though perhaps none of its arrays."""
+        """Whether the replica has the state outside the parts, on which all steps depend."""
         return self._count > 0
 
     def take(self, count: int, check: Callable[[], None], on_wait: OnWait | None) -> None:
         """Writes messages into the replica until it has `count` of them.
 
         Args:
-            count: As the sender's `offer` returned.
-            check: Raises if the round is over meanwhile.
-            on_wait: As in `Ring.connect`.
+            count: The number that the sender's `offer` returned.
+            check: Raises if the round is over.
+            on_wait: Called as by `edl.collective.Ring.connect`.
 
         Raises:
-            RoundOver: The sender is gone.
+            RoundOver: The sender is lost.
         """
         since_s, is_reported = clock.monotonic_s(), False
         while self._count < count:
@@ -179,22 +178,22 @@ class StateReceiver:
         self._thread.join()
 
     def _write(self, raw: bytes, arrays: list[np.ndarray]) -> None:
-        about = json.loads(raw)
-        if "rest" in about:
-            self._replica.load_rest(State(dict(zip(about["rest"], arrays)), about["extra"]))
+        header = json.loads(raw)
+        if "rest" in header:
+            self._replica.load_rest(State(dict(zip(header["rest"], arrays)), header["extra"]))
         remaining = iter(arrays)
-        for names, start, _ in about.get("slices", ()):
+        for names, start, _ in header.get("slices", ()):
             for name in names:
                 self._replica.write_slice(name, start, next(remaining))
         self._count += 1
-        self.is_complete = about["last"]
+        self.is_complete = header["last"]
 
     def _run(self) -> None:
         try:
             last = False
             while not last:
-                about, arrays = self._stream.hand_over(None, b"", self._receivers)
-                last = json.loads(about)["last"]
-                self._messages.put((about, arrays))
+                header, arrays = self._stream.hand_over(None, b"", self._receivers)
+                last = json.loads(header)["last"]
+                self._messages.put((header, arrays))
         except Exception as error:  # noqa: BLE001 - raised by `take`, on the thread that trains
             self._messages.put(error)

@@ -1,4 +1,4 @@
-"""Flags and metrics that are summed together with the gradient, in the same call (pure)."""
+"""Flags and metrics that are summed in the same call as the gradient (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from edl.errors import DataError
 
 SOURCES = 8
-"""Members that hand parts of a state over, at most."""
+"""Largest number of members that send parts of a state."""
 _METRICS = 16
 _FLAGS = 6 + SOURCES
 _HASHES, _HASH_BITS = 5, 6
@@ -25,15 +25,15 @@ SIZE = _FLAGS + _NAMES + _METRICS
 
 
 def is_finite(flat: np.ndarray) -> bool:
-    """Whether all numbers are finite; reads an array of float32 once, where they are.
+    """Returns whether all numbers are finite; reads a finite array once.
 
     Args:
-        flat: One axis, any length.
+        flat: An array of float32 with one axis, of any length.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = float(
             np.dot(flat, flat)
-        )  # as fast as memory; infinite for numbers over 1e19, too
+        )  # at the speed of memory; numbers over 1e19 overflow, too
     return math.isfinite(squares) or bool(np.isfinite(flat).all())
 
 
@@ -42,7 +42,7 @@ class StepFlags:
     """Flags and metrics of a step: one member's before the sum, all members' after it."""
 
     switch: float = 0.0
-    """Number of members that received a later round, or leave: all change after this step."""
+    """Number of members that know a later round, or leave; then all change after this step."""
     leaving: float = 0.0
     """Number of members that leave the job."""
     nan: float = 0.0
@@ -50,15 +50,15 @@ class StepFlags:
     unreadable: float = 0.0
     """Number of members that could not read their records."""
     lacking: float = 0.0
-    """Number of members that stay and lack parts of the state (`edl.sync.growth`)."""
+    """Number of staying members that lack parts of the state (`edl.sync.growth`)."""
     saving: float = 0.0
-    """Number of those that still save what they had before."""
+    """Number of members that still copy the state that they had before."""
     parts: list[float] = field(default_factory=lambda: [0.0] * SOURCES)
-    """Number of messages of each source that they must have before this step is made."""
+    """Number of messages, by source, that they must have before this step is made."""
     metrics: dict[str, float] = field(default_factory=dict)
     same_names: bool = True
-    """Whether all members that computed anything have metrics of the same names. If not, `metrics`
-    are this member's own: their order in the sums differs."""
+    """Whether all members that computed something have metrics of the same names. If not, `metrics`
+    keeps this member's values, because the order in the sums differs."""
 
     def add(self, metrics: Mapping[str, float], weight: float) -> None:
         """Adds the means of a micro-batch, weighted by its share of the step's records."""
@@ -85,7 +85,7 @@ class StepFlags:
             out[index] = self.metrics[name]
 
     def read(self, summed: np.ndarray, names: list[str]) -> None:
-        """Reads summed numbers; `names` of the metrics, in case this member computed nothing."""
+        """Reads summed numbers; `names` names the metrics if this member computed nothing."""
         flags = [float(flag) for flag in summed[:_FLAGS]]
         self.switch, self.leaving, self.nan, self.unreadable = flags[:4]
         self.lacking, self.saving, *self.parts = flags[4:]
@@ -111,6 +111,6 @@ def sum_by_name(members: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 @lru_cache(maxsize=4)
 def _hashes(names: tuple[str, ...]) -> np.ndarray:
-    """Small whole numbers that differ for other names, all of them equal once in 2^30."""
+    """Returns small whole numbers; two lists of names have the same ones once in 2^30."""
     digest = hashlib.sha256(json.dumps(names).encode()).digest()
     return np.array([byte >> (8 - _HASH_BITS) for byte in digest[:_HASHES]], np.float32)

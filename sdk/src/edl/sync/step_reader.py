@@ -1,4 +1,4 @@
-"""Reads a member's records ahead of its steps, in a thread of its own."""
+"""Reads a member's records ahead of its steps, in a thread."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edl.sources.leased_records import LeasedRecords
 from edl.sync.plans import Assignment, Plan
 
 _AHEAD = 4
-"""How many steps are read ahead if reading takes long; bounds the memory."""
+"""Number of steps that are read ahead if reading is slow; limits the memory."""
 _QUICK_S = 0.001
-"""A step that is read faster than this is small and does not count as read ahead: all planned
-steps are then read in one go, which wakes threads less often."""
+"""A step that is read faster is small and does not count as read ahead. All planned steps are then
+read at once, which wakes threads less often."""
 _POLL_S = 0.2
 
 
@@ -29,7 +29,7 @@ class UnreadableTask:
     reason: str
     record: int | None
     transient: bool
-    """Whether the storage failed, and not the data."""
+    """Whether the storage failed, rather than the data."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class StepReader:
         self._requests.put((plan, micro_batches))
 
     def wait_for(self, plan: Plan) -> StepRecords:
-        """Returns the requested records of a step; drops those of earlier steps.
+        """Returns the requested records of a step, and drops those of earlier steps.
 
         Raises:
             RoundOver: The reader was closed.
@@ -81,7 +81,7 @@ class StepReader:
         raise RoundOver("the reader was closed")
 
     def close(self, join_s: float) -> None:
-        """Ends the thread; a read under way is not interrupted."""
+        """Ends the thread; does not interrupt a current read."""
         self._closed.set()
         self._requests.put(None)
         self._slots.put(None)

@@ -1,7 +1,7 @@
-"""Elastic training with PyTorch on its own process groups; docs/pytorch.md.
+"""Elastic training with PyTorch over process groups of torch; docs/pytorch.md.
 
-EDL decides who trains and on what; gradients and states travel through gloo. torch is imported when
-one of these names is used first.
+EDL decides which trainers train on which records; gradients and states travel through gloo. The first
+use of a name imports torch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MasterStore", "MemberStep", "Training"]
 
-_MODULES = {"MasterStore": "store", "MemberStep": "step", "Training": "training"}
+_MODULES = {"MasterStore": "groups.store", "MemberStep": "step", "Training": "training"}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what has this name.
+    """Imports the class of this name.
 
     Raises:
         SettingError: torch is missing or too old.

@@ -1,7 +1,7 @@
 """Gradients in buckets, which are summed over all members while backward still runs.
 
-As in torch's DistributedDataParallel (Li et al. 2020, "PyTorch Distributed"), but its buckets depend
-on the steps that a process has made, so that those of a newcomer would not fit.
+torch's DistributedDataParallel does the same (Li et al. 2020, "PyTorch Distributed"), but its buckets
+depend on the steps that a process has made, so a newcomer's buckets would not match.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edl.errors import DataError, RoundOver, TrainingError
 from edl.torch.pods.shards import as_shard, local
 
 _FIRST_BYTES, _BUCKET_BYTES = 1 << 20, 25 << 20
-"""Those of DistributedDataParallel: the first is small, so that the exchange begins early."""
+"""As in DistributedDataParallel; the first bucket is small, so that the exchange begins early."""
 
 Sum = Callable[[Any], Any]
 """Begins the sum of a tensor over all members, in place; returns a `torch.distributed.Work`."""
@@ -35,7 +35,7 @@ class _Bucket:
         self.use(flat)
 
     def use(self, flat: Any) -> None:
-        """Sets the tensor of which the gradients are views."""
+        """Makes the gradients views of a tensor."""
         self.flat, self.gradient, self.tail = flat, flat[: self._size], flat[self._size :]
         offset = 0
         for parameter in self.views:
@@ -52,11 +52,11 @@ class GradientBuckets:
         """Makes the gradients of these parameters views of the buckets.
 
         Args:
-            named_parameters: All that are trained.
-            tail: How many float32 numbers are summed behind the last gradient.
+            named_parameters: The model's parameters, with their names.
+            tail: Number of float32 numbers that are summed behind the last gradient.
 
         Raises:
-            TrainingError: None of them is trained.
+            TrainingError: No parameter requires a gradient.
         """
         names = {parameter: name for name, parameter in named_parameters if parameter.requires_grad}
         if not names:
@@ -90,48 +90,48 @@ class GradientBuckets:
         return self._tail_apart if self._tail_apart.numel() else self._buckets[-1].tail
 
     def move(self) -> None:
-        """Gives the gradient other memory: a sum that was abandoned may still write into its own."""
+        """Gives the gradient new memory, because an abandoned sum may still write into the old memory."""
         for bucket in self._buckets:
             bucket.use(torch.zeros_like(bucket.flat))
         self._tail_apart = torch.zeros_like(self._tail_apart)
         self._forget()
 
     def clear(self) -> None:
-        """Sets the gradient to zeros; ends what was begun."""
+        """Sets the gradient to zero, and forgets started sums."""
         for bucket in self._buckets:
             bucket.flat.zero_()
         self._forget()
 
     def _forget(self) -> None:
-        """Ends what was begun."""
+        """Forgets started sums."""
         self._begin, self._works, self._error = None, [], None
         for bucket in self._buckets:
             bucket.began = False
         self.attach()
 
     def attach(self) -> None:
-        """Makes the views the parameters' gradients again, where the program has dropped them.
+        """Makes the views the parameters' gradients again if the program has dropped them.
 
-        After `zero_grad`, a parameter that has no part in this member's backward has none, and the optimizer
-        would leave it out, although it has a part in that of others.
+        After `zero_grad`, a parameter without a part in this member's backward has no gradient. The optimizer
+        would skip the parameter, although other members have a gradient for it.
         """
         for parameter, view in self.views():
             if parameter.grad is not view:
                 parameter.grad = view
 
     def begin(self, add: Sum, *, may_end: bool = False) -> None:
-        """Sums each bucket as soon as the backward that comes next has filled it.
+        """Lets the next backward sum each bucket as soon as the bucket is full.
 
         Args:
             add: Begins a sum.
-            may_end: Whether the backward raises `RoundOver` where a sum cannot begin, instead of `finish`.
+            may_end: Whether backward, instead of `finish`, raises `RoundOver` if a sum cannot begin.
         """
         self._begin, self._may_end = add, may_end
         for bucket in self._buckets:
             bucket.missing = set(bucket.views)
 
     def finish(self, add: Sum) -> list[Any]:
-        """Begins the sums that are left, the last of them with `tail`; returns all works, in order.
+        """Begins the remaining sums, the last one with `tail`; returns all works, in order.
 
         Raises:
             RoundOver: A member is lost.
@@ -156,14 +156,14 @@ class GradientBuckets:
             first = next((view for view in views if view.numel()), None)  # a shard may be empty
             if first is not None and first.data_ptr() != bucket.flat.data_ptr():
                 raise DataError(
-                    "the model was converted to another type or device after Training was made: convert it "
+                    "the model was converted to another type or device after Training was created: convert it "
                     "before"
                 )
 
     def versions(self) -> list[int]:
-        """Returns numbers that change with every change of a gradient that is not being summed.
+        """Returns numbers that change with every change of a gradient, except for those being summed.
 
-        Sums change theirs at any time: gloo copies those of a GPU back on a thread of its own.
+        Sums change gradients at any time: gloo copies those of a GPU back on another thread.
         """
         own = (bucket.flat for bucket in self._buckets if not bucket.began)
         return [flat._version for flat in own]  # noqa: SLF001 - torch has no other
@@ -174,15 +174,15 @@ class GradientBuckets:
             yield from bucket.views.items()
 
     def gradients(self) -> list[Any]:
-        """Flat tensors that hold the whole gradient."""
+        """Returns flat tensors that hold the whole gradient."""
         return [bucket.gradient for bucket in self._buckets]
 
     def _numbers(self) -> list[Any]:
-        """The same as real numbers: conversions would drop the imaginary parts of complex ones."""
+        """Returns the gradients as real numbers: conversions would drop the imaginary parts of complex ones."""
         return [torch.view_as_real(g) if g.is_complex() else g for g in self.gradients()]
 
     def is_finite(self) -> bool:
-        """Whether all values are finite."""
+        """Returns whether all values are finite."""
         sums = [numbers.sum(dtype=torch.float32) for numbers in self._numbers()]
         if bool(torch.isfinite(torch.stack([total.to(sums[0].device) for total in sums])).all()):
             return True
@@ -194,7 +194,7 @@ class GradientBuckets:
             hook.remove()
 
     def _accumulated(self, parameter: Any) -> None:
-        """Is called by autograd when a parameter's gradient is complete."""
+        """Called by autograd when a parameter's gradient is complete."""
         bucket = self._bucket_of[parameter]
         view = bucket.views[parameter]
         if parameter.grad is not view:  # zero_grad(set_to_none=True) of the program
@@ -205,19 +205,19 @@ class GradientBuckets:
         if bucket.began:
             name = self._names[parameter]
             raise TrainingError(
-                f"the gradient of {name} came twice in one backward: use checkpoints of activations "
+                f"the gradient of {name} was computed twice in one backward: use activation checkpoints "
                 "with use_reentrant=False, and one backward for each micro-batch"
             )
         bucket.missing.discard(parameter)
         try:
             self._start_complete(self._begin)
-        except RoundOver as error:  # `finish` raises it, where the program does not see it
+        except RoundOver as error:  # `finish` raises it outside the program's code
             self._begin, self._error = None, error
             if self._may_end:
                 raise
 
     def _start_complete(self, add: Sum) -> None:
-        """Begins the next buckets, in the order that all members have, as far as they are full."""
+        """Begins the sums of the next full buckets, in the same order in all members."""
         for bucket in self._buckets[:-1]:  # the last one goes with the tail
             if bucket.missing:
                 return
@@ -226,12 +226,12 @@ class GradientBuckets:
     def _start(self, bucket: _Bucket, add: Sum) -> None:
         if not bucket.began:
             bucket.began = True
-            if bucket.flat.numel():  # of sharded parameters, a process may have none
+            if bucket.flat.numel():  # a process may have no part of sharded parameters
                 self._works.append(add(bucket.flat))
 
 
 def _groups(parameters: list[Any]) -> Iterable[list[Any]]:
-    """Cuts parameters into buckets: about in the order in which backward reaches them."""
+    """Groups parameters into buckets, roughly in the order in which backward reaches them."""
     group: list[Any] = []
     used, limit = 0, _FIRST_BYTES
     for parameter in reversed(parameters):

@@ -1,4 +1,4 @@
-"""Checks of what a program does with a model and its optimizer: mistakes that would train something else."""
+"""Checks that find mistakes of a program with its model and optimizer, which would train a wrong model."""
 
 from __future__ import annotations
 
@@ -12,38 +12,40 @@ from edl.errors import DataError
 
 
 def check_types(model: Any, optimizer: Any) -> None:
-    """Refuses what is not a module, and what is not one optimizer.
+    """Checks that `model` is a module and `optimizer` a single optimizer.
 
     Raises:
-        DataError: It is not.
+        DataError: One of them is not.
     """
     if not isinstance(model, torch.nn.Module):
         raise DataError(f"the model is a {type(model).__name__}: give a torch.nn.Module")
     for name, value in model.state_dict().items():
         if not isinstance(value, torch.Tensor):
             raise DataError(
-                f"{name} of the model's state_dict is a {type(value).__name__}, and other members can be given "
-                "tensors alone: make it a buffer, or return it as a tensor from get_extra_state"
+                f"{name} of the model's state_dict is a {type(value).__name__}, and members can only send "
+                "tensors: make it a buffer, or return it as a tensor from get_extra_state"
             )
     if not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "step")):
         raise DataError(
-            f"the optimizer is a {type(optimizer).__name__}: give one optimizer of torch.optim; several "
-            "learning rates are groups of its parameters"
+            f"the optimizer is a {type(optimizer).__name__}: give one optimizer of torch.optim; for several "
+            "learning rates, use parameter groups"
         )
 
 
 def check_loss(loss: Any) -> None:
-    """Refuses a loss without a gradient.
+    """Checks that a loss has a gradient.
 
     Raises:
-        DataError: It is not a tensor of one number that depends on what is trained.
+        DataError: The loss is not a tensor of one number that depends on trained parameters.
     """
     if not isinstance(loss, torch.Tensor):
         what = f"a {type(loss).__name__}"
     elif loss.numel() != 1:
         what = f"a tensor of shape {list(loss.shape)}"
     elif not loss.requires_grad:
-        what = "a tensor that does not depend on what is trained (detached, or computed in no_grad)"
+        what = (
+            "a tensor that does not depend on trained parameters (detached, or computed in no_grad)"
+        )
     else:
         return
     raise DataError(
@@ -53,25 +55,25 @@ def check_loss(loss: Any) -> None:
 
 
 class OptimizerGuard:
-    """Refuses steps of the optimizer that the program makes beside those of all members."""
+    """Refuses steps of the optimizer that the program makes itself."""
 
     def __init__(self, optimizer: Any) -> None:
-        """Watches an optimizer, if it can be watched."""
+        """Hooks into the optimizer, if it accepts hooks."""
         self._is_forbidden = False
         register = getattr(optimizer, "register_step_pre_hook", None)
         self._handle = None if register is None else register(self._check)
 
     def forbid(self) -> None:
-        """The program computes a part of a step from now on."""
+        """Forbids steps, while the program computes a part of a step."""
         self._is_forbidden = True
 
     def allow(self) -> None:
-        """Allows the program to call it again."""
+        """Allows steps again."""
         self._is_forbidden = False
 
     @contextmanager
     def allowing(self) -> Iterator[None]:
-        """The optimizer makes a step of its own within a program's."""
+        """A context in which the optimizer may make a step."""
         was_forbidden, self._is_forbidden = self._is_forbidden, False
         try:
             yield
@@ -79,13 +81,13 @@ class OptimizerGuard:
             self._is_forbidden = was_forbidden
 
     def close(self) -> None:
-        """Watches it no longer."""
+        """Removes the hook."""
         if self._handle is not None:
             self._handle.remove()
 
     def _check(self, *_: Any) -> None:
         if self._is_forbidden:
             raise DataError(
-                "the loop calls optimizer.step(), or that of a GradScaler: leave it out, as EDL calls it when "
+                "the loop calls optimizer.step() or GradScaler.step(): leave it out, as EDL calls it when "
                 "all members have computed their parts (before_step= is called before it)"
             )

@@ -1,4 +1,4 @@
-"""Says in one line what is wrong with the installed torch, if it cannot be used."""
+"""Checks that the installed torch can be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def require_torch() -> None:
     """Imports torch.
 
     Raises:
-        SettingError: It is missing, too old, or has no gloo; the text names the way out.
+        SettingError: torch is missing, too old, or has no gloo; the message names the remedy.
     """
     try:
         torch = importlib.import_module("torch")
@@ -32,8 +32,8 @@ def torch_problem(version: str, distributed: Any) -> str:
     """Returns why this torch cannot be used; "" if it can.
 
     Args:
-        version: Such as "2.15.0+cu132".
-        distributed: Its module `torch.distributed`.
+        version: Version of torch, such as "2.15.0+cu132".
+        distributed: The module `torch.distributed`.
     """
     digits = [part for part in version.split("+", maxsplit=1)[0].split(".")[:2] if part.isdigit()]
     if tuple(map(int, digits)) < OLDEST:

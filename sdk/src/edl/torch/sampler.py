@@ -15,7 +15,7 @@ from edl.sync.plans import Assignment, Plan, Span
 
 
 class IndexSource(Source, RandomAccess):
-    """A source of EDL whose records are their own numbers: the `DataLoader` reads the data."""
+    """A source whose records are their indices; the `DataLoader` reads the data."""
 
     def __init__(self, count: Any) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -44,7 +44,8 @@ class IndexSource(Source, RandomAccess):
 class LeasedSampler:
     """The `batch_sampler` of a `DataLoader`: an iterator over lists of indices.
 
-    An iterator that has none at the moment ends, and has more later: a `DataLoader` then goes on.
+    The iterator ends when it has no more lists, and continues once `extend` adds some; a `DataLoader` then
+    continues, too.
     """
 
     def __init__(self) -> None:
@@ -54,13 +55,13 @@ class LeasedSampler:
         return self
 
     def __next__(self) -> list[int]:
-        """Returns the next micro-batch that is planned."""
+        """Returns the indices of the next planned micro-batch."""
         if not self._batches:
             raise StopIteration
         return self._batches.popleft()
 
     def __len__(self) -> int:
-        """Returns how many micro-batches wait; `DataLoader` asks for nothing else."""
+        """Returns the number of waiting micro-batches, for `DataLoader`."""
         return len(self._batches)
 
     def extend(self, batches: Iterable[list[int]]) -> None:
@@ -68,12 +69,12 @@ class LeasedSampler:
         self._batches.extend(batches)
 
     def clear(self) -> None:
-        """Drops all that wait."""
+        """Drops all waiting micro-batches."""
         self._batches.clear()
 
 
 class IndexReader:
-    """A reader that hands the indices of planned steps to the sampler; see `edl.sync.group_round.PlanReader`."""
+    """An `edl.torch.batches.MemberReader` that passes the indices of planned steps to the sampler."""
 
     def __init__(self, records: LeasedRecords, sampler: LeasedSampler) -> None:
         self._records, self._sampler = records, sampler
@@ -85,11 +86,11 @@ class IndexReader:
         self._sampler.extend(self._indices(spans) for _, spans in micro_batches)
 
     def take(self, plan: Plan) -> Assignment:
-        """Returns this member's micro-batches of a step that was requested, once."""
+        """Returns this member's micro-batches of a requested step; called once for each step."""
         return self._assignments.pop(plan.name)
 
     def close(self, join_s: float) -> None:  # noqa: ARG002 - it has no thread
-        """Drops what was requested."""
+        """Drops all requests."""
         self._assignments.clear()
         self._sampler.clear()
 

@@ -1,4 +1,4 @@
-"""One step as the program sees it: this member's micro-batches, and their backward."""
+"""One step for the program: this member's micro-batches, and their backward."""
 
 from __future__ import annotations
 
@@ -7,46 +7,57 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from edl.errors import DataError, RoundOver, is_transient, one_line
 from edl.sync.plans import Assignment, Plan, Span
 from edl.sync.replica import Micro
 from edl.sync.step_flags import StepFlags
 from edl.sync.step_reader import UnreadableTask
+from edl.torch.batches import UnreadableError
 from edl.torch.program_checks import check_loss
-from edl.torch.random_numbers import seed_torch
-from edl.torch.records import UnreadableError
+
+
+def add_gradient(loss: Any, weight: float, flags: StepFlags) -> str:
+    """Adds a micro-batch's gradient to the step's; returns the problem with it, or ""."""
+    del flags
+    (loss * weight).backward()
+    return ""
 
 
 @dataclass(frozen=True)
 class StepCalls:
-    """What a step calls; built with keywords."""
+    """The functions that a step calls; built with keywords."""
 
     next_batch: Callable[[], Any]
-    """Returns the next of this member's micro-batches, as the `DataLoader` made it."""
+    """Returns this member's next micro-batch, as the `DataLoader` made it."""
     micro: Callable[[int], Micro]
-    """Returns the identity of the micro-batch of an index."""
+    """Returns the identity of the micro-batch with an index."""
     before_last: Callable[[], None] = lambda: None
     """Called before the last backward."""
     is_over: Callable[[], bool] = lambda: False
-    """Whether a member is lost, so that the step comes a second time: the rest of it is left out."""
+    """Returns whether a member is lost, so that the step is repeated and its rest can be skipped."""
     versions: Callable[[], object] = lambda: None
-    """Returns a value that differs once the program has changed a gradient."""
+    """Returns a value that changes when the program changes a gradient."""
+    backward: Callable[[Any, float, StepFlags], str] = add_gradient
+    """Trains on a loss, with the micro-batch's share of the step's records and the member's flags.
+    Returns what is wrong with the gradient, or ""."""
 
 
 class MemberStep:
     """This member's part of a step; iterate over it once, and call `backward` for each batch.
 
-    It may have no batch, where there are more members than micro-batches. A step in which a member
-    is lost comes a second time, perhaps with other batches.
+    It has no batch if there are more members than micro-batches. A step in which a member is lost is
+    repeated, possibly with other batches.
     """
 
     def __init__(self, plan: Plan, assignment: Assignment, calls: StepCalls) -> None:
         """Reads nothing yet.
 
         Args:
-            plan: Of all members' records.
+            plan: The plan of all members' records.
             assignment: This member's micro-batches.
-            calls: Where batches come from, and what else a step calls.
+            calls: The functions that the step calls.
         """
         self._plan, self._assignment, self._calls = plan, assignment, calls
         self.is_cut_short = False
@@ -54,7 +65,7 @@ class MemberStep:
         self._current: tuple[int, int] | None = None
         self._trained = 0
         self.micro: Micro | None = None
-        """The identity of the micro-batch that was yielded last."""
+        """The identity of the last yielded micro-batch."""
         self.flags = StepFlags()
         self.problem = ""
         self.unreadable: UnreadableTask | None = None
@@ -70,7 +81,7 @@ class MemberStep:
         return sum(_size(spans) for _, spans in self._assignment) / self._plan.size
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields this member's micro-batches; random numbers are seeded for each."""
+        """Yields this member's micro-batches, and seeds random numbers for each."""
         for index, spans in self._assignment:
             self._check_trained()
             self.is_cut_short = self.is_cut_short or self._calls.is_over()
@@ -87,11 +98,12 @@ class MemberStep:
         """Adds the gradient of a micro-batch, weighted by its share of the step's records.
 
         Args:
-            loss: The mean over the micro-batch, a tensor of one number.
-            metrics: Other means over it, for the job's status.
+            loss: The mean loss of the micro-batch, a tensor of one number.
+            metrics: Other means over the micro-batch, for the job's status.
 
         Raises:
-            DataError: There is no micro-batch that awaits it, or the loss or the gradient is not what it must be.
+            DataError: No micro-batch waits for its backward, the loss has no gradient, or the program has
+                changed a gradient.
         """
         if self._current is None:
             raise DataError("step.backward was called twice for a batch, or before the first one")
@@ -108,13 +120,18 @@ class MemberStep:
             self.flags.nan, self.problem = 1.0, f"loss is {value} in micro-batch {index}"
         self._trained += 1
         try:
-            self._add_gradient(loss, weight)
+            if self._trained == len(self._assignment):
+                self._calls.before_last()
+            problem = self._calls.backward(loss, weight, self.flags)
         except RoundOver:
             self.is_cut_short = True
+        else:
+            if problem:
+                self.flags.nan, self.problem = 1.0, problem
         self._last_versions = self._calls.versions()
 
     def end(self) -> UnreadableTask | None:
-        """Checks that the program has trained all; returns what could not be read.
+        """Checks that the program has trained all micro-batches; returns the unreadable task, if any.
 
         Raises:
             DataError: The program has left out a micro-batch.
@@ -129,8 +146,8 @@ class MemberStep:
         return self.unreadable
 
     def _read(self, index: int, spans: tuple[Span, ...]) -> Any:
-        """Returns the next micro-batch; notes it where it cannot be read."""
-        seed_torch(self._calls.micro(index).seed)  # transforms of the data set draw numbers here
+        """Returns the next micro-batch; sets `unreadable` if it cannot be read."""
+        seed_torch(self._calls.micro(index).seed)  # the data set's transforms draw random numbers
         try:
             return self._calls.next_batch()
         except DataError:
@@ -148,16 +165,11 @@ class MemberStep:
         self.micro = self._calls.micro(index)
         seed_torch(self.micro.seed)
 
-    def _add_gradient(self, loss: Any, weight: float) -> None:
-        if self._trained == len(self._assignment):
-            self._calls.before_last()
-        (loss * weight).backward()
-
     def _check_unchanged(self) -> None:
         if self._trained and self._calls.versions() != self._last_versions:
             raise DataError(
-                "the loop has changed gradients of a step, of which this trainer has a part (as clipping and "
-                "zero_grad(set_to_none=False) do): leave zero_grad out, and clip in before_step="
+                "the loop has changed gradients within a step (as clipping and zero_grad(set_to_none=False) do), "
+                "and this trainer has only a part of them: leave zero_grad out, and clip in before_step="
             )
 
     def _check_trained(self) -> None:
@@ -169,3 +181,16 @@ class MemberStep:
 
 def _size(spans: tuple[Span, ...]) -> int:
     return sum(span.count for span in spans)
+
+
+def seed_torch(seed: int) -> None:
+    """Seeds like `torch.manual_seed`, which takes 0.3 ms if CUDA is available but not initialized.
+
+    `torch.manual_seed` then formats its caller's stack for a later initialization. Here, the next micro-batch
+    after the initialization seeds CUDA.
+    """
+    device = torch.accelerator.current_accelerator()
+    if device is None or (device.type == "cuda" and not torch.cuda.is_initialized()):
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)

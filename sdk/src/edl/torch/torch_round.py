@@ -5,114 +5,63 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-from edl.errors import DataError, RoundOver
+from edl.errors import RoundOver
 from edl.master.protocol import Round
 from edl.overriding import override
-from edl.sources.leased_records import LeasedRecords
 from edl.sync import step_flags
 from edl.sync.group_member import GroupMember
-from edl.sync.group_round import GroupRound, PlanReader
-from edl.sync.plans import Assignment, Plan
+from edl.sync.group_round import GroupRound
+from edl.sync.growth import Growth
 from edl.sync.round_start import encode_json
 from edl.sync.step_flags import StepFlags
+from edl.torch.batches import MemberBatches, MemberReader
 from edl.torch.groups.link import GroupLink
-from edl.torch.sampler import IndexReader, LeasedSampler
 from edl.torch.state.replica import TorchReplica
 from edl.torch.step import MemberStep, StepCalls
-
-
-class MemberReader(PlanReader, Protocol):
-    """A reader that gets a member's part of each planned step, and returns it when the step begins."""
-
-    def take(self, plan: Plan) -> Assignment:
-        """Returns this member's micro-batches of a step that was requested, once."""
-        ...
-
-
-class MemberBatches(Protocol):
-    """A source of this member's micro-batches, one after the other."""
-
-    def new_reader(self, records: LeasedRecords) -> MemberReader:
-        """Returns a new reader; batches that were read ahead are dropped."""
-        ...
-
-    def next(self) -> Any:
-        """Returns the next micro-batch; raises whatever its source raises."""
-        ...
-
-
-class LoaderBatches(MemberBatches):
-    """Batches from a `DataLoader`, which is iterated again where it has run out of planned ones."""
-
-    def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
-        self._loader, self._sampler = loader, sampler
-        self._iterator: Iterator[Any] | None = None
-
-    @override
-    def new_reader(self, records: LeasedRecords) -> IndexReader:
-        self._iterator = None
-        return IndexReader(records, self._sampler)
-
-    @override
-    def next(self) -> Any:
-        for _ in range(2):
-            if self._iterator is None:
-                self._iterator = self._new_iterator()
-            try:
-                return next(self._iterator)
-            except StopIteration:
-                self._iterator = None
-        raise DataError(
-            "the DataLoader has no batch left: nothing else may take batches from training.sampler"
-        )
-
-    def _new_iterator(self) -> Iterator[Any]:
-        """Returns a new iterator; the seed that it draws for its workers is not one of a micro-batch's numbers."""
-        state = torch.get_rng_state()
-        iterator: Iterator[Any] = iter(self._loader)
-        torch.set_rng_state(state)
-        return iterator
+from edl.torch.step_policy import GradientSteps
 
 
 @dataclass(frozen=True)
 class RoundParts:
-    """What a member takes part in a round with; built with keywords."""
+    """The objects with which a member takes part in a round; built with keywords."""
 
     member: GroupMember
     link: GroupLink
     round: Round
     replica: TorchReplica
     batches: MemberBatches
+    growth: Growth
+    policy: GradientSteps
 
 
 class TorchRound(GroupRound):
     """A round of a `Training`; `steps` yields one step after the other."""
 
     keeps_gradient = False
-    min_plans = 24  # a `DataLoader` reads some batches ahead
-    has_long_steps = False
-    """Whether a step may take minutes."""
-    may_cut_short = True
-    """Whether a member may leave a backward before its end."""
+    _policy: GradientSteps
 
     def __init__(self, parts: RoundParts) -> None:
         self._sums, self._model, self._batches = parts.link, parts.replica, parts.batches
         self._share = 0.0
-        super().__init__(parts.member, parts.link, parts.round, parts.link.streams)
+        self._is_sum_finite = False
+        super().__init__(
+            parts.member, parts.link, parts.round, growth=parts.growth, policy=parts.policy
+        )
 
     @override
     def _new_reader(self) -> MemberReader:
-        self._assignments = self._batches.new_reader(self._member.leased_records())
+        reader = self._batches.new_reader(self._member.leased_records())
+        self._assignments = self._policy.new_reader(reader)
         return self._assignments
 
     @override
     def drop_gradient(self) -> None:
-        """Replaces the buckets where sums of the gradient may still be under way."""
+        """Replaces the buckets if sums of the gradient may still be under way."""
         if self._sums.has_pending:
             self._model.move()
         else:
@@ -125,7 +74,7 @@ class TorchRound(GroupRound):
             if not self._plans:
                 continue
             step = self._begin_step()
-            with self._member.computing(is_long=self.has_long_steps):
+            with self._member.computing(is_long=self._policy.are_long):
                 yield step
             if step.is_cut_short:
                 raise RoundOver("members of this round are lost")
@@ -143,10 +92,6 @@ class TorchRound(GroupRound):
         if not self._growth.applies:
             self._model.clear()  # the sum of the step before, which this newcomer could not apply
         self._model.begin_step()
-        return self._new_step(plan, self._assignments.take(plan))
-
-    def _new_step(self, plan: Plan, assignment: Assignment) -> MemberStep:
-        """Returns this member's part of a step."""
         calls = StepCalls(
             next_batch=self._batches.next,
             micro=self._micro,
@@ -154,15 +99,31 @@ class TorchRound(GroupRound):
             is_over=lambda: self._sums.is_over,
             versions=self._model.buckets.versions,
         )
-        return MemberStep(plan, assignment, calls)
+        assignment = self._assignments.take(plan)
+        return self._policy.new_step(
+            plan, assignment, calls, step=self._progress.step, growth=self._growth
+        )
 
     def _begin_sums(self) -> None:
         """Lets the last backward of a step begin sums as soon as their gradients are complete."""
         if self._round.world_size > 1:
-            self._model.buckets.begin(self._sums.begin_sum, may_end=self.may_cut_short)
+            self._model.buckets.begin(self._sums.begin_sum, may_end=self._policy.may_cut_short)
+
+    @override
+    def _exchange(self, flags: StepFlags) -> None:
+        def exchange() -> None:
+            self._growth.write_flags(flags)
+            self._sum_gradients(flags)
+            self._growth.take_parts(flags)
+
+        self._is_sum_finite = self._policy.complete(
+            exchange, self._model.buckets.is_finite, self._round.number
+        )
+        self._growth.read_flags(flags)
 
     @override
     def _sum_gradients(self, flags: StepFlags) -> None:
+        self._policy.contribute(flags, self._share)
         if self._round.world_size == 1:
             return
         buckets, statistics = self._model.buckets, self._model.statistics
@@ -181,7 +142,7 @@ class TorchRound(GroupRound):
 
     @override
     def _is_finite(self) -> bool:
-        return self._model.buckets.is_finite()
+        return self._is_sum_finite
 
     @override
     def _gradient_problem(self) -> str:
@@ -190,6 +151,10 @@ class TorchRound(GroupRound):
     @override
     def _apply(self, scale: float) -> None:
         self._model.step(scale)
+
+    @override
+    def _save(self, *, wait: bool = False) -> None:
+        self._policy.save(self._member, self._round.rank, self._growth.workers, wait=wait)
 
 
 def write_flags(flags: StepFlags, tail: Any) -> None:
@@ -200,5 +165,11 @@ def write_flags(flags: StepFlags, tail: Any) -> None:
 
 
 def read_flags(flags: StepFlags, tail: Any, names: list[str]) -> None:
-    """Reads all members' flags and metrics, of these names where this one computed nothing."""
+    """Reads the sums of all members' flags and metrics.
+
+    Args:
+        flags: Those of this member, which are replaced.
+        tail: The numbers behind the gradient.
+        names: Names of the metrics, for a member that computed nothing.
+    """
     flags.read(tail.cpu().numpy(), names)

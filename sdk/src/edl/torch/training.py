@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edl.data.schedule import DataSchedule
+from edl.data.batches import DataSchedule
 from edl.errors import DataError
 from edl.master.session import Session, session
 from edl.sources.base import Dataset
 from edl.sync.options import OnStep, RunSpec, SyncOptions, SyncResult
+from edl.torch.batches import LoaderBatches
 from edl.torch.engine import TorchEngine
-from edl.torch.local_steps import LocalReplica, LocalRound, LocalSteps
-from edl.torch.pods.engine import check_options, pod_process
+from edl.torch.local_steps import LocalReplica, LocalSteps, local_options
 from edl.torch.pods.follower import Follower
+from edl.torch.pods.leading import pod_process
 from edl.torch.pods.shards import check_alone, mesh_of
 from edl.torch.sampler import IndexSource, LeasedSampler
 from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
-from edl.torch.torch_round import LoaderBatches
 from edl.torch.workers import end_with_parent
 
 _MICRO_BATCHES = 8
@@ -39,27 +38,27 @@ class Training:
                 step.backward(cross_entropy(model(images), labels))
     ```
 
-    The model is not wrapped. One that FSDP2 (`fully_shard`) has sharded over the processes of a pod is one
-    replica, and the pod one member. When `steps` asks for the next step, gradients are summed, and the
-    optimizer has made its step. All members hold the same model after each step.
+    The model is not wrapped. A model that FSDP2 (`fully_shard`) has sharded over the processes of a pod is
+    one replica, and the pod is one member. After each step, `steps` sums the gradients and calls the
+    optimizer. All members hold the same model after each step.
 
     Args:
         model: A `torch.nn.Module`, on the device on which it is trained.
-        optimizer: Of its parameters; `steps` calls it.
+        optimizer: The optimizer of its parameters; `steps` calls it.
         records: Number of records of the data set, such as `len(train_set)`.
         batch_size: Records of a step, of all members together.
-        name: Of the data set, at the master.
-        micro_batches: Parts of a step, 8 by default; the most trainers that can share it. A
+        name: Name of the data set, at the master.
+        micro_batches: Number of parts of a step, 8 by default; the most trainers that can share it. A
             `DataLoader` makes batches of batch_size / micro_batches records.
-        epochs: How often each record is trained on; by default as the job says (EDL_EPOCHS), or once.
+        epochs: How often each record is trained on; by default the job's setting (EDL_EPOCHS), or once.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
             rate is multiplied by members / micro_batches.
-        local_steps: If not 0, members make so many steps apart, each on `batch_size` records of its own,
-            between two outer steps of all: LocalSGD and DiLoCo.
-        outer: With `local_steps`: optimizer of the model's parameters that is given the mean of the
-            members' changes; by default SGD with learning rate 0.7 and Nesterov's momentum 0.9.
+        local_steps: If not 0, each member makes this number of local steps, on `batch_size` records each,
+            between two outer steps of all members: LocalSGD and DiLoCo.
+        outer: With `local_steps`, the optimizer that gets the mean of the members' changes; by default SGD
+            with learning rate 0.7 and Nesterov's momentum 0.9.
         scheduler: A `torch.optim.lr_scheduler`; `steps` calls it after each step.
         before_step: Called before the optimizer, for example to clip the gradient.
         code: Entries that must be the same in all trainers, by name.
@@ -122,9 +121,8 @@ class Training:
         setup = ModelSetup(
             model=model, optimizer=optimizer, scheduler=scheduler, before_step=before_step
         )
-        local = LocalSteps(count=local_steps, outer=outer) if local_steps else None
         spec = RunSpec(dataset=dataset, description=description, options=options)
-        self._engine = _new_engine(setup, spec, member, local)
+        self._engine = _new_engine(setup, spec, member, local_steps=local_steps, outer=outer)
 
     @property
     def result(self) -> SyncResult:
@@ -133,21 +131,21 @@ class Training:
 
     @property
     def exchanged_bytes(self) -> int:
-        """Of the tensors that this trainer has summed, sent or received, in rounds that have ended."""
+        """Bytes of tensors that this trainer has summed, sent or received, in rounds that have ended."""
         return self._engine.exchanged_bytes
 
     def steps(self, loader: Any) -> Iterator[MemberStep]:
         """Yields one step after the other, until all data is trained.
 
         Args:
-            loader: A `DataLoader` with `batch_sampler=training.sampler`. With workers,
-                `persistent_workers=True` spares their restart when members change.
+            loader: A `DataLoader` with `batch_sampler=training.sampler`. Workers with
+                `persistent_workers=True` are not restarted when members change.
 
         Raises:
             DataError: The loader has another sampler, or the program left out a micro-batch.
             TrainingError: A loss was not finite, and `on_nan` is "fail".
-            Refused: This trainer's program or model differs from that of the others.
-            Unavailable: The master was away for too long.
+            Refused: This trainer's program or model differs from the others'.
+            Unavailable: The master did not answer for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
         if getattr(loader, "batch_sampler", None) is not self.sampler:
@@ -159,7 +157,7 @@ class Training:
         yield from self._engine.run(LoaderBatches(loader, self.sampler))
 
     def close(self) -> None:
-        """Ends this trainer's part; reports to the master what only this trainer can report."""
+        """Ends this trainer's part, and reports its remaining results to the master."""
         self._engine.close()
 
     def __enter__(self) -> Training:  # noqa: PYI034 - Self needs Python 3.11
@@ -170,28 +168,42 @@ class Training:
 
 
 def _new_engine(
-    setup: ModelSetup, spec: RunSpec, member: Session | None, local: LocalSteps | None
+    setup: ModelSetup,
+    spec: RunSpec,
+    member: Session | None,
+    *,
+    local_steps: int,
+    outer: Any | None,
 ) -> TorchEngine | Follower:
     """Returns this process's part in the job.
 
     Raises:
-        DataError: A model that is sharded cannot be trained so, or other processes are this trainer.
+        DataError: A sharded model cannot be trained with these options, or several processes are this trainer.
     """
     mesh = mesh_of(setup.model)
     if mesh is not None:
-        check_options(spec.options, local_steps=local is not None)
+        _check_sharded(spec.options, local_steps=local_steps)
         return pod_process(mesh, setup, spec, member)
-    if local is None:
-        engine = TorchEngine(TorchReplica(setup), spec, member)
+    if local_steps:
+        options = local_options(spec.options, local_steps, outer)
+        replica = LocalReplica(setup, outer=outer)
+        policy = LocalSteps(options, replica, local_steps)
+        engine = TorchEngine(replica, replace(spec, options=options), member, policy=policy)
     else:
-        engine = TorchEngine(
-            LocalReplica(setup, outer=local.outer),
-            replace(spec, options=local.options(spec.options)),
-            member,
-            new_round=partial(LocalRound, local_steps=local.count),
-        )
+        engine = TorchEngine(TorchReplica(setup), spec, member)
     check_alone((session() if member is None else member).settings.trainer, os.environ)
     return engine
+
+
+def _check_sharded(options: SyncOptions, *, local_steps: int) -> None:
+    """Refuses options that a sharded model cannot be trained with.
+
+    Raises:
+        DataError: One of them is given.
+    """
+    if local_steps or not options.constant_batch:
+        name = "local_steps" if local_steps else "constant_batch=False"
+        raise DataError(f"{name} is given, and the model is sharded by fully_shard: leave it out")
 
 
 def _check_local(
@@ -200,7 +212,7 @@ def _check_local(
     """Refuses arguments that contradict `local_steps`.
 
     Raises:
-        DataError: One does.
+        DataError: One of them does.
     """
     if isinstance(local_steps, bool) or not isinstance(local_steps, int) or local_steps < 0:
         raise DataError(
@@ -211,6 +223,6 @@ def _check_local(
         raise DataError("outer is given without local_steps: give both, or leave it out")
     if local_steps and (micro_batches is not None or not constant_batch):
         raise DataError(
-            "with local_steps each member has steps of its own: leave micro_batches and constant_batch "
+            "with local_steps each member makes separate steps: leave micro_batches and constant_batch "
             "out, and give as batch_size the records of one such step"
         )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from edl.data.schedule import DataSchedule
+from edl.data.batches import DataSchedule
 from edl.errors import EdlError
 from edl.master.session import Session
 from edl.model.arrays import to_array
@@ -23,8 +23,8 @@ from edl.model.user_code import UserCode
 from edl.overriding import override
 from edl.sources.base import Dataset
 from edl.sync.options import RunSpec, SyncOptions, SyncResult
+from edl.torch.batches import RecordBatches
 from edl.torch.engine import TorchEngine
-from edl.torch.records import RecordBatches
 from edl.torch.requirement import require_torch
 from edl.torch.state.replica import ModelSetup, TorchReplica
 from edl.torch.step import MemberStep
@@ -34,13 +34,13 @@ Arrays = dict[str, Any]
 Lookup = Callable[[str, Any], Any]
 _LOSS = SIGNATURES["loss"]
 _NARROW: dict[str, Any] = {"f": np.float32, "i": np.int64, "u": np.int64}
-"""By numpy's kinds: what layers and losses expect, instead of numpy's own defaults."""
+"""The types that layers and losses expect, by numpy's kinds."""
 _KEPT = (np.dtype(np.uint8), np.dtype(np.float16))
-"""Types that stay: bytes of images, and numbers that were made narrow on purpose."""
+"""Types that are not converted: bytes of images, and numbers that are narrow on purpose."""
 
 
 def replica(layer: Any, user_code: UserCode) -> TorchModel:
-    """Returns a replica of the object that `model()` returned."""
+    """Returns the replica of a module that `model()` returned."""
     require_torch()
     return TorchModel(layer, user_code)
 
@@ -65,7 +65,7 @@ class TorchModel(LayerModel):
         """Calls `optimizer(parameters)`.
 
         Raises:
-            ModelError: It returned something that cannot be used.
+            ModelError: It returned no usable optimizer.
         """
         super().__init__(layer, user_code)
         if not any(parameter.requires_grad for parameter in layer.parameters()):
@@ -98,7 +98,7 @@ class TorchModel(LayerModel):
         between: Callable[[Any], None],
         member: Session,
     ) -> SyncResult:
-        """Trains together with all other trainers of the job; as `edl.sync.train`."""
+        """Trains together with all other trainers of the job; see `edl.sync.train` for the arguments."""
         options = SyncOptions(
             batch_size=batch_size,
             micro_batches=micro_batches,

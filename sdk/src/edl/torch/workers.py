@@ -1,7 +1,7 @@
-"""Workers of a `DataLoader` end with their trainer: forked ones share its sockets.
+"""Ends the workers of a `DataLoader` with their trainer, whose sockets forked workers share.
 
-As long as a worker lives, the others would not see that the connections of a killed trainer have
-ended. torch's workers look for their parent every 5 s.
+While a worker lives, other trainers do not see that the connections of a killed trainer have ended.
+torch's workers check for their parent only every 5 s.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _PR_SET_PDEATHSIG = 1
 
 
 class EndWithParent:
-    """A `worker_init_fn` that has the kernel end the worker with its parent, then calls another."""
+    """A `worker_init_fn` that makes the kernel end the worker with its parent, then calls another function."""
 
     def __init__(self, then: Callable[[int], Any] | None, parent: int) -> None:
         """Does nothing yet.
 
         Args:
-            then: The program's own `worker_init_fn`.
+            then: The program's `worker_init_fn`.
             parent: Process id of the trainer.
         """
         self._then, self._parent = then, parent
 
     def __call__(self, worker: int) -> None:
-        """Is called in a worker when it starts."""
+        """Called in a worker when it starts."""
         if sys.platform == "linux" and os.getppid() == self._parent:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != self._parent:  # it ended just before
+            if os.getppid() != self._parent:  # the parent ended before the call
                 os._exit(1)
         if self._then is not None:
             self._then(worker)
 
 
 def end_with_parent(loader: Any) -> None:
-    """Has the workers of a `DataLoader` end with this process; no worker may run yet."""
+    """Makes the workers of a `DataLoader` end with this process; called before any worker runs."""
     then = loader.worker_init_fn
     if loader.num_workers and not isinstance(then, EndWithParent):
         loader.worker_init_fn = EndWithParent(then, os.getpid())

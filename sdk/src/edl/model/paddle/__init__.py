@@ -16,10 +16,10 @@ __all__ = ["PaddleReplica", "PaddleWorker", "replica", "worker"]
 
 
 def replica(layer: Any, user_code: UserCode) -> PaddleReplica:
-    """Returns a replica of the object that `model()` returned."""
+    """Returns a replica for the object returned by `model()`."""
     return PaddleReplica(layer, user_code)
 
 
 def worker(layer: Any, user_code: UserCode, seed: int) -> PaddleWorker:
-    """Returns a worker of the object that `model()` returned; initial rows of its embeddings depend on the seed."""
+    """Returns a worker for the object returned by `model()`; `seed` determines initial embedding rows."""
     return PaddleWorker(layer, user_code, seed)

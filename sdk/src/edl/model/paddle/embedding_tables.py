@@ -19,7 +19,7 @@ from edl_protocol.pserver import Table
 
 Lookup = Callable[[str, Any], Any]
 _DIGITS = 3
-"""Significant digits of a range: sums over large weights differ in the last ones."""
+"""Significant digits of a range; sums over large weights differ in later digits."""
 _CHUNK_ROWS = 1 << 14
 
 
@@ -34,20 +34,24 @@ class EmbeddingTable:
         self._padding = layer._padding_idx  # noqa: SLF001 - no public name for it
         self.table = Table(self._dim, _init_range(layer.weight), zlib.crc32(name.encode()) ^ seed)
         self._used: list[tuple[Any, Any]] = []
-        """Unique ids and their rows as a leaf tensor, of each forward pass of this batch."""
+        """Unique ids, and their rows as a leaf tensor, for each forward pass of this batch."""
         self.lookup: Lookup | None = None
         del layer.weight
         layer.forward = self._forward
 
     def _forward(self, ids: Any) -> Any:
-        """As `paddle.nn.Embedding.forward`."""
+        """Replaces `paddle.nn.Embedding.forward`."""
         if self.lookup is None:
-            raise ModelError(f"rows of {self.name!r} are at parameter servers: no lookup was given")
+            raise ModelError(
+                f"the rows of {self.name!r} are on parameter servers: pass a lookup to read them"
+            )
         id_array = ids.numpy()
         unique, places = np.unique(id_array.reshape(-1).astype(np.int64), return_inverse=True)
         if len(unique) and not 0 <= unique[0] <= unique[-1] < self._ids:
             wrong = unique[0] if unique[0] < 0 else unique[-1]
-            raise ModelError(f"id {wrong} is none of {self.name!r}: it has {self._ids} ids from 0")
+            raise ModelError(
+                f"id {wrong} is not in {self.name!r}, which has the ids 0 to {self._ids - 1}"
+            )
         rows = paddle.to_tensor(self.lookup(self.name, unique), "float32", stop_gradient=False)
         self._used.append((unique, rows))
         padding = np.flatnonzero(unique == self._padding)
@@ -58,11 +62,11 @@ class EmbeddingTable:
         )
 
     def clear(self) -> None:
-        """Discards the rows of the batch or evaluation before."""
+        """Discards the rows of the previous batch or evaluation."""
         self._used.clear()
 
     def gradient(self) -> tuple[Any, Any] | None:
-        """Returns unique ids and a gradient for each; None if the batch used no rows."""
+        """Returns unique ids and one gradient per id; None if the batch used no rows."""
         gradients = [(ids, rows.grad.numpy()) for ids, rows in self._used if rows.grad is not None]
         self.clear()
         if len(gradients) < 2:  # noqa: PLR2004 - nothing to add up
@@ -85,7 +89,7 @@ class EmbeddingTable:
 
 
 def sparse_embeddings(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yields embeddings with sparse gradients, and their names.
+    """Yields the names of embeddings with sparse gradients, and the embeddings.
 
     Raises:
         ModelError: Two share their weight.

@@ -26,7 +26,7 @@ _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.uint32): np.int64}
 
 
 class Network(LayerModel):
-    """A user's layer and functions; the base of replica and worker."""
+    """A user's layer and functions, the base class of replica and worker."""
 
     def __init__(self, layer: Any, user_code: UserCode) -> None:
         restore_handler()
@@ -112,7 +112,7 @@ def set_tensors(tensors: Mapping[str, Any], arrays: Mapping[str, Any], origin: s
 
 
 def _tensors(values: Any) -> Any:
-    """Converts arrays to tensors; leaves other values as they are."""
+    """Converts arrays to tensors; keeps other values."""
     if isinstance(values, np.ndarray):
         narrow = _NARROW.get(values.dtype)
         return paddle.to_tensor(values if narrow is None else values.astype(narrow))

@@ -18,16 +18,16 @@ from edl.model.user_code import UserCode
 
 PREFIX = "optimizer/"
 _REFUSED = ("LBFGS",)
-"""Optimizers that evaluate the loss several times a step."""
+"""Optimizers that evaluate the loss several times per step."""
 _ELEMENTWISE = ("SGD", "Momentum", "Adagrad", "Adadelta", "RMSProp", "Adam", "AdamW", "Adamax")
-"""Optimizers of which each element advances by itself; Lamb and LARS use norms of parameters."""
+"""Optimizers that update each element independently; Lamb and LARS use norms of whole parameters."""
 
 
 class OptimizerState:
     """The accumulators and learning-rate schedule of one optimizer."""
 
     def __init__(self, optimizer: Any, layer: Any, user_code: UserCode) -> None:
-        """Checks what `optimizer(parameters)` returned.
+        """Checks the result of `optimizer(parameters)`.
 
         Raises:
             ModelError: It is not an optimizer, or an unsupported one.
@@ -39,18 +39,18 @@ class OptimizerState:
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether each element of a parameter and its accumulators advances by itself."""
+        """Whether the optimizer updates each element of a parameter and its accumulators independently."""
         kind = type(self._optimizer)
         return kind.__module__.startswith("paddle.") and kind.__name__ in _ELEMENTWISE
 
     @property
     def scheduler(self) -> Any:
-        """Its learning-rate schedule, or None."""
+        """The optimizer's learning-rate schedule, or None."""
         rate = self._optimizer._learning_rate  # noqa: SLF001 - no public name for it
         return rate if isinstance(rate, paddle.optimizer.lr.LRScheduler) else None
 
     def step(self, scale: float) -> None:
-        """Makes one step with the learning rate times `scale`, and one of the schedule."""
+        """Makes one step with the learning rate times `scale`, and advances the schedule."""
         scheduler = self.scheduler
         if scale == 1.0:
             self._optimizer.step()
@@ -83,7 +83,7 @@ class OptimizerState:
         return {} if scheduler is None else {"scheduler": _to_json(scheduler.state_dict())}
 
     def load(self, extra: Mapping[str, Any]) -> None:
-        """Restores a result of `extra`.
+        """Restores the result of `extra`.
 
         Raises:
             CheckpointError: Only one of the two has a learning-rate schedule.

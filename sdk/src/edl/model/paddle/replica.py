@@ -22,7 +22,7 @@ from edl.sync.replica import Micro, Replica, State
 
 
 class PaddleReplica(Network, Replica, PartedReplica):
-    """A `Replica`; its flat gradient ends with the changes of running statistics.
+    """A `Replica` whose flat gradient ends with the changes of running statistics.
 
     A parameter that a step does not use has a gradient of zeros, so that all members agree.
     """

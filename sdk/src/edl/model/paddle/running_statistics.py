@@ -37,7 +37,7 @@ def running_tensors(layer: Any) -> list[Any]:
 
 
 class RunningStatistics:
-    """The running statistics of one model: `size` numbers appended to its flat gradient."""
+    """The running statistics of a model: `size` elements at the end of its flat gradient."""
 
     def __init__(self, layer: Any) -> None:
         self._tensors = running_tensors(layer)
@@ -49,7 +49,7 @@ class RunningStatistics:
         self.restart()
 
     def has(self, tensor: Any) -> bool:
-        """Whether a tensor is one of them."""
+        """Returns whether a tensor is one of the running statistics."""
         return any(tensor is own for own in self._tensors)
 
     def restart(self) -> None:
@@ -70,7 +70,7 @@ class RunningStatistics:
             self._change += np.float32(weight) * (self._current - self._before_step)
 
     def restore_tensors(self) -> None:
-        """Sets the tensors to their values before the step, whose change is kept."""
+        """Sets the tensors to their values before the step, and keeps the change."""
         if self._has_changed:
             self._flat.write(self._before_step, self._tensors)
         self._has_changed = False

@@ -1,4 +1,4 @@
-"""Translates optimizers of PaddlePaddle to those of the parameter servers."""
+"""Translates PaddlePaddle's optimizers to those of the parameter servers."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _KINDS: dict[type, Callable[[Any], dict[str, Any]]] = {
         "weight_decay": float(optimizer._weight_decay),  # noqa: SLF001 - as above
     },
 }
-"""Exact types only: a subclass may do anything else."""
+"""Exact types only, because a subclass may behave differently."""
 
 
 def to_server_optimizer(optimizer: Any, path: Path) -> dict[str, Any]:
-    """Returns the settings of the servers' optimizer, as in `Worker.optimizer`.
+    """Returns the settings of the servers' optimizer, as described at `Worker.optimizer`.
 
     Raises:
         ModelError: They do not support it; the text lists what they support.
@@ -69,7 +69,7 @@ def to_server_optimizer(optimizer: Any, path: Path) -> dict[str, Any]:
 
 
 def _decay(optimizer: Any, path: Path) -> dict[str, Any]:
-    """Returns the decoupled weight decay; for plain SGD it is the same as the usual one."""
+    """Returns the decoupled weight decay, which for plain SGD equals L2 regularization."""
     method = getattr(optimizer, "_regularization_method", "")
     decay = getattr(optimizer, "regularization", None)
     if decay is None and not method:
@@ -91,7 +91,7 @@ def _clip(optimizer: Any, path: Path) -> dict[str, Any]:
 
 
 def _schedule(rate: Any, path: Path) -> tuple[float, dict[str, Any]]:
-    """Returns the base rate and the schedule of a scheduler that has not begun."""
+    """Returns the base rate and the schedule of a scheduler that has not started."""
     warmup: dict[str, Any] = {}
     after = rate
     if type(rate) is lr.LinearWarmup:

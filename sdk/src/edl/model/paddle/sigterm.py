@@ -12,7 +12,7 @@ import paddle
 
 
 def restore_handler() -> None:
-    """Restores the handler of SIGTERM from before `import paddle`, in the main thread."""
+    """Restores the SIGTERM handler from before `import paddle`; for the main thread."""
     paddle.disable_signal_handler()
     handler = signal.getsignal(signal.SIGTERM)
     main = threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""Slices of a model's tensors on the CPU, by address: newcomers get a large state in parts."""
+"""Reads and writes slices of a model's CPU tensors by address; new members get a large state in parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StateSlices:
     """The tensors of a model in groups: each parameter with its accumulators."""
 
     def __init__(self, tensors: Callable[[], Tensors], parameters: Sequence[str]) -> None:
-        """Reads no tensor yet.
+        """Reads no tensors yet.
 
         Args:
             tensors: Returns all tensors of the state by name.
@@ -31,7 +31,7 @@ class StateSlices:
         self._rest: Tensors = {}
 
     def groups(self) -> list[ArrayGroup]:
-        """Returns the groups; none where a tensor is on another device or not in one piece."""
+        """Returns the groups; none if a tensor is on another device or not contiguous."""
         tensors = self._all_tensors()
         by_parameter: dict[str, list[str]] = {}
         for key in tensors:
@@ -59,13 +59,13 @@ class StateSlices:
         return out
 
     def write(self, name: str, start: int, elements: np.ndarray) -> None:
-        """Replaces elements from `start` on by bytes that `read` returned."""
+        """Replaces elements from `start` on by bytes that `read` has returned."""
         tensor = self._grouped[name]
         address = tensor.data_ptr() + start * _item_bytes(tensor)
         ctypes.memmove(address, elements.ctypes.data, elements.nbytes)
 
     def rest(self) -> dict[str, np.ndarray]:
-        """Returns copies of the tensors that are in no group."""
+        """Returns copies of the tensors outside all groups."""
         return {name: tensor.numpy() for name, tensor in self.rest_tensors().items()}
 
     def rest_tensors(self) -> Tensors:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class PaddleWorker(Network, Worker):
-    """A `Worker` whose `paddle.nn.Embedding(sparse=True)` layers are tables at the servers."""
+    """A `Worker` whose `paddle.nn.Embedding(sparse=True)` layers are tables on the servers."""
 
     def __init__(self, layer: Any, user_code: UserCode, seed: int) -> None:
         self._embeddings = [
@@ -62,7 +62,7 @@ class PaddleWorker(Network, Worker):
 
     @override
     def load(self, dense: Mapping[str, Any]) -> None:
-        set_tensors(self._dense, dense, "what the servers hold")
+        set_tensors(self._dense, dense, "the servers' model")
 
     @override
     def gradients(self, records: Any, lookup: Lookup) -> Gradients:
@@ -94,9 +94,11 @@ class PaddleWorker(Network, Worker):
         arrays = self.parameters()
         for table in self._embeddings:
             if lookup is None:
-                raise ModelError(f"rows of {table.name!r} are at parameter servers: give a lookup")
+                raise ModelError(
+                    f"the rows of {table.name!r} are on parameter servers: pass a lookup to export them"
+                )
             arrays[table.weight] = table.all_rows(lookup)
-        set_tensors(full_model.state_dict(), arrays, "what the servers hold")
+        set_tensors(full_model.state_dict(), arrays, "the servers' model")
         self.write(full_model, folder)
 
     def _with_lookup(self, lookup: Lookup | None, act: Callable[[], T], *, keep: bool = False) -> T:

@@ -1,4 +1,4 @@
-"""Process groups of torch that follow the master's rounds, in the same process."""
+"""Forms a process group of torch for each round, without a restart of the process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from edl.torch.groups.store import MasterStore
 from edl.torch.groups.waiting import Waiting
 
 _TIMEOUT = timedelta(hours=6)
-"""Of an operation of gloo. It ends no wait of EDL, which ends with news of the master."""
+"""Time-out of gloo's operations. EDL's waits end earlier, with news from the master."""
 _RANK_BITS = 31
 
 
 class Groups(Protocol):
-    """A maker of process groups, one for each round."""
+    """Forms process groups, one for each round."""
 
     def form(self, round_: Round, store: MasterStore, waiting: Waiting) -> Any:
-        """Returns a group of these members, for its operations only; all of them call it.
+        """Returns a group of the round's members; all of them call it.
 
         Raises:
             RoundOver: A member is lost.
@@ -35,38 +35,38 @@ class Groups(Protocol):
         ...
 
     def abandon(self, works: list[Any]) -> None:
-        """Ends the newest group, whatever it is doing.
+        """Ends the newest group, even if its operations have not ended.
 
         Args:
-            works: Those that were begun and whose end nobody waits for.
+            works: Started operations that nobody waits for.
         """
         ...
 
     def close(self) -> None:
-        """Ends all connections whose operations have ended: the others must not wait for them."""
+        """Ends all connections whose operations have ended, so that other members do not wait."""
         ...
 
     def keep(self) -> None:
-        """Lets the newest group never end: in a forked child its destructor waits for threads of the parent."""
+        """Keeps the newest group for ever: in a forked child, its destructor waits for the parent's threads."""
         ...
 
 
 class FreshGroups(Groups):
-    """Makes a new gloo group for each round, as torchft does; torch 2.7 and newer."""
+    """Creates a new gloo group for each round, as torchft does; torch 2.7 and newer."""
 
     def __init__(self, address: str) -> None:
         """Makes no connection yet.
 
         Args:
-            address: The host, of this member, at which the others reach it.
+            address: The host at which the others reach this member.
 
         Raises:
-            DataError: No network interface of this machine has it.
+            DataError: No network interface of this machine has the address.
         """
         self._make_device = _device_maker(address)
         self._group: Any = None
         self._store: MasterStore | None = None
-        """Kept as long as the group: torch's part of a store does not keep Python's."""
+        """Kept as long as the group, because torch's part of a store does not keep the Python object."""
         self._abandoned = _AbandonedGroups()
 
     @override
@@ -97,10 +97,10 @@ class FreshGroups(Groups):
 
 
 class ReconfiguredGroups(Groups):
-    """Keeps one gloo group, which torch reconnects for each round; torch 2.15 and newer.
+    """Reconnects one gloo group for each round; torch 2.15 and newer.
 
-    Operations of an abandoned round that never end, because a peer is frozen, occupy the threads of
-    their group. It is left behind then, and another one serves from the next round on.
+    If a peer is frozen, operations of an abandoned round never end and occupy the threads of the group. The
+    group is then abandoned, and the next round gets a new one.
     """
 
     def __init__(self, address: str) -> None:
@@ -116,7 +116,7 @@ class ReconfiguredGroups(Groups):
         if serving is None:
             serving = _Reconfigurable(self._make_device)
         waiting.call(lambda: serving.connect(round_, store))
-        self._serving = serving  # not before: a call that news have ended may still use it
+        self._serving = serving  # only now: an interrupted call may still use the group
         return serving.group
 
     @override
@@ -136,14 +136,14 @@ class ReconfiguredGroups(Groups):
 
 
 class _Reconfigurable:
-    """A group that can be reconnected; its store is that of the newest round."""
+    """A group that can be reconnected; its store follows the newest round."""
 
     def __init__(self, make_device: Callable[[], Any]) -> None:
         """Makes no connection yet."""
         self._store = MasterStore()
         options = _options(make_device)
         options.enable_reconfigure = True
-        # torch wants handles that differ: that of a new group is made of the rank given here
+        # torch needs different handles, and makes the handle of a new group from this rank
         rank = secrets.randbits(_RANK_BITS)
         self.group = dist.ProcessGroupGloo(self._store, rank, 1, options)
 
@@ -159,16 +159,16 @@ class _Reconfigurable:
 
 
 class _AbandonedGroups:
-    """Groups whose operations have not ended, because a peer is frozen or unreachable."""
+    """Groups with operations that do not end, because a peer is frozen or unreachable."""
 
     def __init__(self) -> None:
         self._groups: list[tuple[Any, list[Any]]] = []
 
     def add(self, group: Any, works: list[Any]) -> bool:
-        """Keeps a group as long as any of these works is under way; returns whether one is."""
+        """Keeps a group until all of these operations have ended; returns whether one has not."""
         pending = [work for work in works if not work.is_completed()]
         if group is not None and pending:
-            _keep(group)  # its destructor waits for its operations, even at the end of the process
+            _keep(group)  # its destructor would wait for the operations, even at exit
             self._groups.append((group, pending))
         return bool(pending)
 
@@ -184,12 +184,12 @@ class _AbandonedGroups:
 
 
 def _keep(group: Any) -> None:
-    """Adds a reference that nothing drops by itself."""
+    """Adds a reference that Python never drops by itself."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def form_group(groups: Groups, round_: Round, keys: RoundStore, waiting: Waiting) -> Any:
-    """Returns a group of the members of a round, connected by its keys; None for one member.
+    """Returns a group of the round's members, connected through the round's keys; None for one member.
 
     Raises:
         RoundOver: A member is lost.
@@ -200,10 +200,10 @@ def form_group(groups: Groups, round_: Round, keys: RoundStore, waiting: Waiting
 
 
 def gloo_groups(address: str) -> Groups:
-    """Returns the way to make groups that this torch has.
+    """Returns the fastest kind of groups that this version of torch supports.
 
     Args:
-        address: As in `FreshGroups`.
+        address: The host at which the others reach this member.
     """
     has_reconfigure = hasattr(dist.distributed_c10d, "ReconfigureOptions")
     return ReconfiguredGroups(address) if has_reconfigure else FreshGroups(address)
@@ -217,7 +217,7 @@ def _options(make_device: Callable[[], Any]) -> Any:
 
 
 def _device_maker(address: str) -> Callable[[], Any]:
-    """Returns what makes gloo's listener at an address; tried once."""
+    """Returns a function that creates gloo's listener at an address; tries the address once."""
 
     def make() -> Any:
         return dist.ProcessGroupGloo.create_device(hostname=address)

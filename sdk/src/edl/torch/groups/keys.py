@@ -1,4 +1,4 @@
-"""Keys of a round as gloo asks for them: one call for those of all members, not two for each."""
+"""Keys of a round for gloo, with one call for all members' keys instead of two calls for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from edl.master.round_store import TIMEOUT_S
 
 _TOGETHER_S = 1.0
-"""How long one call waits for the keys of all members, before it waits for the wanted one alone."""
+"""How long a call waits for the keys of all members, before it waits only for the requested key."""
 
 
 class Keys(Protocol):
@@ -23,11 +23,11 @@ class Keys(Protocol):
         ...
 
     def get_present(self, keys: Sequence[str], wait_s: float) -> dict[str, bytes]:
-        """Returns those that are set within a time."""
+        """Returns the keys that are set within a time."""
         ...
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether keys are set."""
+        """Returns whether keys are set."""
         ...
 
     def add(self, key: str, amount: int) -> int:
@@ -36,10 +36,10 @@ class Keys(Protocol):
 
 
 class GroupKeys:
-    """The keys of a round whose members each set one of the same name and their rank, once.
+    """The keys of a round in which each member sets one key per name, with its rank, once.
 
-    gloo waits for each of `0/0`, `0/1` and so on, reads it, and reads it again. Values are kept, so
-    keys that change are not for it: counters are only added to. Used by one thread.
+    gloo waits for each of `0/0`, `0/1` and so on, and reads it twice. Values are cached, so a key must not
+    change; counters are never cached. Used by one thread.
     """
 
     def __init__(self, keys: Keys, world_size: int) -> None:
@@ -73,15 +73,15 @@ class GroupKeys:
         return {key: self._values[key] for key in keys}
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all of these keys are set."""
+        """Returns whether all of these keys are set."""
         return self._keys.check([key for key in keys if key not in self._values])
 
     def add(self, key: str, amount: int) -> int:
-        """Adds to a counter, which begins at 0, once; returns the sum."""
+        """Adds to a counter, which begins at 0; returns the sum."""
         return self._keys.add(key, amount)
 
     def _of_all_members(self, key: str) -> list[str]:
-        """The keys that differ from one in the rank behind the last slash; itself if it has none."""
+        """Returns the keys of all ranks with the same name; only the key itself if it has no rank."""
         name, slash, rank = key.rpartition("/")
         if not (slash and rank.isdigit() and int(rank) < self._world_size):
             return [key]

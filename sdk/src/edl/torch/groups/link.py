@@ -1,4 +1,4 @@
-"""The collective calls of one round over a process group of torch; no thread blocks inside torch."""
+"""The collective calls of one round over a process group of torch; no call blocks inside torch."""
 
 from __future__ import annotations
 
@@ -14,40 +14,47 @@ import torch
 from edl.collective import bundle
 from edl.errors import RoundOver, one_line
 from edl.overriding import override
-from edl.sync.growth import Streams
 from edl.sync.link import Link
 from edl.torch.groups.waiting import Waiting
+from edl.torch.pods.commands import Announcer, Broadcast, HandOver, SingleProcess
 
 T = TypeVar("T")
 
 _LENGTH = struct.Struct("!Q")
 _SENT_BY_GLOO = ("cpu", "cuda")
-"""Devices of tensors that gloo sums; those on a GPU it copies to the host and back by itself."""
+"""Devices of tensors that gloo sums; it copies those on a GPU to the host and back."""
 _BLOCK_BYTES = 4_096
 """Payloads up to this length need one call."""
 
 
 class GroupLink(Link):
-    """A `edl.sync.link.Link`; used by one thread. Members call the same in the same order."""
+    """An `edl.sync.link.Link` over gloo; used by one thread. Members make the same calls in the same order."""
 
-    def __init__(self, group: Any, rank: int, world_size: int, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        group: Any,
+        rank: int,
+        world_size: int,
+        waiting: Waiting,
+        announcer: Announcer | None = None,
+    ) -> None:
         """Makes no call.
 
         Args:
-            group: Has `allreduce`, `allgather`, `broadcast`, `send` and `recv` of torch; None for one member.
-            rank: This member's.
+            group: A process group of torch; None for one member.
+            rank: This member's rank.
             world_size: Number of members.
             waiting: Ends with the round.
+            announcer: Has the other processes of a pod send or receive their parts of a state, too.
         """
+        self._announcer = SingleProcess() if announcer is None else announcer
         self._group, self.rank, self.world_size = group, rank, world_size
         self._waiting = waiting
         self._is_over = False
         self.exchanged_bytes = 0
-        """Of the tensors that this member has summed, sent or received."""
-        self.streams: Streams | None = None
-        """How newcomers get a large state while the others train; None: all wait for them."""
+        """Bytes of tensors that this member has summed, sent or received."""
         self.works: list[Any] = []
-        """Begun, and perhaps under way when the round ends: their tensors must live as long."""
+        """Started operations, which may still run when the round ends; keeps their tensors alive."""
 
     def begin_sum(self, tensor: Any) -> Any:
         """Begins to sum a tensor over all members, in place; returns the work.
@@ -62,7 +69,7 @@ class GroupLink(Link):
         return _HostSum(work, host, tensor)
 
     def wait_for(self, works: Sequence[Any]) -> None:
-        """Waits until works are done.
+        """Waits until operations have ended.
 
         Raises:
             RoundOver: A member is lost.
@@ -101,11 +108,14 @@ class GroupLink(Link):
         def move(tensor: Any) -> None:
             self._run(lambda group: group.broadcast(tensor, source), tensor)
 
-        return self._move(own, meta, move, sends=is_source)
+        meta, received = self._move(own, meta, move, sends=is_source)
+        if received:
+            self._announcer.repeat(Broadcast(source))
+        return meta, received
 
     @override
     def receive(self, source: int) -> tuple[bytes, list[Any]]:
-        """Receives another member's broadcast; raises what `broadcast` raises."""
+        """Receives another member's broadcast."""
         return self.broadcast(None, b"", source)
 
     @override
@@ -121,7 +131,10 @@ class GroupLink(Link):
             def take(tensor: Any) -> None:
                 self._run_apart(lambda group: group.recv([tensor], source, 0), tensor)
 
-            return self._move([], b"", take, sends=False)
+            meta, received = self._move([], b"", take, sends=False)
+            if received:
+                self._announcer.repeat(HandOver(sorted(receivers)))
+            return meta, received
         target = (self.rank + 1) % self.world_size
         while target in receivers:
 
@@ -130,11 +143,13 @@ class GroupLink(Link):
 
             self._move(list(arrays or ()), meta, give, sends=True)
             target = (target + 1) % self.world_size
+        if arrays:
+            self._announcer.repeat(HandOver(sorted(receivers)))
         return b"", []
 
     @property
     def has_pending(self) -> bool:
-        """Whether an operation is under way whose end nobody waits for."""
+        """Whether a started operation has not ended."""
         return not all(work.is_completed() for work in self.works)
 
     @property
@@ -150,7 +165,7 @@ class GroupLink(Link):
         self._waiting.check()
 
     def close(self) -> None:
-        """Ends it, and its connections with the group; later calls raise `RoundOver`."""
+        """Ends the link; later calls raise `RoundOver`."""
         self._is_over, self._group = True, None
 
     def _move(
@@ -185,7 +200,7 @@ class GroupLink(Link):
         self.works.clear()
 
     def _run_apart(self, begin: Callable[[Any], Any], tensors: Any) -> None:
-        """As `_run`, for works whose wait cannot be repeated: gloo's send and recv."""
+        """Runs an operation whose wait cannot be repeated: gloo's send and recv."""
         self._guard(lambda: self._waiting.call(lambda: self._begin(begin, tensors).wait()))
         self.works.clear()
 
@@ -209,7 +224,7 @@ class GroupLink(Link):
 
 
 class _HostSum:
-    """A sum that goes over the host, because gloo cannot send from the tensor's device."""
+    """A sum on the host, because gloo cannot send from the tensor's device."""
 
     def __init__(self, work: Any, host: Any, target: Any) -> None:
         self._work, self._host, self._target = work, host, target
@@ -220,18 +235,18 @@ class _HostSum:
         self._target.copy_(self._host)
 
     def is_completed(self) -> bool:
-        """Whether the sum has ended; it may not have been copied yet."""
+        """Returns whether the sum has ended; it may not be copied yet."""
         return bool(self._work.is_completed())
 
 
 class _KeptWork:
-    """A work and the tensors that it reads and writes."""
+    """An operation and the tensors that it reads and writes."""
 
     def __init__(self, work: Any, tensors: Any) -> None:
         self._work, self._tensors = work, tensors
 
     def is_completed(self) -> bool:
-        """Whether it has ended."""
+        """Returns whether the operation has ended."""
         return bool(self._work.is_completed())
 
 

@@ -1,4 +1,4 @@
-"""A store of torch.distributed over the master's keys of a round: it needs no port, and outlives rank 0."""
+"""A store of torch.distributed over the master's keys of a round: needs no port, and outlives rank 0."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from edl.torch.groups.keys import GroupKeys
 
 
 class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
-    """The keys that the members of one round share, as torch.distributed asks for them.
+    """A `torch.distributed.Store` of the keys that the members of one round share.
 
-    All calls raise `RoundOver` once the round is over. Of the interface it lacks `append` and queues,
-    which no process group of torch needs. Keep a reference as long as torch uses it: torch's
-    own does not keep what Python adds.
+    All calls raise `RoundOver` once the round is over. `append` and queues are missing, as no process group
+    of torch needs them. Keep a reference while torch uses the store, because torch does not keep the
+    Python object.
     """
 
     def __init__(self, keys: RoundStore | GroupKeys | None = None) -> None:
         """Makes no call yet.
 
         Args:
-            keys: Of the round, such as `edl.Rounds.store`; None where `follow` comes before any call.
+            keys: Keys of the round, such as `edl.Rounds.store`; None if `follow` is called first.
         """
         super().__init__()
         self._own_keys = keys
         self._timeout_s = TIMEOUT_S
 
     def follow(self, other: MasterStore) -> None:
-        """Uses the keys of another store from now on: those of a later round."""
+        """Uses the keys of another store from now on, such as those of a later round."""
         self._own_keys = other._own_keys
 
     @property
     def _keys(self) -> RoundStore | GroupKeys:
         if self._own_keys is None:
-            raise EdlError("this store has no keys yet: give it those of a round")
+            raise EdlError("this store has no keys yet: give it the keys of a round")
         return self._own_keys
 
     @property
@@ -51,7 +51,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
         self._timeout_s = timeout.total_seconds()
 
     def set(self, key: str, value: Any) -> None:
-        """Sets a key to bytes, or to a text."""
+        """Sets a key to bytes or a string."""
         self._keys.set(key, _as_bytes(value))
 
     def get(self, key: str) -> bytes:
@@ -63,10 +63,10 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
         return self._keys.add(key, amount)
 
     def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        """Sets a key where no other member has; returns its value.
+        """Sets a key if no other member has set it; returns its value.
 
         Raises:
-            EdlError: Another value than "" is expected: keys can be claimed only.
+            EdlError: A value other than "" is expected: keys can only be claimed.
         """
         if expected:
             raise EdlError(f"the master's keys can be claimed, not replaced (key {key!r:.80})")
@@ -80,7 +80,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
         self._keys.wait(keys, self._timeout_s if timeout is None else timeout.total_seconds())
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all of these keys are set."""
+        """Returns whether all of these keys are set."""
         return self._keys.check(keys)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:

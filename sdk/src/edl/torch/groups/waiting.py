@@ -1,4 +1,4 @@
-"""Waits for work of torch without blocking inside it: the end of the round ends the wait."""
+"""Waits for operations of torch in steps, so that the end of the round ends the wait."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edl.errors import EdlError, RoundOver, one_line
 T = TypeVar("T")
 
 _TICK = timedelta(milliseconds=10)
-"""How late news may end a wait. The end of the work ends it at once."""
+"""Delay with which news end a wait; the end of the operation ends it at once."""
 _TICK_S = _TICK.total_seconds()
 
 
 class News(Protocol):
-    """What ends waits; `edl.collective.Interrupt` is one."""
+    """Tells whether a round is over, such as `edl.collective.Interrupt`."""
 
     @property
     def is_set(self) -> bool:
@@ -28,14 +28,14 @@ class News(Protocol):
 
 
 class Waiting:
-    """An interruptible wait for works and for calls that block; for one thread."""
+    """Interruptible waits for operations and for blocking calls; used by one thread."""
 
     def __init__(self, news: News, on_wait: OnWait | None = None) -> None:
         """Waits for nothing yet.
 
         Args:
-            news: Set, on any thread, when the round is over.
-            on_wait: As in `edl.collective.Ring.connect`.
+            news: Tells when the round is over.
+            on_wait: Called as by `edl.collective.Ring.connect`.
         """
         self._news = news
         self.on_wait = on_wait
@@ -58,7 +58,7 @@ class Waiting:
         """Waits until a `torch.distributed.Work` is done.
 
         Raises:
-            RoundOver: It failed, or the round is over: the work may still be under way then.
+            RoundOver: The operation failed, or the round is over; it may still run then.
         """
 
         def is_done() -> bool:
@@ -73,10 +73,10 @@ class Waiting:
         self._repeat(is_done)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Calls a function that may block, on a thread of its own, which may outlive the call.
+        """Calls a function that may block on a new thread, which may outlive the call.
 
         Raises:
-            RoundOver: The function raised something, or the round is over.
+            RoundOver: The function raised an error, or the round is over.
         """
         self.check()
         results: list[T] = []
@@ -113,7 +113,7 @@ class Waiting:
 
 
 def _raise_failure(work: Any) -> None:
-    """Raises if a work that is done has failed; the wait before may have ended just before it."""
+    """Raises if an ended operation has failed; the previous wait may have timed out just before its end."""
     try:
         work.wait(_TICK)
     except RuntimeError as error:

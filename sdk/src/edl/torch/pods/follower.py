@@ -1,8 +1,8 @@
-"""The processes of a pod other than its first: each does with its shards what the first one says.
+"""The processes of a pod other than the first one, which execute its commands on their shards.
 
-It has a part of the state, a connection to the processes of its rank in the other pods, and a
-`DataLoader` of its own. What is decided (rounds, plans, books, the newest state) the first process
-decides for all of its pod, by the rules of `edl.sync`.
+Each has a part of the state, a connection to the processes of its rank in the other pods, and its
+`DataLoader`. The first process makes all decisions for the pod (rounds, plans, leases, the newest state),
+by the rules of `edl.sync`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from functools import singledispatchmethod
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from edl.master.session import Session, session
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import plan_message
 from edl.sync.group_round import micro_of
+from edl.sync.growth import Growth
 from edl.sync.options import RunSpec, SyncResult
 from edl.sync.plans import Assignment, Plan, micro_size, split
 from edl.sync.replica import State
@@ -36,26 +38,42 @@ from edl.sync.round_start import encode_json
 from edl.sync.saving import CheckpointWriter
 from edl.sync.shared_write import SharedWrite
 from edl.sync.step_flags import StepFlags
+from edl.torch.batches import MemberBatches, MemberReader
 from edl.torch.groups.forming import form_group, gloo_groups
 from edl.torch.groups.link import GroupLink
 from edl.torch.groups.waiting import Waiting
-from edl.torch.pods.growth import PodGrowth
+from edl.torch.pods.commands import (
+    Apply,
+    BeginStep,
+    Broadcast,
+    Clear,
+    Command,
+    Connect,
+    End,
+    Grow,
+    HandOver,
+    Load,
+    NewReader,
+    Read,
+    Request,
+    Save,
+)
 from edl.torch.pods.pod import Pod
 from edl.torch.pods.shard_rings import ShardRings
 from edl.torch.pods.step import PodStep, process_share
 from edl.torch.state.dcp_files import PodFiles
 from edl.torch.state.replica import TorchReplica
 from edl.torch.step import StepCalls
-from edl.torch.torch_round import MemberBatches, MemberReader, read_flags, write_flags
+from edl.torch.torch_round import read_flags, write_flags
 
 log = logging.getLogger("edl")
 
 _ADDS = 1 << 20
-"""Each process numbers its additions to keys from another number: the master knows one caller."""
+"""Distance between the numbers with which processes count additions to keys, as the master knows one caller."""
 
 
 class Follower:
-    """One process of a pod; has what `Training` uses of `TorchEngine`."""
+    """One process of a pod; has the methods of `TorchEngine` that `Training` calls."""
 
     def __init__(
         self,
@@ -68,10 +86,10 @@ class Follower:
         """Makes no call yet.
 
         Args:
-            replica: Its part of the model.
-            spec: As in `TorchEngine`.
-            member: The pod's; only its settings are used.
-            pod: Its processes.
+            replica: This process's part of the model.
+            spec: The run's data set and options, the same in all trainers.
+            member: The pod's session; only its settings are used.
+            pod: The processes of the pod.
         """
         self._replica, self._pod, self._options = replica, pod, spec.options
         self._dataset, self._description = spec.dataset, spec.description
@@ -83,29 +101,17 @@ class Follower:
         self._micro_size = micro_size(spec.options.batch_size, spec.options.micro_batches)
         self.result = SyncResult()
         self.exchanged_bytes = 0
-        """Of the tensors that this process has summed, sent or received, in rounds that have ended."""
+        """Bytes of tensors that this process has summed, sent or received, in rounds that have ended."""
         self._link: GroupLink | None = None
-        self._growth: PodGrowth | None = None
+        self._growth: Growth | None = None
         self._rings: ShardRings | None = None
-        """Of a round in which pods get the state."""
+        """The rings of a round in which pods get the state."""
         self._client: Client | None = None
         self._identity, self._round = ("", ""), Round(0, 0, ())
         self._state: State | None = None
-        """What was received or read, until the first process says that it is to be loaded."""
+        """The state that was received or read, until the first process announces `Load`."""
         self._plans: dict[str, tuple[Plan, Assignment]] = {}
         self._reader: MemberReader | None = None
-        self._commands: dict[str, Callable[..., None]] = {
-            "connect": self._connect,
-            "broadcast": self._broadcast,
-            "hand_over": self._hand_over,
-            "grow": self._grow,
-            "read": self._read,
-            "load": self._load,
-            "request": self._request,
-            "apply": self._apply,
-            "clear": self._clear,
-            "save": self._save,
-        }
 
     def run(self, batches: MemberBatches) -> Generator[PodStep, None, None]:
         """Yields this process's part of each step, until the first process ends.
@@ -119,24 +125,28 @@ class Follower:
         watcher.install()
         while True:
             command = self._pod.receive()
-            do = command.pop("do")
-            if do == "end":
+            if isinstance(command, End):
                 break
-            if do == "read_anew":
+            if isinstance(command, NewReader):
                 if self._reader is not None:
                     self._reader.close(0.0)
                 self._plans.clear()
                 self._reader = batches.new_reader(
                     LeasedRecords(self._dataset.source, self._description)
                 )
-            elif do == "step":
-                yield from self._step(batches, **command)
+            elif isinstance(command, BeginStep):
+                yield from self._step(batches, command)
             else:
-                self._commands[do](**command)
+                self._execute(command)
         watcher.remove()
-        exits = command.pop("exits")
-        self.result = SyncResult(**command)
-        if exits and not self.result.whole:
+        self.result = SyncResult(
+            whole=command.whole,
+            late=command.late,
+            steps=command.steps,
+            records=command.records,
+            redone=command.redone,
+        )
+        if command.exits and not command.whole:
             sys.exit(sigterm.EXIT_CODE)
 
     def close(self) -> None:
@@ -147,24 +157,31 @@ class Follower:
         self._groups.close()
         self._replica.close()
 
+    @singledispatchmethod
+    def _execute(self, command: Command) -> None:
+        """Executes a command that yields no step."""
+        raise TypeError(f"{command!r:.80} is not a command of a pod")
+
     # -- rounds ------------------------------------------------------------------------------
 
-    def _connect(self, number: int, place: list[int], identity: list[str]) -> None:
-        """Connects to the processes of this rank in the other pods of a round."""
+    @_execute.register
+    def _connect(self, command: Connect) -> None:
         self._leave_round()
-        rank, size = place
-        self._identity = (identity[0], identity[1])
+        rank, size = command.rank, command.world_size
+        self._identity = command.trainer, command.incarnation
         self._client = self._new_client()
-        self._round = Round(number, rank, (Member("", "", ""),) * size)
-        waiting = Waiting(self._pod.news.of(number))
-        rank = self._pod.rank
+        self._round = Round(command.number, rank, (Member("", "", ""),) * size)
+        waiting = Waiting(self._pod.news.of(command.number))
         self._keys = RoundStore(
-            self._client, number, prefix=f"shard/{rank}/", first_add=rank * _ADDS
+            self._client,
+            command.number,
+            prefix=f"shard/{self._pod.rank}/",
+            first_add=self._pod.rank * _ADDS,
         )
         with self._agreeing():
             group = form_group(self._groups, self._round, self._keys, waiting)
             self._link = GroupLink(group, rank, size, waiting)
-            self._growth = PodGrowth(self._replica, self._link, self._round, None)
+            self._growth = Growth(self._replica, self._link, self._round, None)
 
     def _leave_round(self) -> None:
         if self._growth is not None:
@@ -182,13 +199,13 @@ class Follower:
             self._client = None
 
     def _new_client(self) -> Client:
-        """A client with the identity of the pod, which is the member of the round."""
+        """Returns a client with the identity of the pod, which is the member of the round."""
         connection = Connection(self._settings.master, self._settings.token)
         return Client(connection, *self._identity)
 
     @contextlib.contextmanager
     def _agreeing(self) -> Iterator[None]:
-        """A context for an exchange with other pods: the first process learns whether it failed."""
+        """A context for an exchange with other pods; the first process learns whether it failed."""
         try:
             yield
         except RoundOver as error:
@@ -199,20 +216,22 @@ class Follower:
 
     # -- the state ---------------------------------------------------------------------------
 
-    def _broadcast(self, source: int) -> None:
+    @_execute.register
+    def _broadcast(self, command: Broadcast) -> None:
         with self._agreeing():
             link = self._connected()
             self._exchange(
-                lambda arrays, about: link.broadcast(arrays, about, source),
-                sends=link.rank == source,
+                lambda arrays, header: link.broadcast(arrays, header, command.source),
+                sends=link.rank == command.source,
             )
 
-    def _hand_over(self, receivers: list[int]) -> None:
+    @_execute.register
+    def _hand_over(self, command: HandOver) -> None:
         with self._agreeing():
             link = self._connected()
             self._exchange(
-                lambda arrays, about: link.hand_over(arrays, about, receivers),
-                sends=link.rank not in receivers,
+                lambda arrays, header: link.hand_over(arrays, header, command.receivers),
+                sends=link.rank not in command.receivers,
             )
 
     def _exchange(
@@ -220,67 +239,72 @@ class Follower:
     ) -> None:
         """Sends this process's part of the state, or receives it."""
         arrays: list[np.ndarray] = []
-        about = b""
+        header = b""
         if sends:
             state = self._replica.state()
             arrays = [np.asarray(array, order="C") for array in state.arrays.values()]
-            about = encode_json({"names": list(state.arrays), "extra": state.extra})
-        raw, arrays = call(arrays, about)
+            header = encode_json({"names": list(state.arrays), "extra": state.extra})
+        raw, arrays = call(arrays, header)
         if not sends:
             fields = json.loads(raw)
             self._state = State(dict(zip(fields["names"], arrays)), fields["extra"])
 
-    def _grow(self, receivers: list[int]) -> None:
-        """Connects the processes of this rank, for the parts of the state that some of them get."""
+    @_execute.register
+    def _grow(self, command: Grow) -> None:
         waiting = Waiting(self._pod.news.of(self._round.number))
         self._rings = ShardRings(self._settings, self._round, self._keys, waiting)
         link, streams = self._connected(), self._rings.streams
-        self._growth = PodGrowth(self._replica, link, self._round, streams)
-        self._growth.plan(receivers, lambda: None)
+        self._growth = Growth(self._replica, link, self._round, streams)
+        self._growth.plan(command.receivers, lambda: None)
         with self._agreeing():
             self._growth.start()
 
-    def _read(self, path: str, extra: dict[str, Any]) -> None:
-        self._state = self._files.read(read_checkpoint(path), extra)
+    @_execute.register
+    def _read(self, command: Read) -> None:
+        self._state = self._files.read(read_checkpoint(command.path), command.extra)
 
-    def _load(self) -> None:
+    @_execute.register
+    def _load(self, command: Load) -> None:  # noqa: ARG002 - it has no fields
         state, self._state = self._state, None
         if state is not None:
             self._replica.load(state)
 
-    def _save(self, step: int, *, wait: bool) -> None:
+    @_execute.register
+    def _save(self, command: Save) -> None:
         self._files.stage_together(self._replica)
         if self._writer is not None:
             shared = SharedWrite(
                 f"{self._identity[0]}:{self._pod.rank}",
                 self._pod.rank,
                 self._pod.size,
-                step=step,
+                step=command.step,
                 client=self._new_client(),
                 round_number=self._round.number,
-                is_last=wait,
+                is_last=command.wait,
             )
-            self._writer.save(self._replica, {"step": step}, shared, None, wait=wait)
+            self._writer.save(
+                self._replica, {"step": command.step}, shared, None, wait=command.wait
+            )
 
     # -- steps -------------------------------------------------------------------------------
 
-    def _request(self, plan: str, indices: list[int]) -> None:
-        """Requests this process's micro-batches of a step, of those of its pod."""
-        (planned,) = plan_message.decode(plan.encode()).plans
+    @_execute.register
+    def _request(self, command: Request) -> None:
+        (planned,) = plan_message.decode(command.plan.encode()).plans
         micro_batches = split(planned.spans, self._micro_size)
-        assignment = [(index, micro_batches[index]) for index in indices]
+        assignment = [(index, micro_batches[index]) for index in command.indices]
         share = process_share(assignment, self._pod.rank, self._pod.size)
         self._plans[planned.name] = planned, share.counted
         self._requested().request(planned, share.read)
 
-    def _step(self, batches: MemberBatches, plan: str, step: int) -> Generator[PodStep, None, None]:
-        planned, counted = self._plans.pop(plan)
+    def _step(self, batches: MemberBatches, command: BeginStep) -> Generator[PodStep, None, None]:
+        planned, counted = self._plans.pop(command.plan)
         self._requested().take(planned)
         self._replica.begin_step()
         seed, growth = self._options.seed, self._growing()
         calls = StepCalls(
             next_batch=batches.next,
-            micro=lambda index: micro_of(seed, step, index),
+            micro=lambda index: micro_of(seed, command.step, index),
             before_last=self._begin_sums,
         )
         pod_step = PodStep(planned, counted, calls, pod=self._pod, growth=growth)
@@ -297,7 +321,7 @@ class Follower:
         if link.world_size > 1:
             self._replica.buckets.begin(link.begin_sum)
 
-    def _sum(self, flags: StepFlags, growth: PodGrowth) -> bool:
+    def _sum(self, flags: StepFlags, growth: Growth) -> bool:
         """Sums the gradient over the processes of this rank; returns whether it is complete."""
         link, buckets = self._connected(), self._replica.buckets
         if link.world_size == 1:
@@ -313,24 +337,26 @@ class Follower:
             return False
         return True
 
-    def _apply(self, scale: float) -> None:
+    @_execute.register
+    def _apply(self, command: Apply) -> None:
         if self._growing().applies:
-            self._replica.step(scale)
+            self._replica.step(command.scale)
 
-    def _clear(self) -> None:
+    @_execute.register
+    def _clear(self, command: Clear) -> None:  # noqa: ARG002 - it has no fields
         if self._link is not None and self._link.has_pending:
             self._replica.move()
         else:
             self._replica.clear()
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _connected(self) -> GroupLink:
         if self._link is None:
             raise RoundOver("this process is not connected")
         return self._link
 
-    def _growing(self) -> PodGrowth:
+    def _growing(self) -> Growth:
         if self._growth is None:
             raise RoundOver("this process is not connected")
         return self._growth
@@ -341,6 +367,6 @@ class Follower:
         return self._reader
 
     def _pass_sigterm_on(self) -> None:
-        """The pod leaves as a whole, and its first process begins."""
+        """Passes SIGTERM on to the first process, as the pod leaves as a whole."""
         with contextlib.suppress(OSError):
             os.kill(self._pod.first_pid, signal.SIGTERM)

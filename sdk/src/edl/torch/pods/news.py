@@ -1,6 +1,6 @@
-"""Tells the processes of a pod that a round is over: a number in memory that they share.
+"""Tells the processes of a pod that a round is over, with a number in shared memory.
 
-It is read each 10 ms by processes that wait for members, and written by a thread that must not block.
+Processes that wait for members read the number each 10 ms. The thread that writes it must not block.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _BYTES = 8
 
 
 class PodNews:
-    """The newest round that is over."""
+    """The number of the newest round that is over, shared by the processes of a pod."""
 
     def __init__(self, path: str = "") -> None:
-        """Opens the number; makes a file for it if no path is given.
+        """Opens the file of the number, or creates one if no path is given.
 
         Raises:
-            SettingError: There is no such file, or no room for it.
+            SettingError: The file does not exist, or cannot be created.
         """
         try:
             if path:
@@ -40,23 +40,23 @@ class PodNews:
                 f"the processes of this pod share no temporary folder ({one_line(error)}): start them on "
                 "one machine, with the same TMPDIR"
             ) from error
-        self._number = memoryview(self._memory).cast("Q")  # written at once, not by bytes
+        self._number = memoryview(self._memory).cast("Q")  # one store, not byte by byte
 
     def remove(self) -> None:
-        """Removes the file, once all have opened it."""
+        """Removes the file, once all processes have opened it."""
         Path(self.path).unlink()
 
     def write(self, number: int) -> None:
-        """Says that this round is over, and those before it."""
+        """Records that this round and all earlier ones are over."""
         self._number[0] = max(self._number[0], number)
 
     def of(self, number: int) -> RoundNews:
-        """What says whether this round is over."""
+        """Returns the news of one round."""
         return RoundNews(self, number)
 
     @property
     def number(self) -> int:
-        """The newest round that is over; 0 where none is."""
+        """The newest round that is over; 0 if there is none."""
         return self._number[0]
 
 

@@ -1,14 +1,15 @@
-"""The processes of one pod, which hold one replica together: the first one leads the others.
+"""The processes of one pod, which hold one replica together: the first process leads the others.
 
-They live and die together: where one has ended, calls of the others raise `TrainingError`, and
+They live and die together: when one ends, calls of the others raise `TrainingError`, and
 `edl agent --replica` starts all of them again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -16,64 +17,87 @@ import torch.distributed as dist
 
 from edl.errors import RoundOver, TrainingError
 from edl.master import protocol
+from edl.overriding import override
 from edl.sync.round_start import encode_json
 from edl.torch.groups.link import GroupLink
 from edl.torch.groups.waiting import Waiting
+from edl.torch.pods import commands
+from edl.torch.pods.commands import Announcer, Command
 from edl.torch.pods.news import PodNews
 
 T = TypeVar("T")
 
 _TIMEOUT = timedelta(hours=6)
-"""It ends no wait: the end of a process does, or that of the pod."""
+"""Never reached: the end of a process or of the pod ends a wait."""
 
 
 class _NoNews:
     is_set = False
 
 
-class Pod:
+class Pod(Announcer):
     """The connection of a process to the others of its pod; used by one thread.
 
-    All processes call the same in the same order. What the first one sends, the others receive; a
-    command that may fail ends with `agree`.
+    All processes make the same calls in the same order. The first process announces commands, the
+    others receive them; a command that may fail ends with `agree`.
     """
 
     def __init__(self, mesh: Any) -> None:
-        """Connects them; all of them call it.
+        """Connects the processes; all of them call it.
 
         Args:
-            mesh: Of one dimension, of all processes of the default group.
+            mesh: A mesh of one dimension, with all processes of the default group.
         """
         self.rank, self.size = mesh.get_local_rank(), mesh.size()
         self.group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
-        """Apart from the mesh, whose operations may be those of a GPU."""
+        """Separate from the mesh, whose operations may run on a GPU."""
         self._link = GroupLink(self.group, self.rank, self.size, Waiting(_NoNews()))
-        hello: protocol.Json = {}
         if self.is_first:
-            self.news = PodNews()
-            self.send(path=self.news.path, pid=os.getpid())
+            self.news, self.first_pid = PodNews(), os.getpid()
+            hello = encode_json({"path": self.news.path, "pid": self.first_pid})
+            self._together(lambda: self._link.broadcast([], hello, 0))
         else:
-            hello = self.receive()
-            self.news = PodNews(hello["path"])
-        self.first_pid = hello.get("pid", os.getpid())
+            raw, _ = self._together(lambda: self._link.receive(0))
+            hello_fields = json.loads(raw)
+            self.news, self.first_pid = PodNews(hello_fields["path"]), hello_fields["pid"]
         self.gather({})
         if self.is_first:
             self.news.remove()
 
     @property
     def is_first(self) -> bool:
-        """Whether this process talks to the master, and leads the others."""
+        """Whether this process talks to the master and leads the others."""
         return bool(self.rank == 0)
 
-    def send(self, **command: Any) -> None:
-        """Sends a command to the other processes, which wait for one."""
-        self._together(lambda: self._link.broadcast([], encode_json(command), 0))
+    @override
+    def announce(self, command: Command) -> None:
+        self._together(lambda: self._link.broadcast([], commands.encode(command), 0))
 
-    def receive(self) -> protocol.Json:
+    @override
+    def repeat(self, command: Command) -> None:
+        self.announce(command)
+        require_ok(self.gather({"ok": True}))
+
+    @contextlib.contextmanager
+    @override
+    def exchange(self, command: Command, number: int) -> Iterator[None]:
+        self.announce(command)
+        try:
+            yield
+        except RoundOver:
+            self.end_round(number)
+            self.agree(ok=False)
+            raise
+        require_ok(self.gather({"ok": True}))
+
+    @override
+    def end_round(self, number: int) -> None:
+        self.news.write(number)
+
+    def receive(self) -> Command:
         """Waits for the next command of the first process."""
         raw, _ = self._together(lambda: self._link.receive(0))
-        command: protocol.Json = json.loads(raw)
-        return command
+        return commands.decode(raw)
 
     def gather(self, report: protocol.Json) -> list[protocol.Json]:
         """Returns the reports of all processes, in order of rank."""
@@ -81,16 +105,8 @@ class Pod:
         return [json.loads(payload) for payload in payloads]
 
     def agree(self, *, ok: bool = True) -> bool:
-        """Whether all processes say so."""
+        """Returns whether all processes pass True."""
         return all(report["ok"] for report in self.gather({"ok": ok}))
-
-    def check(self, *, ok: bool = True) -> None:
-        """Raises where a process of this pod could not exchange something with the other pods.
-
-        Raises:
-            RoundOver: One could not: the round cannot continue.
-        """
-        require_ok(self.gather({"ok": ok}))
 
     def _together(self, call: Callable[[], T]) -> T:
         try:
@@ -106,7 +122,7 @@ def require_ok(reports: Iterable[protocol.Json]) -> None:
     """Checks the reports of all processes of a pod on an exchange with the other pods.
 
     Raises:
-        RoundOver: One of them failed: the round cannot continue.
+        RoundOver: The exchange failed in one of them: the round cannot continue.
     """
     if not all(report["ok"] for report in reports):
         raise RoundOver("a process of this pod has lost its connection to other pods")

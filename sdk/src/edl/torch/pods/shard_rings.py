@@ -1,4 +1,4 @@
-"""Rings of the processes of one rank in their pods, which carry parts of the state in one round."""
+"""Rings of processes of the same rank in all pods, which carry parts of the state in one round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edl.torch.groups.waiting import Waiting
 
 
 class ShardRings:
-    """The connections of one process; those of the pod's first one are at the address of its member."""
+    """The rings of one process other than a pod's first, which listens at the member's address."""
 
     def __init__(
         self, settings: Settings, round_: Round, keys: RoundStore, waiting: Waiting
@@ -23,9 +23,9 @@ class ShardRings:
         """Listens at any free port.
 
         Args:
-            settings: The pod's.
+            settings: The pod's settings.
             round_: The round.
-            keys: Of the processes of this rank.
+            keys: Keys of the processes of this rank.
             waiting: Ends with the round.
         """
         self._round, self._keys, self._waiting = round_, keys, waiting
@@ -35,10 +35,10 @@ class ShardRings:
         self._address = f"{host}:{port}"
         self._interrupt = Interrupt()
         self.streams = Streams(self._interrupt, self._connect)
-        """How the parts travel."""
+        """Connects the rings."""
 
     def close(self) -> None:
-        """Ends it, after the threads that use it."""
+        """Ends the connections; called after the threads that use them have ended."""
         self._interrupt.set()
         self._listener.close()
 

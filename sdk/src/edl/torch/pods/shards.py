@@ -1,4 +1,4 @@
-"""Tensors of which each process of a pod holds a part: those of FSDP2 (`fully_shard`)."""
+"""Sharded tensors of FSDP2 (`fully_shard`): each process of a pod holds a part."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.distributed.tensor import DTensor
 from edl.errors import DataError
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
-"""Modules of torch that sum gradients themselves."""
+"""torch modules that sum gradients themselves."""
 _HOW = "call fully_shard(model, mesh=mesh) with mesh = init_device_mesh(device, (world_size,))"
 
 
 def local(tensor: Any) -> Any:
-    """Returns this process's part of a tensor, which shares its memory; a whole one as it is."""
+    """Returns this process's part of a sharded tensor, sharing memory; other tensors unchanged."""
     return tensor.detach().to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def as_shard(part: Any, like: Any) -> Any:
-    """Returns `part` as this process's part of a tensor that is divided like another; no copy."""
+    """Returns `part` as this process's part of a tensor that is sharded like `like`; does not copy."""
     if not isinstance(like, DTensor) or isinstance(part, DTensor):
         return part
     return DTensor.from_local(
@@ -35,16 +35,15 @@ def as_shard(part: Any, like: Any) -> Any:
 
 
 def is_part_of(value: Any, parameter: Any) -> bool:
-    """Whether a tensor of an optimizer is divided as its parameter is."""
+    """Returns whether a tensor of an optimizer is sharded like its parameter."""
     return isinstance(parameter, DTensor) and value.dim() == parameter.dim()
 
 
 def mesh_of(model: Any) -> Any:
-    """Returns the mesh of the processes that hold the parameters; None where each holds all.
+    """Returns the mesh over which the parameters are sharded; None if they are not.
 
     Raises:
-        DataError: They are divided in another way than FSDP2 does over the processes of one pod, or the
-            model is wrapped.
+        DataError: The parameters are not sharded over all processes of one pod, or the model is wrapped.
     """
     _check_unwrapped(model)
     named = dict(model.named_parameters())
@@ -53,7 +52,7 @@ def mesh_of(model: Any) -> Any:
         return None
     whole = [name for name, p in named.items() if not isinstance(p, DTensor)]
     if whole:
-        raise DataError(f"parameter {whole[0]} is not sharded, and others are: {_HOW}")
+        raise DataError(f"parameter {whole[0]} is not sharded, but others are: {_HOW}")
     mesh = meshes.pop()
     if meshes or mesh.ndim != 1:
         raise DataError(
@@ -69,14 +68,14 @@ def mesh_of(model: Any) -> Any:
 
 
 def check_alone(trainer: str, environ: Mapping[str, str]) -> None:
-    """Refuses a model that is not sharded where other processes of this pod are the same trainer.
+    """Refuses an unsharded model if other processes of this pod are the same trainer.
 
     Args:
         trainer: The name of this process's trainer.
-        environ: With torchrun's variables, if a launcher has started this process.
+        environ: The environment, with torchrun's variables if a launcher has started this process.
 
     Raises:
-        DataError: They are.
+        DataError: Several processes are this trainer.
     """
     size, rank = environ.get("LOCAL_WORLD_SIZE") or "1", environ.get("LOCAL_RANK", "")
     if size != "1" and not trainer.endswith(f":{rank}"):
@@ -91,6 +90,6 @@ def _check_unwrapped(model: Any) -> None:
         name = type(module).__name__
         if name in _WRAPPERS and type(module).__module__.startswith("torch."):
             raise DataError(
-                f"the model is wrapped in {name}, which sums gradients itself: give the model that is in "
-                "it, or fully_shard it"
+                f"the model is wrapped in {name}, which sums gradients itself: give the wrapped "
+                "model, or fully_shard it"
             )

@@ -1,20 +1,21 @@
-"""A step of one process of a pod: all of them compute the same number of micro-batches.
+"""A step of one process of a pod; all processes compute the same number of micro-batches.
 
-FSDP2 gathers parameters and sums gradients over the pod in each micro-batch, so a process that has
-fewer than another computes one more that counts nothing.
+FSDP2 gathers parameters and sums gradients over the pod in each micro-batch. A process with fewer
+micro-batches than another computes an additional one, with the weight 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from edl.master import protocol
 from edl.overriding import override
+from edl.sync.growth import Growth, GrowthReport
 from edl.sync.plans import Assignment, Plan, assigned_indices
-from edl.sync.step_flags import sum_by_name
+from edl.sync.step_flags import StepFlags, sum_by_name
 from edl.sync.step_reader import UnreadableTask
-from edl.torch.pods.growth import PodGrowth
 from edl.torch.pods.pod import Pod
 from edl.torch.step import MemberStep, StepCalls
 
@@ -23,21 +24,55 @@ class ProcessShare(NamedTuple):
     """The micro-batches of a pod's share that one of its processes computes."""
 
     read: Assignment
-    """With the records that it reads."""
+    """The micro-batches with the records that the process reads."""
     counted: Assignment
-    """The same with the records that count: none where another process counts them."""
+    """The micro-batches with the records that count; none if another process counts them."""
 
 
 def process_share(assignment: Assignment, rank: int, size: int) -> ProcessShare:
-    """Returns what one of `size` processes computes of its pod's micro-batches (pure)."""
+    """Returns one process's share of its pod's micro-batches, of `size` processes (pure)."""
     own = [assignment[index] for index in assigned_indices(len(assignment), rank, size)]
     missing = -(-len(assignment) // size) - len(own)
     padding = assignment[:1] * missing
     return ProcessShare(own + padding, own + [(index, ()) for index, _ in padding])
 
 
+@dataclass(frozen=True)
+class StepReport:
+    """The result of one process's part of a step, for the other processes of its pod."""
+
+    metrics: dict[str, float]
+    """Sums of the micro-batches' metrics, weighted by their shares of the step."""
+    problem: str
+    """The problem with a loss or a gradient, or ""."""
+    growth: GrowthReport
+    unreadable: UnreadableReport | None
+    """The first task that this process could not read."""
+
+    @classmethod
+    def from_json(cls, report: protocol.Json) -> StepReport:
+        """Reads a report that `dataclasses.asdict` returned."""
+        task = report["unreadable"]
+        return cls(
+            metrics=report["metrics"],
+            problem=report["problem"],
+            growth=GrowthReport(**report["growth"]),
+            unreadable=None if task is None else UnreadableReport(**task),
+        )
+
+
+@dataclass(frozen=True)
+class UnreadableReport:
+    """An `UnreadableTask`, with the name of the task instead of its lease."""
+
+    task: str
+    reason: str
+    record: int | None
+    transient: bool
+
+
 class PodStep(MemberStep):
-    """A process's part of a step; `end` makes its flags those of the whole pod."""
+    """A process's part of a step; after `end`, its flags are those of the whole pod."""
 
     def __init__(
         self,
@@ -46,15 +81,20 @@ class PodStep(MemberStep):
         calls: StepCalls,
         *,
         pod: Pod,
-        growth: PodGrowth,
+        growth: Growth,
     ) -> None:
-        """Reads nothing yet; micro-batches without records count nothing."""
-        super().__init__(plan, assignment, calls)
+        """Reads nothing yet; micro-batches without records have the weight 0."""
+
+        def backward(loss: Any, weight: float, flags: StepFlags) -> str:
+            # FSDP2 takes the mean over the pod's processes
+            return calls.backward(loss, weight * pod.size, flags)
+
+        super().__init__(plan, assignment, replace(calls, backward=backward))
         self._pod, self._growth = pod, growth
 
     @override
     def __iter__(self) -> Iterator[Any]:
-        """Yields this process's micro-batches; none where a process of the pod cannot read its records."""
+        """Yields this process's micro-batches; none if a process of the pod cannot read its records."""
         batches: list[Any] = []
         for index, spans in self._assignment:
             batches.append(self._read(index, spans))
@@ -70,27 +110,24 @@ class PodStep(MemberStep):
 
     @override
     def end(self) -> UnreadableTask | None:
-        """Returns what some process of this pod could not read."""
+        """Returns the first task that a process of this pod could not read."""
         own = super().end()
-        task: protocol.Json = {}
-        if own is not None:
-            task = {"task": own.lease.task, "why": own.reason, "record": own.record}
-            task["transient"] = own.transient
-        report = {"metrics": self.flags.metrics, "problem": self.problem, "unreadable": task}
-        reports = self._pod.gather({**report, "growth": self._growth.report()})
-        self._growth.hear([report["growth"] for report in reports])
-        problems = [report["problem"] for report in reports if report["problem"]]
-        tasks = [report["unreadable"] for report in reports if report["unreadable"]]
-        self.flags.metrics = sum_by_name(report["metrics"] for report in reports)
+        report = StepReport(
+            metrics=dict(self.flags.metrics),
+            problem=self.problem,
+            growth=self._growth.report(),
+            unreadable=None
+            if own is None
+            else UnreadableReport(own.lease.task, own.reason, own.record, own.transient),
+        )
+        reports = [StepReport.from_json(each) for each in self._pod.gather(asdict(report))]
+        self._growth.adopt(each.growth for each in reports)
+        problems = [each.problem for each in reports if each.problem]
+        tasks = [each.unreadable for each in reports if each.unreadable is not None]
+        self.flags.metrics = sum_by_name(each.metrics for each in reports)
         self.problem = "; ".join(dict.fromkeys(problems))
         self.flags.nan, self.flags.unreadable = float(len(problems)), float(len(tasks))
-        return self._as_unreadable(tasks[0]) if tasks else None
-
-    def _as_unreadable(self, task: protocol.Json) -> UnreadableTask:
-        lease = next(s.lease for s in self._plan.spans if s.lease.task == task["task"])
-        return UnreadableTask(lease, task["why"], task["record"], task["transient"])
-
-    @override
-    def _add_gradient(self, loss: Any, weight: float) -> None:
-        # FSDP2 takes the mean over the pod's processes
-        super()._add_gradient(loss, weight * self._pod.size)
+        if not tasks:
+            return None
+        lease = next(s.lease for s in self._plan.spans if s.lease.task == tasks[0].task)
+        return UnreadableTask(lease, tasks[0].reason, tasks[0].record, tasks[0].transient)

@@ -1,4 +1,4 @@
-"""Tensors of a state as arrays by name, as members and checkpoints have them."""
+"""Converts between tensors and the arrays of a state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edl.torch.pods.shards import local
 
 MODEL, OPTIMIZER, OUTER = "model", "optimizer", "outer"
 _OPTIMIZERS = (OPTIMIZER, OUTER)
-"""Kinds of optimizers in a state: the program's, and that of outer steps."""
+"""Kinds of optimizers in a state: the program's optimizer, and the outer optimizer."""
 VIEWS = {torch.bfloat16: torch.int16}
-"""Types that numpy lacks, and those as which their bits travel."""
+"""Types that numpy lacks, with the types in which their bits are sent."""
 
 
 def unflatten(state: State) -> dict[str, Any]:
-    """Returns the state dicts of model, optimizer and schedule that a state was made of."""
+    """Returns the state dicts of model, optimizer and schedule from which a state was made."""
     model: dict[str, Any] = {}
     kinds = [kind for kind in _OPTIMIZERS if kind in state.extra]
     entries: dict[str, dict[int, dict[str, Any]]] = {
@@ -42,16 +42,20 @@ def unflatten(state: State) -> dict[str, Any]:
 
 
 def as_tensor(state: State, key: str) -> Any:
-    """Returns a copy of an array of a state as a tensor, of the type that it had: see `as_state`."""
+    """Returns a copy of a state's array as a tensor of its original type (see `as_state`)."""
     tensor = torch.from_numpy(np.array(state.arrays[key]))
     types = state.extra["types"]
     return tensor.view(getattr(torch, types[key])) if key in types else tensor
 
 
 def as_own(read: Any, own: Any) -> Any:
-    """Returns what came as JSON with keys of the types that this program's own state has.
+    """Returns a decoded JSON value, with dictionary keys of the same types as in this program's state.
 
-    JSON has texts as keys alone: the milestones of a `MultiStepLR` are numbers, and would never be met.
+    All keys in JSON are strings, but the milestones of a `MultiStepLR`, for example, are numbers.
+
+    Args:
+        read: The decoded value.
+        own: The same value in this program's state.
     """
     if isinstance(own, dict) and isinstance(read, dict):
         has_numbers = bool(own) and all(type(key) is int for key in own)
@@ -64,7 +68,7 @@ def as_own(read: Any, own: Any) -> Any:
 
 
 def as_state(named: Mapping[str, Any], rest: Mapping[str, Any]) -> State:
-    """Returns tensors by name as arrays, or this process's parts; notes the types that numpy lacks."""
+    """Returns tensors, or this process's parts of them, as arrays; records types that numpy lacks."""
     arrays: dict[str, np.ndarray] = {}
     types: dict[str, str] = {}
     for name, tensor in named.items():

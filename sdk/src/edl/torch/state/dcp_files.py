@@ -1,7 +1,7 @@
-"""Checkpoints in the format of torch.distributed.checkpoint (DCP), each member's part by itself.
+"""Checkpoints in the format of torch.distributed.checkpoint (DCP), written in parts by members.
 
-DCP's own `save` needs a process group of torch that all members have; here its planner and its
-writer are called by the members of a round. All have the same state, so each makes the plan of all.
+DCP's `save` needs one process group of torch for all members. Here, the members of a round call DCP's
+planner and writer. All have the same state, so each member makes the plans of all.
 https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
 """
 
@@ -27,6 +27,7 @@ from edl.master import protocol
 from edl.overriding import override
 from edl.sync.replica import GroupModel, State
 from edl.sync.saving import Share, StateFiles
+from edl.torch.pods.commands import Read
 from edl.torch.pods.pod import Pod
 from edl.torch.pods.shards import as_shard, local
 from edl.torch.state.arrays import MODEL, OPTIMIZER, OUTER, as_state
@@ -44,7 +45,7 @@ _PICKLED = {
     ("collections", "OrderedDict"),
     (f"{_DCP}.filesystem", "_StorageInfo"),
 }
-"""What the metadata of a checkpoint may name, beside DCP's own descriptions and types of tensors."""
+"""Names that a checkpoint's metadata may contain, besides DCP's classes and tensor types."""
 
 
 Gather = Callable[[Any], list[Any]]
@@ -52,23 +53,23 @@ Target = Callable[[Sequence[Any], TensorStorageMetadata], Any]
 
 
 class DcpFiles(StateFiles):
-    """The files of a `TorchReplica`'s checkpoints; see `edl.sync.saving.StateFiles`."""
+    """The format of checkpoints of a `TorchReplica`."""
 
     is_sharded = True
 
     @override
     def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:
-        """Copies this member's tensors only."""
+        """Copies the tensors that this member writes."""
         if not isinstance(replica, TorchReplica):
             raise TypeError(f"{type(replica)} is not a model of torch")
         return DcpShare(replica, rank, count)
 
     @override
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """Reads a state, whatever number of members has written it.
+        """Reads a state, which any number of members may have written.
 
         Raises:
-            CheckpointError: It cannot be read.
+            CheckpointError: The files cannot be read.
         """
         named = {}
         for path, tensor in _read(checkpoint, (MODEL, OPTIMIZER, OUTER), self.target):
@@ -77,21 +78,21 @@ class DcpFiles(StateFiles):
         return as_state(named, extra)
 
     def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:  # noqa: ARG002 - see PodFiles
-        """Returns where a tensor is read to, by its place in `TorchReplica.tensors`."""
+        """Returns memory for a tensor, given its path in `TorchReplica.tensors`."""
         return torch.empty(about.size, dtype=about.properties.dtype, device="cpu")
 
 
 def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Reads the tensors of the model alone, by name.
+    """Reads the tensors of the model, by name.
 
     Raises:
-        CheckpointError: They cannot be read.
+        CheckpointError: The files cannot be read.
     """
     return {str(path[1]): t for path, t in _read(checkpoint, (MODEL,), DcpFiles().target)}
 
 
 class DcpShare(Share):
-    """A copy of the tensors that one member writes; see `edl.sync.saving.Share`."""
+    """A copy of the tensors that one member writes."""
 
     def __init__(
         self, replica: TorchReplica, rank: int, count: int, gather: Gather | None = None
@@ -99,10 +100,10 @@ class DcpShare(Share):
         """Begins to copy them to the host.
 
         Args:
-            replica: Of this member; all members have the same state.
-            rank: This member's.
-            count: Members that write.
-            gather: Returns the plans of all processes, where each has a part of the state.
+            replica: This member's replica; all members have the same state.
+            rank: This member's rank.
+            count: Number of members that write.
+            gather: Returns the plans of all processes, if each has a part of the state.
         """
         self.rank, self.extra = rank, replica.values()
         self._planner = DefaultSavePlanner()
@@ -129,7 +130,7 @@ class DcpShare(Share):
 
 
 class PodFiles(DcpFiles):
-    """The files of a model that the processes of a pod hold together; each writes its own part."""
+    """The format of checkpoints of a sharded model; each process of a pod writes its part."""
 
     def __init__(self, pod: Pod, replica: TorchReplica) -> None:
         """Reads nothing yet."""
@@ -137,27 +138,27 @@ class PodFiles(DcpFiles):
         self._staged: DcpShare | None = None
 
     def stage_together(self, replica: TorchReplica) -> None:
-        """Copies what this process writes; all processes of the pod call it before `stage`."""
+        """Copies this process's part; all processes of the pod call it before `stage`."""
         self._staged = DcpShare(replica, self._pod.rank, self._pod.size, self._gather)
 
     @override
     def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:  # noqa: ARG002 - of the interface
-        """Returns what was staged together."""
+        """Returns the part that `stage_together` copied."""
         staged, self._staged = self._staged, None
         if staged is None:
-            raise CheckpointError("nothing was copied for this checkpoint")
+            raise CheckpointError("no part was copied for this checkpoint")
         return staged
 
     @override
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """Has each process of the pod read its own part."""
+        """Reads this process's part; the first process has the others read theirs."""
         if self._pod.is_first:
-            self._pod.send(do="read", path=str(checkpoint.path), extra=extra)
+            self._pod.announce(Read(str(checkpoint.path), extra))
         return super().read(checkpoint, extra)
 
     @override
     def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:
-        """Returns memory for this process's part of a tensor that is sharded."""
+        """Returns memory for this process's part of a sharded tensor."""
         like = self._replica.like(path)
         if like is None or like.shape != about.size:
             return super().target(path, about)
@@ -171,7 +172,7 @@ class PodFiles(DcpFiles):
 
 
 class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types here
-    """A reader of DCP's metadata, a pickle, that runs no other code."""
+    """Reads DCP's metadata, a pickle, without running other code."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Any:
         """Returns a `Metadata`."""
@@ -182,7 +183,7 @@ class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types her
 class _Unpickler(pickle.Unpickler):
     @override
     def find_class(self, module: str, name: str) -> Any:
-        """Returns a class that may be in the metadata of a checkpoint."""
+        """Returns a class, if the metadata of a checkpoint may contain it."""
         is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         if is_type or module == f"{_DCP}.metadata" or (module, name) in _PICKLED:
             return super().find_class(module, name)
@@ -192,15 +193,15 @@ class _Unpickler(pickle.Unpickler):
 def _read(
     checkpoint: Checkpoint, kinds: Collection[str], target: Target
 ) -> list[tuple[Sequence[Any], Any]]:
-    """Returns tensors, and where `TorchReplica.tensors` has each.
+    """Returns tensors with their paths in `TorchReplica.tensors`.
 
     Args:
-        checkpoint: It.
-        kinds: The tensors that are wanted.
-        target: Returns where one is read to.
+        checkpoint: The checkpoint.
+        kinds: First parts of the paths to read.
+        target: Returns memory for a tensor.
 
     Raises:
-        CheckpointError: They cannot be read.
+        CheckpointError: The files cannot be read.
     """
     try:
         reader = _Reader(checkpoint.path)
@@ -213,10 +214,10 @@ def _read(
         }
         dcp.load(flat, storage_reader=reader, no_dist=True)
         return [(paths[name], tensor) for name, tensor in flat.items()]
-    except dcp.CheckpointException as failure:  # of DCP's; no `Exception`
+    except dcp.CheckpointException as failure:  # a `BaseException` of DCP
         causes = [error for error, _ in failure.failures.values()]
         raise _unreadable(checkpoint, *causes, failure) from failure
-    except Exception as error:  # a damaged file raises nearly anything
+    except Exception as error:  # a damaged file raises errors of many types
         raise _unreadable(checkpoint, error) from error
 
 

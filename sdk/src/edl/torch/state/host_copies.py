@@ -1,4 +1,4 @@
-"""Copies of tensors on the host, which an accelerator makes while the program continues."""
+"""Copies tensors to the host, while the program continues."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from edl.torch.pods.shards import local
 
 _UNPINNED = ("cpu", "mps")
-"""Devices without copies into pinned memory: on MPS the host shares the device's memory."""
+"""Devices without copies to pinned memory; on MPS the host shares the device's memory."""
 
 
 class HostCopies:
-    """Copies of tensors at construction; later operations of the stream run after them.
+    """Copies of tensors as they are at construction; later operations of the stream run after the copies.
 
-    Those of sharded tensors, and of tensors on MPS, block.
+    Copies of sharded tensors, and of tensors on MPS, block.
     """
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
-        """Begins the copies; those of tensors on the host are complete at once.
+        """Begins the copies; copies of tensors on the host are complete at once.
 
         Args:
-            tensors: By name; they may change after the call.
+            tensors: Tensors by name; they may change after the call.
         """
         self._copies = {name: _begin_copy(tensor.detach()) for name, tensor in tensors.items()}
         devices = {local(tensor).device for tensor in tensors.values()}
@@ -44,7 +44,7 @@ def _begin_copy(tensor: Any) -> Any:
 
 
 def _record(device: Any) -> Any:
-    """Returns an event behind everything that was begun on this device's current stream."""
+    """Returns an event after all started operations of this device's current stream."""
     event = torch.Event(device)
     event.record(torch.accelerator.current_stream(device))
     return event

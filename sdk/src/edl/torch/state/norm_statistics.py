@@ -1,4 +1,4 @@
-"""Running statistics of batch normalisation: the same in all members after each step."""
+"""Running statistics of batch normalisation, which are equal in all members after each step."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ import torch
 
 
 class NormStatistics:
-    """The buffers that normalisation updates in forward; a step makes them the members' mean."""
+    """The buffers that normalisation updates in forward; a step sets them to the members' mean."""
 
     def __init__(self, model: Any) -> None:
-        """Finds them; other buffers of a model must not change in training."""
-        kind = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - the base of all that have such
+        """Finds the buffers; other buffers of a model must not change in training."""
+        kind = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - the base class of normalisations
         layers = [layer for layer in model.modules() if isinstance(layer, kind)]
         self._buffers = [buffer for layer in layers for buffer in layer.buffers()]
         self.saved: list[Any] = []
-        """As they were before the step under way; none where no step is."""
+        """Copies from before the current step; empty between steps."""
         device = self._buffers[0].device if self._buffers else "cpu"
         size = sum(buffer.numel() for buffer in self._buffers)
         self.flat = torch.zeros(size, dtype=torch.float64, device=device)
 
     def __bool__(self) -> bool:
-        """Whether the model has any."""
+        """Returns whether the model has running statistics."""
         return bool(self._buffers)
 
     def names_in(self, model: Any) -> set[str]:
-        """Their names in the state of the model."""
+        """Returns the buffers' names in the state of the model."""
         places = {id(buffer) for buffer in self._buffers}
         return {name for name, buffer in model.named_buffers() if id(buffer) in places}
 
     def save(self) -> None:
-        """Keeps them as they are before a step."""
+        """Copies the buffers before a step."""
         self.saved = [buffer.clone() for buffer in self._buffers]
 
     def restore(self) -> None:
-        """Sets them as they were before the step, which is done again or left out."""
+        """Restores the buffers from before the step, which is repeated or skipped."""
         for buffer, saved in zip(self._buffers, self.saved):
             buffer.copy_(saved)
         self.forget()
 
     def forget(self) -> None:
-        """Drops what `save` has kept: the step is made."""
+        """Drops the copies, because the step is made."""
         self.saved = []
 
     def move(self) -> None:
-        """Gives `flat` other memory, as in `GradientBuckets`."""
+        """Gives `flat` new memory, because an abandoned sum may still write into the old memory."""
         self.flat = torch.zeros_like(self.flat)
 
     def write(self, weight: float) -> None:
-        """Writes this member's, times its share of the step's records, into `flat`."""
+        """Writes this member's statistics, times its share of the step's records, into `flat`."""
         offset = 0
         for buffer in self._buffers:
             part = self.flat[offset : offset + buffer.numel()]
@@ -57,7 +57,7 @@ class NormStatistics:
             offset += buffer.numel()
 
     def read(self) -> None:
-        """Sets them to the sum of all members' in `flat`."""
+        """Sets the buffers to the sum of all members in `flat`."""
         offset = 0
         for buffer in self._buffers:
             part = self.flat[offset : offset + buffer.numel()]

@@ -1,4 +1,4 @@
-"""A model of torch with its optimizer, as the group needs it: its state, and one step."""
+"""A torch model and its optimizer as a replica: its state, and one step."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from edl.sync import step_flags
 from edl.sync.parts import ArrayGroup, PartedReplica
 from edl.sync.replica import GroupModel, State
 from edl.torch.buckets import GradientBuckets
+from edl.torch.pods.commands import Announcer, Apply, Clear, Load, SingleProcess
 from edl.torch.pods.shards import local
 from edl.torch.program_checks import OptimizerGuard, check_types
 from edl.torch.state.arrays import MODEL, OPTIMIZER, as_own, as_state, unflatten
@@ -26,12 +27,12 @@ from edl.torch.state.state_parts import StateParts
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """What the program trains and steps with; built with keywords."""
+    """The program's model and optimizer; built with keywords."""
 
     model: Any
     """A `torch.nn.Module`."""
     optimizer: Any
-    """Of the model's parameters."""
+    """The optimizer of the model's parameters."""
     scheduler: Any | None = None
     """A `torch.optim.lr_scheduler`, stepped after each step."""
     before_step: Callable[[], object] | None = None
@@ -39,15 +40,21 @@ class ModelSetup:
 
 
 class TorchReplica(GroupModel, PartedReplica):
-    """A `GroupModel` of a torch module, an optimizer, and perhaps a schedule of the rate."""
+    """A `GroupModel` of a torch module, an optimizer, and an optional schedule."""
 
-    def __init__(self, setup: ModelSetup) -> None:
-        """Makes gradients views of buckets, behind which the flags of a step are summed."""
+    def __init__(self, setup: ModelSetup, announcer: Announcer | None = None) -> None:
+        """Makes gradients views of buckets, behind which the flags of a step are summed.
+
+        Args:
+            setup: The model and its optimizer.
+            announcer: Tells the other processes of a pod to change their parts of the model, too.
+        """
+        self._announcer = SingleProcess() if announcer is None else announcer
         model, optimizer = setup.model, setup.optimizer
         check_types(model, optimizer)
         self.model, self._optimizer, self._scheduler = model, optimizer, setup.scheduler
         self._shared = {OPTIMIZER: optimizer}
-        """The optimizers whose state all members have alike, by kind."""
+        """The optimizers with the same state in all members, by kind."""
         self._before_step = setup.before_step
         self._check_optimizer()
         self.buckets = GradientBuckets(model.named_parameters(), step_flags.SIZE)
@@ -59,12 +66,12 @@ class TorchReplica(GroupModel, PartedReplica):
         self._parts = StateParts(model, optimizer, self.statistics)
 
     def signature(self) -> str:
-        """Digest of names, types and shapes: models with another one cannot train together.
+        """Returns a digest of names, types and shapes; it must be the same in all members.
 
         Raises:
-            CheckpointError: Settings of optimizer or schedule cannot be given to other members.
+            CheckpointError: Settings of optimizer or schedule cannot be sent to other members.
         """
-        self.values()  # not only when the first newcomer needs them
+        self.values()  # raises an error now, and not when the first newcomer needs them
         state = self.model.state_dict()
         rows: list[Any] = [[n, str(t.dtype), list(t.shape)] for n, t in state.items()]
         rows += sorted(
@@ -81,10 +88,10 @@ class TorchReplica(GroupModel, PartedReplica):
             offset += gradient.numel()
 
     def begin_step(self) -> None:
-        """Keeps what `clear` restores; the program computes its part from now on.
+        """Prepares a step: copies everything that `clear` restores.
 
         Raises:
-            DataError: The program has changed the model in a way that the gradient does not follow.
+            DataError: The program has converted the model, or frozen or unfrozen a parameter.
         """
         self.buckets.check()
         self._check_frozen()
@@ -93,6 +100,7 @@ class TorchReplica(GroupModel, PartedReplica):
 
     @override
     def step(self, scale: float) -> None:
+        self._announcer.announce(Apply(scale))
         self._guard.allow()
         self._advance(scale)
         self.statistics.forget()
@@ -115,23 +123,24 @@ class TorchReplica(GroupModel, PartedReplica):
 
     @override
     def clear(self) -> None:
-        """Drops the gradient, and what forward has done to running statistics."""
+        """Drops the gradient, and restores running statistics."""
         self._undo_step()
         self.buckets.clear()
 
     def move(self) -> None:
-        """As `clear`, where sums that were abandoned may still be under way."""
+        """Clears the replica while abandoned sums may still run, by giving the gradient new memory."""
         self.statistics.move()
         self.buckets.move()
         self._undo_step()
 
     def _undo_step(self) -> None:
-        """Undoes what the step under way has changed beside the gradient."""
+        """Undoes the changes of the current step, except for the gradient."""
+        self._announcer.announce(Clear())
         self._guard.allow()
         self.statistics.restore()
 
     def tensors(self) -> dict[str, Any]:
-        """Returns the tensors of model and optimizer by name, each where it is, as DCP nests them."""
+        """Returns the tensors of model and optimizer by name, nested as in DCP, without copies."""
         tensors: dict[str, Any] = {MODEL: self.model.state_dict()}
         for kind, optimizer in self._shared.items():
             states = optimizer.state_dict()["state"]
@@ -145,7 +154,7 @@ class TorchReplica(GroupModel, PartedReplica):
         return tensors
 
     def values(self) -> dict[str, Any]:
-        """Returns what of the state is not a tensor; JSON."""
+        """Returns the entries of the state that are not tensors, as JSON."""
         extra: dict[str, Any] = {}
         for kind, optimizer in self._shared.items():
             state = optimizer.state_dict()
@@ -170,6 +179,7 @@ class TorchReplica(GroupModel, PartedReplica):
 
     @override
     def load(self, state: State) -> None:
+        self._announcer.announce(Load())
         tree = unflatten(state)
         own = {name: local(tensor) for name, tensor in self.model.state_dict().items()}
         for name in sorted(own.keys() | tree[MODEL].keys()):
@@ -178,19 +188,19 @@ class TorchReplica(GroupModel, PartedReplica):
                 shapes = [None if t is None else list(t.shape) for t in (mine, other)]
                 raise CheckpointError(
                     f"{name} is of shape {shapes[1]} in the state, and {shapes[0]} in this model: "
-                    "it is of another model: give this model's own, or another folder"
+                    "the state is of another model: give the state of this model, or another folder"
                 )
         try:
             self._parts.divide(tree)
             self.model.load_state_dict(tree[MODEL])
             for kind, optimizer in self._shared.items():
-                if kind in tree:  # a checkpoint of the other way to train has none
+                if kind in tree:  # checkpoints with local steps lack some
                     optimizer.load_state_dict(tree[kind])
             self._load_schedule(tree)
         except (ValueError, RuntimeError, KeyError) as error:
             raise CheckpointError(
-                f"the state is of another model ({one_line(error)}): give this model's own, or another "
-                "folder"
+                f"the state is of another model ({one_line(error)}): give the state of this model, or "
+                "another folder"
             ) from error
         self.statistics.forget()
         self.buckets.clear()
@@ -201,7 +211,7 @@ class TorchReplica(GroupModel, PartedReplica):
             self._scheduler.load_state_dict(as_own(tree["scheduler"], own))
 
     def like(self, path: Sequence[Any]) -> Any:
-        """Returns the parameter, or its like, of a place in `tensors`; None if it has none there."""
+        """Returns the tensor of the model for a path in `tensors`, or the parameter of an optimizer's tensor."""
         if path[0] == MODEL:
             return self.model.state_dict().get(path[1])
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
@@ -237,12 +247,12 @@ class TorchReplica(GroupModel, PartedReplica):
         for name, parameter, was_trained in self._named:
             if parameter.requires_grad and not was_trained:
                 raise DataError(
-                    f"{name} was frozen when Training was made, and is not now: its gradient would be of this "
+                    f"{name} was frozen when Training was created, and is not now: its gradient would be of this "
                     "trainer alone. Leave it trainable from the beginning, with a learning rate of 0 until then"
                 )
             if was_trained and not parameter.requires_grad:
                 raise DataError(
-                    f"{name} was trained when Training was made, and is frozen now: momentum and weight decay "
+                    f"{name} was trained when Training was created, and is frozen now: momentum and weight decay "
                     "would still change it. Leave it trainable, with a learning rate of 0 from now on"
                 )
 
@@ -250,37 +260,37 @@ class TorchReplica(GroupModel, PartedReplica):
         name = type(self._optimizer).__name__
         if isinstance(self._optimizer, torch.optim.SparseAdam):
             raise DataError(
-                f"{name} takes sparse gradients alone, and sums of gradients are dense: use another "
+                f"{name} only takes sparse gradients, and sums of gradients are dense: use another "
                 "optimizer, such as Adam"
             )
         if isinstance(self._optimizer, torch.optim.LBFGS):
             raise DataError(
-                f"{name} computes losses itself and cannot use gradients that were summed: use another "
+                f"{name} computes losses itself and cannot use summed gradients: use another "
                 "optimizer, such as AdamW"
             )
         if isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             raise DataError(
-                "ReduceLROnPlateau waits for a metric that a step does not have: use a schedule by "
+                "ReduceLROnPlateau waits for a metric that a step does not have: use a schedule of "
                 "steps, such as CosineAnnealingLR"
             )
         trained = {p for p in self.model.parameters() if p.requires_grad}
         optimized = {p for group in self._optimizer.param_groups for p in group["params"]}
         if not optimized <= set(self.model.parameters()):
             raise DataError(
-                "the optimizer has parameters that are not of the model: make it of "
+                "the optimizer has parameters that are not in the model: create it with "
                 "model.parameters()"
             )
         if trained and not trained & optimized:
             raise DataError(
-                "the optimizer has none of the model's parameters: make it of model.parameters()"
+                "the optimizer has none of the model's parameters: create it with model.parameters()"
             )
 
 
 def as_json(extra: dict[str, Any]) -> dict[str, Any]:
-    """Returns settings of an optimizer as they are after a way as JSON.
+    """Returns settings of an optimizer as they are after encoding and decoding as JSON.
 
     Raises:
-        CheckpointError: They hold something else.
+        CheckpointError: A setting is not JSON.
     """
     try:
         text = json.dumps(extra)

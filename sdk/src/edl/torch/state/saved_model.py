@@ -1,4 +1,4 @@
-"""Reads the parameters of a model in torch from what a job has written, as arrays by name."""
+"""Reads a torch model's parameters from checkpoints and exports, as arrays by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     """Reads the parameters of a checkpoint.
 
     Raises:
-        CheckpointError: They cannot be read.
+        CheckpointError: The checkpoint cannot be read.
     """
     return _arrays(read_model(checkpoint), str(checkpoint.path))
 
@@ -27,11 +27,11 @@ def read_export(path: Path) -> dict[str, Any]:
     """Reads the parameters that `edl train --export` wrote.
 
     Raises:
-        CheckpointError: They cannot be read, or it holds anything but tensors by name.
+        CheckpointError: The file cannot be read, or does not hold tensors by name.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged archive raises nearly anything
+    except Exception as error:  # a damaged archive raises errors of many types
         raise CheckpointError(f"{path} cannot be read: {one_line(error):.300}") from error
     return _arrays(content, str(path))
 

@@ -1,4 +1,4 @@
-"""The state of a model of torch in parts, for newcomers while the others train (decision 0048)."""
+"""The state of a torch model in parts, which newcomers get while the others train (decision 0048)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from edl.torch.state.norm_statistics import NormStatistics
 _ELEMENTWISE = (
     "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop",
 )  # fmt: skip
-"""Optimizers of torch of which each element advances by itself."""
+"""Optimizers of torch that update each element separately."""
 _NORM = "norm"
 
 
 class StateParts:
     """The state of a model and its optimizer, readable and writable element by element.
 
-    Of a model that is sharded it is this process's part, as everything here is local.
+    For a sharded model it is this process's part of the state.
     """
 
     def __init__(self, model: Any, optimizer: Any, statistics: NormStatistics) -> None:
@@ -37,9 +37,9 @@ class StateParts:
         self._names = [names[parameter] for parameter in self._parameters]
         every_name = model.named_parameters(remove_duplicate=False)
         self._first_names = {name: names[parameter] for name, parameter in every_name}
-        """Of parameters that have several names, because layers share them."""
+        """Name -> first name, for parameters that layers share under several names."""
         self._in_parts: frozenset[str] = frozenset()
-        """What `groups` has named last: what an optimizer's first step adds later is in no part."""
+        """Names in the groups returned last; tensors that the optimizer's first step adds later are in no part."""
         kind = type(optimizer)
         self._is_elementwise = (
             kind.__module__.startswith("torch.optim") and kind.__name__ in _ELEMENTWISE
@@ -75,7 +75,7 @@ class StateParts:
         """Returns the part of the state that is in no array group.
 
         Args:
-            values: What of the state is not a tensor.
+            values: The entries of the state that are not tensors.
         """
         named: dict[str, Any] = {}
         for index, parameter in enumerate(self._parameters):
@@ -94,7 +94,7 @@ class StateParts:
         """Loads the part of the state that is in no array group; returns the tree of state dicts.
 
         Raises:
-            CheckpointError: It is of another model.
+            CheckpointError: The state is of another model.
         """
         norms = [key for key in rest.arrays if key.startswith(f"{_NORM}/")]
         self._statistics.saved = [as_tensor(rest, key) for key in norms]
@@ -114,12 +114,12 @@ class StateParts:
             self._optimizer.load_state_dict(tree[OPTIMIZER])
         except (ValueError, RuntimeError, KeyError) as error:
             raise CheckpointError(
-                f"the state of the others is of another model: {error}"
+                f"the other members have the state of another model: {error}"
             ) from error
         return tree
 
     def divide(self, tree: dict[str, Any]) -> None:
-        """Makes this process's parts of tensors in state dicts what they are in the model."""
+        """Shards the tensors in state dicts like those of the model."""
         own = self._model.state_dict()
         tree[MODEL] = {name: as_shard(part, own.get(name)) for name, part in tree[MODEL].items()}
         for index, entries in tree.get(OPTIMIZER, {"state": {}})["state"].items():
@@ -128,7 +128,7 @@ class StateParts:
                     entries[name] = as_shard(value, self._parameters[index])
 
     def _sliced(self, index: int) -> dict[str, Any]:
-        """The tensors that advance with a parameter, and itself, by name."""
+        """Returns a parameter and the optimizer's tensors of the same shape, by name."""
         parameter = self._parameters[index]
         state = self._optimizer.state.get(parameter, {})
         tensors = {

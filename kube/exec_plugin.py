@@ -1,0 +1,110 @@
+"""Credentials from the command that a kubeconfig's user names under `exec`, as kubectl gets them.
+
+The kubernetes package runs such commands too, but it only logs why one failed, and then sends requests without
+credentials. So EDL runs the command, with the package's `ExecProvider`, before the package loads the kubeconfig.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException
+from kubernetes.config.exec_provider import ExecProvider
+
+from runtime import clock
+
+_new_provider: Callable[..., Any] = ExecProvider  # it is untyped
+_EARLY = timedelta(minutes=5)
+"""Tokens are renewed this long before they expire."""
+_OTHER_CREDENTIALS = ("auth-provider", "token", "tokenFile")
+"""Fields of a user that the package prefers to `exec`."""
+
+
+class ExecPlugin:
+    """The command of one user of a kubeconfig.
+
+    Args:
+        user: The user's entry; it has `exec`.
+        cluster: The entry of the cluster that is called.
+
+    Raises:
+        ConfigException: a field of `exec` is missing.
+    """
+
+    def __init__(self, user: Any, cluster: Any) -> None:
+        self._user = user
+        folder = Path(cluster.path).absolute().parent
+        self._provider = _new_provider(user["exec"], str(folder), cluster)
+        self._expires: datetime | None = None
+
+    @classmethod
+    def of_context(cls, document: Any, name: str | None) -> Self | None:
+        """Returns the command of a context's user; None if the user has none, or other credentials as well.
+
+        Args:
+            document: The kubeconfig, from the package's `KubeConfigMerger`.
+            name: The context; None means the current one.
+
+        Raises:
+            ConfigException: the kubeconfig has no such context or cluster.
+        """
+        if name is None:
+            name = document["current-context"]
+        context = document["contexts"].get_with_name(name)["context"]
+        entry = None
+        if "user" in context and document.safe_get("users"):
+            entry = document["users"].get_with_name(context["user"], safe=True)
+        if entry is None or not entry.safe_get("user"):
+            return None
+        user = entry["user"]
+        if "exec" not in user or any(field in user for field in _OTHER_CREDENTIALS):
+            return None
+        return cls(user, document["clusters"].get_with_name(context["cluster"])["cluster"])
+
+    def log_in(self) -> None:
+        """Runs the command, and enters its credentials in the user's entry.
+
+        Raises:
+            ConfigException: the command failed, or printed no credentials.
+        """
+        status = self._run()
+        fields: dict[str, Any] = self._user.value
+        if "token" in status:
+            fields["token"] = status["token"]
+            if "expirationTimestamp" in status:
+                self._expires = datetime.fromisoformat(status["expirationTimestamp"])
+        elif "clientCertificateData" in status and "clientKeyData" in status:
+            for field, source in (
+                ("client-certificate-data", "clientCertificateData"),
+                ("client-key-data", "clientKeyData"),
+            ):
+                fields[field] = base64.b64encode(status[source].encode()).decode()
+        else:
+            raise ConfigException(
+                "no credentials: the command of exec printed neither a token nor a certificate with its key"
+            )
+        fields.pop("exec", None)  # else the package would run it again
+
+    def keep_fresh(self, configuration: Configuration) -> None:
+        """Has the command run again when the token of a loaded configuration is about to expire."""
+        if self._expires is not None:
+            configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # declared by its default
+
+    def _refresh(self, configuration: Configuration) -> None:
+        if self._expires is not None and clock.now() > self._expires - _EARLY:
+            self.log_in()
+            configuration.api_key["BearerToken"] = f"Bearer {self._user.value['token']}"
+
+    def _run(self) -> Mapping[str, Any]:
+        try:
+            status: Mapping[str, Any] = self._provider.run()
+        except (
+            AttributeError
+        ) as error:  # on a terminal the package has no message: the command wrote to it
+            raise ConfigException("no credentials: the command of exec failed") from error
+        except (ConfigException, OSError) as error:
+            raise ConfigException(f"no credentials: {error}") from error
+        return status
