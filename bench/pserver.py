@@ -152,7 +152,7 @@ def connected(urls: tuple[str, ...], token: str, numbers: int) -> Iterator[Pserv
     settings = edl.Settings(
         "http://127.0.0.1:9", token, name, "bench", patience_s=_PATIENCE_S, servers=urls
     )
-    model = ModelSpec(NoopWorker(numbers), {}, _RULES._asdict())
+    model = ModelSpec(NoopWorker(numbers), {}, _RULES)
     with contextlib.closing(PserverClient(edl.Session(settings), model)) as client:
         client.enter()
         client.pull()

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from time import thread_time
 
 import numpy as np
+from edl_protocol.pserver import Table
 
 from bench.benchmark import Result, Setting, Times
 from e2e.measure.criteria import Criterion
 from pserver.memory import Memory, Views
-from pserver.model import Table
 from pserver.optimizers import make
 from pserver.table import EmbeddingTable, Ids
 

@@ -1,18 +1,20 @@
 """The HTTP layer of the master: routes and checks of bodies. It makes no decisions."""
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import orjson
 from aiohttp import web
+from edl_protocol import master as protocol
+from edl_protocol.fields import Call
 
-from master import openapi, protocol, rewind_protocol, status
+from master import openapi, status
 from master.errors import UnavailableError
-from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
 from master.metrics import MasterMetrics
+from master.protocol import Body, check, dataset_shape
 from master.service import MasterService
-from runtime.call_checks import Body, Json, RefusedError, whole_number
+from runtime.call_checks import Json, RefusedError, whole_number
 from runtime.job_server import (
-    Handler,
     application,
     error_body,
     json_answer,
@@ -20,34 +22,36 @@ from runtime.job_server import (
     read_body,
 )
 
+C = TypeVar("C", bound=Call)
+
 
 def make(service: MasterService, token: str, metrics: MasterMetrics) -> web.Application:
     """Creates the application; the caller starts the service."""
     handlers = _Handlers(service, metrics)
     return application(
         [
-            web.post("/v1/join", _call(protocol.JoinRequest, service.join)),
-            web.put("/v1/datasets/{name}", handlers.describe),
-            web.post("/v1/work", _call(protocol.WorkRequest, service.work)),
-            web.post("/v1/heartbeat", _call(protocol.HeartbeatRequest, service.heartbeat)),
-            web.post("/v1/heartbeats", handlers.heartbeats),
-            web.post("/v1/leave", _call(protocol.LeaveRequest, service.leave)),
-            web.post("/v1/terms", _call(protocol.TermRequest, service.term)),
-            web.post("/v1/checkpoints", _call(protocol.CheckpointRequest, service.save)),
-            web.put("/v1/checkpoints/{ticket}", handlers.saved),
-            web.post("/v1/evaluations", _call(protocol.EvaluationRequest, service.evaluate)),
-            web.get("/v1/evaluations/{model_version}", handlers.evaluation),
-            web.post("/v1/rendezvous", handlers.poll_rendezvous),
-            web.post("/v1/rendezvous/leave", handlers.leave_rendezvous),
-            web.post("/v1/rounds/keys/set", _call(KeySet, service.key_calls.set)),
-            web.post("/v1/rounds/keys/delete", _call(KeyDelete, service.key_calls.delete)),
-            web.post("/v1/rounds/keys/add", _call(KeyAdd, service.key_calls.add)),
-            web.post("/v1/rounds/keys/get", _call(KeyGet, service.key_calls.get)),
-            web.post("/v1/fail", _call(protocol.JobFailure, service.fail)),
-            web.post("/v1/position", _call(rewind_protocol.PositionRequest, service.position)),
-            web.post("/v1/rewind", _call(rewind_protocol.RewindRequest, service.rewind)),
-            web.post("/v1/setbacks", _call(protocol.RollbackReport, service.rollback)),
-            web.get("/v1/status", handlers.status),
+            _route(protocol.JoinRequest, service.join),
+            _route(protocol.WorkRequest, service.work),
+            _route(protocol.HeartbeatRequest, service.heartbeat),
+            _route(protocol.HeartbeatsRequest, handlers.heartbeats),
+            _route(protocol.LeaveRequest, service.leave),
+            _route(protocol.TermRequest, service.term),
+            _route(protocol.CheckpointRequest, service.save),
+            _route(protocol.EvaluationRequest, service.evaluate),
+            _route(protocol.RendezvousLeave, handlers.leave_rendezvous),
+            _route(protocol.KeySet, service.key_calls.set),
+            _route(protocol.KeyDelete, service.key_calls.delete),
+            _route(protocol.KeyAdd, service.key_calls.add),
+            _route(protocol.KeyGet, service.key_calls.get),
+            _route(protocol.JobFailure, service.fail),
+            _route(protocol.PositionRequest, service.position),
+            _route(protocol.RewindRequest, service.rewind),
+            _route(protocol.RollbackReport, service.rollback),
+            web.put(protocol.DatasetDescription.PATH, handlers.describe),
+            web.put(protocol.CheckpointReport.PATH, handlers.saved),
+            web.post(protocol.RendezvousPoll.PATH, handlers.poll_rendezvous),
+            web.get(protocol.EVALUATION_PATH, handlers.evaluation),
+            web.get(protocol.STATUS_PATH, handlers.status),
             web.get("/metrics", handlers.metrics),
             web.get("/healthz", handlers.health),
             web.get("/openapi.json", handlers.openapi),
@@ -70,19 +74,18 @@ class _Handlers:
 
     async def describe(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        protocol.check(protocol.PathName, orjson.dumps({"name": name}))
+        check(protocol.PathName, orjson.dumps({"name": name}))
         body = await _read(request, protocol.DatasetDescription)
-        return json_answer(await self._service.describe(name, body.shape()))
+        return json_answer(await self._service.describe(name, dataset_shape(body)))
 
-    async def heartbeats(self, request: web.Request) -> web.Response:
-        body = await _read(request, protocol.HeartbeatsRequest)
+    async def heartbeats(self, body: protocol.HeartbeatsRequest) -> Json:
         answers: list[Json] = []
         for heartbeat in body.heartbeats:
             try:
                 answers.append(await self._service.heartbeat(heartbeat))
             except RefusedError as error:
                 answers.append({"error": error_body(error.status, str(error), error.field)})
-        return json_answer({"answers": answers})
+        return {"answers": answers}
 
     async def saved(self, request: web.Request) -> web.Response:
         body = await _read(request, protocol.CheckpointReport)
@@ -103,9 +106,8 @@ class _Handlers:
         body = await _read(request, protocol.RendezvousPoll)
         return json_answer(await self._service.long_polls.poll(body, is_closed))
 
-    async def leave_rendezvous(self, request: web.Request) -> web.Response:
-        body = await _read(request, protocol.RendezvousLeave)
-        return json_answer(self._service.long_polls.leave(body.trainer, body.incarnation))
+    async def leave_rendezvous(self, body: protocol.RendezvousLeave) -> Json:
+        return self._service.long_polls.leave(body.trainer, body.incarnation)
 
     async def status(self, _: web.Request) -> web.Response:
         return json_answer(self._service.status())
@@ -123,17 +125,17 @@ class _Handlers:
         return json_answer(openapi.description())
 
 
-def _call(kind: type[Body], execute: Callable[[Body], Awaitable[Json]]) -> Handler:
-    """Creates a handler that checks a body and answers with the result of `execute`."""
+def _route(kind: type[C], execute: Callable[[C], Awaitable[Json]]) -> web.RouteDef:
+    """Creates the route of a call, which checks its body and answers with the result of `execute`."""
 
     async def handle(request: web.Request) -> web.Response:
         body = await _read(request, kind)
         return json_answer(await execute(body))
 
-    return handle
+    return web.route(kind.METHOD, kind.PATH, handle)
 
 
 async def _read(request: web.Request, kind: type[Body]) -> Body:
     """Reads the body of a request and checks it by the protocol version of the caller."""
     version = request.headers.get(protocol.VERSION_HEADER, "")
-    return protocol.check(kind, await read_body(request), version)
+    return check(kind, await read_body(request), version)

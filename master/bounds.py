@@ -3,18 +3,16 @@
 Without them one trainer could exhaust the numbers of versions, terms or rounds for all others.
 """
 
+from edl_protocol.fields import MOST
+
 from runtime.call_checks import RefusedError
 
-MOST = 1 << 53
-"""The largest number: integers up to here survive every JSON reader."""
 MAX_AHEAD = 1 << 24
 """How far a reported number may exceed the newest one that this master knows.
 
 Applies to numbers whose next value the master assigns. The master may have resumed from an older
 snapshot, or from none. With this bound it takes 2^29 calls to reach 2^53, the largest number that
 can be sent back."""
-MAX_EVALUATIONS = 1024
-"""Evaluations of one data set that are kept, or that are pending."""
 
 
 def check_assigned(name: str, number: int, most: int) -> None:

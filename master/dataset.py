@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from master.bounds import MAX_EVALUATIONS, capped
+from edl_protocol.master import MAX_EVALUATIONS, MODEL_GONE
+
+from master.bounds import capped
 from master.epoch import Epoch
 from master.failures import FailureWave, max_dropped
 from master.model_history import RewindLog, Terms
 from master.partitioning import Partitioning, Span, TaskOrder
 from runtime.call_checks import Json
 
-_MODEL_GONE = "left"
-"""The metric that the SDK reports for records if it no longer has their version of the model."""
 _MAX_METRICS = 640
 """Metrics of one evaluation: its tasks may report different ones."""
 TRAINING, EVALUATION, EXPORT = "training", "evaluation", "export"
@@ -62,12 +62,12 @@ class Evaluation:
     @property
     def failed(self) -> bool:
         """Whether the evaluation has no result and will never have one."""
-        return _MODEL_GONE in self.sums or (self.complete and not self.sums)
+        return MODEL_GONE in self.sums or (self.complete and not self.sums)
 
     def discard(self) -> None:
         """Discards the result: the model was lost, and another one will have the same version."""
-        self.sums[_MODEL_GONE] = 1.0
-        self.weights[_MODEL_GONE] = 1
+        self.sums[MODEL_GONE] = 1.0
+        self.weights[MODEL_GONE] = 1
 
     def to_json(self) -> Json:
         """Returns the evaluation for answers to trainers and for the status."""

@@ -1,8 +1,23 @@
 """The commands of calls: what a checked body asks of the ledger. Pure.
 
-Calls for work are the most frequent lines of the journal, so they have only the fields that the body
-has; all others are written with the defaults of the protocol.
+Calls for work are the most frequent lines of the journal, so their commands have None for fields
+that have the protocol's defaults, and the journal leaves them out.
 """
+
+from dataclasses import asdict
+from math import isfinite
+
+from edl_protocol.master import (
+    DoneTask,
+    FailedTask,
+    JoinRequest,
+    LeaveRequest,
+    Metrics,
+    ReturnedLease,
+    RewindRequest,
+    RollbackReport,
+    WorkRequest,
+)
 
 from master.commands import (
     Acknowledgement,
@@ -17,16 +32,6 @@ from master.commands import (
     TaskFailure,
     Work,
 )
-from master.protocol import (
-    DoneTask,
-    FailedTask,
-    JoinRequest,
-    LeaveRequest,
-    ReturnedLease,
-    RollbackReport,
-    WorkRequest,
-)
-from master.rewind_protocol import RewindRequest
 
 
 def join(body: JoinRequest, trained: dict[str, int]) -> Join:
@@ -36,7 +41,10 @@ def join(body: JoinRequest, trained: dict[str, int]) -> Join:
         body: The call.
         trained: Task -> records of it that the previous process of the name had trained.
     """
-    done = [Acknowledgement(d.task, d.attempt, d.records, d.steps, d.metrics) for d in body.done]
+    done = [
+        Acknowledgement(d.task, d.attempt, d.records, d.steps, _finite(d.metrics))
+        for d in body.done
+    ]
     leases = [LeaseEntry(lease.task, lease.attempt) for lease in body.held]
     lead = None
     if body.lead is not None:
@@ -46,14 +54,13 @@ def join(body: JoinRequest, trained: dict[str, int]) -> Join:
 
 def work(body: WorkRequest) -> Work:
     """A call for work, before it waits."""
-    sent = body.model_fields_set
     return Work(
         body.trainer,
         body.incarnation,
-        tuple(map(_acknowledgement, body.done)) if "done" in sent else None,
-        tuple(map(_failure, body.failed)) if "failed" in sent else None,
-        tuple(map(_returned, body.back)) if "back" in sent else None,
-        body.want if "want" in sent else None,
+        tuple(map(_acknowledgement, body.done)) or None,
+        tuple(map(_failure, body.failed)) or None,
+        tuple(map(_returned, body.back)) or None,
+        body.want or None,
         body.kinds,
         body.datasets,
         body.call,
@@ -79,7 +86,7 @@ def leave(body: LeaveRequest, trained: dict[str, int]) -> Leave:
 
 def rewind(body: RewindRequest) -> Rewind:
     """A rewind to the position of a model that is restored."""
-    position = None if body.position is None else body.position.model_dump()
+    position = None if body.position is None else asdict(body.position)
     return Rewind(
         body.trainer,
         body.incarnation,
@@ -107,14 +114,21 @@ def rollback(body: RollbackReport) -> Rollback:
 
 
 def _acknowledgement(done: DoneTask) -> Acknowledgement:
-    sent = done.model_fields_set
     return Acknowledgement(
         done.task,
         done.attempt,
-        done.records if "records" in sent else None,
-        done.steps if "steps" in sent else None,
-        done.metrics if "metrics" in sent else None,
+        done.records or None,
+        done.steps or None,
+        _finite(done.metrics) or None,
     )
+
+
+def _finite(metrics: Metrics) -> Metrics:
+    """Replaces NaN and infinity by None: JSON has neither, so the journal cannot hold them."""
+    return {
+        name: value if value is not None and isfinite(value) else None
+        for name, value in metrics.items()
+    }
 
 
 def _failure(failed: FailedTask) -> TaskFailure:
@@ -129,9 +143,14 @@ def _failure(failed: FailedTask) -> TaskFailure:
 
 
 def _returned(lease: ReturnedLease) -> LeaseEntry:
-    trained = lease.trained if "trained" in lease.model_fields_set else None
+    trained = lease.trained or None
     if not lease.counted:
         return LeaseEntry(lease.task, lease.attempt, trained)
     return LeaseEntry(
-        lease.task, lease.attempt, trained, lease.counted, lease.steps, lease.metrics or None
+        lease.task,
+        lease.attempt,
+        trained,
+        lease.counted,
+        lease.steps,
+        _finite(lease.metrics) or None,
     )

@@ -4,10 +4,11 @@ import asyncio
 import base64
 from collections.abc import Callable, Iterable
 
-from master.key_protocol import KeyAdd, KeyDelete, KeyGet, KeySet
+from edl_protocol.master import KeyAdd, KeyDelete, KeyGet, KeySet
+
 from master.rendezvous import Rendezvous
 from master.round_keys import RoundKeys
-from runtime.call_checks import Json
+from runtime.call_checks import Json, RefusedError
 
 
 class KeyCalls:
@@ -33,8 +34,11 @@ class KeyCalls:
 
     async def set(self, call: KeySet) -> Json:
         """Sets a key; see the protocol."""
-        member_id = call.trainer, call.incarnation
-        self._keys.set(call.round, member_id, call.key, base64.b64decode(call.value))
+        try:
+            value = base64.b64decode(call.value, validate=True)
+        except ValueError as error:
+            raise RefusedError(422, "value: value is not base64", "value") from error
+        self._keys.set(call.round, (call.trainer, call.incarnation), call.key, value)
         self._wake([(call.round, call.key)])
         return {}
 

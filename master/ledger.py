@@ -8,7 +8,9 @@ command changes nothing.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from master.bounds import MAX_AHEAD, MAX_EVALUATIONS, check_assigned
+from edl_protocol.master import MAX_EVALUATIONS
+
+from master.bounds import MAX_AHEAD, check_assigned
 from master.checkpoints import Checkpoints
 from master.commands import (
     Command,

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from edl_protocol.master import RendezvousPoll
+
 from master.commands import More
 from master.ledger import Ledger
 from master.membership import DISCONNECTED_S, MemberId
-from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from runtime.call_checks import Json
 from runtime.logs import keys

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from master.protocol import RendezvousPoll
+from edl_protocol.master import RendezvousPoll
+
 from runtime.bounded_dict import BoundedDict
 
 MemberId = tuple[str, str]

@@ -2,76 +2,46 @@
 
 from functools import cache
 
-from pydantic.json_schema import models_json_schema
+from edl_protocol import master as protocol
+from edl_protocol.fields import Call, Message
+from pydantic import TypeAdapter
 
-from master import key_protocol, protocol, rewind_protocol
-from runtime.call_checks import MAX_DIGITS, Json
+from runtime.call_checks import MAX_DIGITS, Json, reader
 
 _ABOUT = (
     f"Data of one job. A caller whose header {protocol.VERSION_HEADER} is a newer version may send "
     "fields that are not described here: they are ignored. From others they are refused."
 )
-_NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:-]*$", "maxLength": 253}
-_CALLS = (
-    ("post", "/v1/join", protocol.JoinRequest, "A trainer begins, or connects to a new master."),
-    (
-        "post",
-        "/v1/terms",
-        protocol.TermRequest,
-        "The group's leader begins a term, in a later round.",
-    ),
-    (
-        "put",
-        "/v1/datasets/{name}",
-        protocol.DatasetDescription,
-        "Describes a data set; the first wins.",
-    ),
-    ("post", "/v1/work", protocol.WorkRequest, "Acknowledges and leases."),
-    ("post", "/v1/heartbeat", protocol.HeartbeatRequest, "A trainer is alive."),
-    (
-        "post",
-        "/v1/heartbeats",
-        protocol.HeartbeatsRequest,
-        "Several trainers are alive; an answer or an error for each.",
-    ),
-    ("post", "/v1/leave", protocol.LeaveRequest, "A trainer ends."),
-    ("post", "/v1/checkpoints", protocol.CheckpointRequest, "Asks to save a checkpoint."),
-    (
-        "put",
-        "/v1/checkpoints/{ticket}",
-        protocol.CheckpointReport,
-        "The result of saving a checkpoint.",
-    ),
-    ("post", "/v1/evaluations", protocol.EvaluationRequest, "Asks for an evaluation."),
-    (
-        "post",
-        "/v1/rendezvous",
-        protocol.RendezvousPoll,
-        "Reports a member's state; waits for the next round.",
-    ),
-    (
-        "post",
-        "/v1/rendezvous/leave",
-        protocol.RendezvousLeave,
-        "Excludes a member from later rounds.",
-    ),
-    ("post", "/v1/rounds/keys/set", key_protocol.KeySet, "Sets a key of a round."),
-    ("post", "/v1/rounds/keys/delete", key_protocol.KeyDelete, "Deletes keys of a round."),
-    ("post", "/v1/rounds/keys/add", key_protocol.KeyAdd, "Adds to a counter of a round."),
-    (
-        "post",
-        "/v1/rounds/keys/get",
-        key_protocol.KeyGet,
-        "Reads keys of a round; waits until all are set.",
-    ),
-    ("post", "/v1/fail", protocol.JobFailure, "The job fails."),
-    ("post", "/v1/position", rewind_protocol.PositionRequest, "The position in a data set."),
-    ("post", "/v1/rewind", rewind_protocol.RewindRequest, "Sets the data back with the model."),
-    ("post", "/v1/setbacks", protocol.RollbackReport, "Work was lost with the model's state."),
+_NAME = {
+    "type": "string",
+    "pattern": protocol.NAME_PATTERN,
+    "maxLength": protocol.MAX_NAME_CHARS,
+}
+_CALLS: tuple[type[Call], ...] = (
+    protocol.JoinRequest,
+    protocol.TermRequest,
+    protocol.DatasetDescription,
+    protocol.WorkRequest,
+    protocol.HeartbeatRequest,
+    protocol.HeartbeatsRequest,
+    protocol.LeaveRequest,
+    protocol.CheckpointRequest,
+    protocol.CheckpointReport,
+    protocol.EvaluationRequest,
+    protocol.RendezvousPoll,
+    protocol.RendezvousLeave,
+    protocol.KeySet,
+    protocol.KeyDelete,
+    protocol.KeyAdd,
+    protocol.KeyGet,
+    protocol.JobFailure,
+    protocol.PositionRequest,
+    protocol.RewindRequest,
+    protocol.RollbackReport,
 )
 _QUERIES = (
-    ("/v1/evaluations/{model_version}", "The evaluations of a model version.", True),
-    ("/v1/status", "The status of the job.", True),
+    (protocol.EVALUATION_PATH, "The evaluations of a model version.", True),
+    (protocol.STATUS_PATH, "The status of the job.", True),
     ("/healthz", "Whether this master serves.", False),
 )
 _PARAMETERS: dict[str, Json] = {
@@ -96,12 +66,18 @@ _ERRORS = {
 @cache
 def description() -> Json:
     """The OpenAPI document."""
-    kinds = [(kind, "validation") for _, _, kind, _ in _CALLS]
-    _, schemas = models_json_schema(kinds, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]  # the literal is lost in the list
+    _, schemas = TypeAdapter.json_schemas(
+        [(kind.__name__, "validation", reader(kind)) for kind in _CALLS],
+        ref_template="#/components/schemas/{model}",
+    )
+    for name, schema in schemas["$defs"].items():
+        _describe_inherited(getattr(protocol, name), schema["properties"])
     paths: Json = {}
-    for method, path, kind, summary in _CALLS:
+    for kind in _CALLS:
         body = {"$ref": f"#/components/schemas/{kind.__name__}"}
-        paths.setdefault(path, {})[method] = _operation(path, summary, body, secured=True)
+        summary = (kind.__doc__ or "").partition("\n")[0]
+        operation = _operation(kind.PATH, summary, body, secured=True)
+        paths.setdefault(kind.PATH, {})[kind.METHOD.lower()] = operation
     for path, summary, secured in _QUERIES:
         paths.setdefault(path, {})["get"] = _operation(path, summary, None, secured=secured)
     return {
@@ -113,6 +89,15 @@ def description() -> Json:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _describe_inherited(kind: type[Message], properties: Json) -> None:
+    """Adds the descriptions of inherited fields, which pydantic leaves out."""
+    for base in kind.__mro__[1:]:
+        if base is not object:
+            inherited = reader(base).json_schema().get("properties", {})
+            for name in inherited:
+                properties[name] = {**inherited[name], **properties[name]}
 
 
 def _operation(path: str, summary: str, body: Json | None, *, secured: bool) -> Json:

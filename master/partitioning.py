@@ -8,7 +8,8 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import NamedTuple
 
-from master.bounds import MOST
+from edl_protocol.fields import MOST
+
 from runtime.call_checks import Json
 
 MAX_RECORDS = MOST

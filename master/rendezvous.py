@@ -6,6 +6,8 @@ in, and the caller may log `events`. The journal has no rounds: after a restart 
 members report theirs.
 """
 
+from edl_protocol.master import RendezvousPoll
+
 from master.bounds import MAX_AHEAD, check_assigned
 from master.membership import (
     PROBE_S,
@@ -18,7 +20,6 @@ from master.membership import (
     poll_pace_s,
     suspicious_s,
 )
-from master.protocol import RendezvousPoll
 from master.round import (
     FORMING_S,
     SHORT_WINDOW_S,

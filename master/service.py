@@ -7,6 +7,23 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from edl_protocol.master import VERSION as PROTOCOL
+from edl_protocol.master import (
+    CheckpointReport,
+    CheckpointRequest,
+    EvaluationRequest,
+    HeartbeatRequest,
+    JobFailure,
+    JoinRequest,
+    LeaveRequest,
+    PositionRequest,
+    RewindRequest,
+    RollbackReport,
+    TermRequest,
+    WorkRequest,
+)
 
 from master import incoming, status
 from master.commands import (
@@ -32,22 +49,8 @@ from master.leases import ACCEPTED
 from master.ledger import Ledger
 from master.liveness import Liveness
 from master.long_polls import LongPolls, WaitingCalls
-from master.protocol import VERSION as PROTOCOL
-from master.protocol import (
-    CheckpointReport,
-    CheckpointRequest,
-    EvaluationRequest,
-    HeartbeatRequest,
-    JobFailure,
-    JoinRequest,
-    LeaveRequest,
-    RollbackReport,
-    TermRequest,
-    WorkRequest,
-)
 from master.rendezvous import STUCK_S, Rendezvous
 from master.retry_pauses import OUTAGE_S, RETRY_S, RetryPauses
-from master.rewind_protocol import PositionRequest, RewindRequest
 from master.snapshots import Snapshots
 from runtime.call_checks import Json
 from runtime.logs import keys
@@ -237,7 +240,7 @@ class MasterService:
     async def fail(self, body: JobFailure) -> Json:
         """Fails the job; see the protocol."""
         answer = self._execute(Fail(body.trainer, body.incarnation, body.reason))
-        log.error("a trainer ends the job", extra=keys(**body.model_dump()))
+        log.error("a trainer ends the job", extra=keys(**asdict(body)))
         await self._group_commit.wait()
         await self._snapshots.wait()
         return answer
@@ -245,7 +248,7 @@ class MasterService:
     async def rollback(self, body: RollbackReport) -> Json:
         """Records lost work; see the protocol."""
         answer = self._execute(incoming.rollback(body))
-        log.warning("work was lost with the model's state", extra=keys(**body.model_dump()))
+        log.warning("work was lost with the model's state", extra=keys(**asdict(body)))
         await self._group_commit.wait()
         return answer
 
@@ -258,7 +261,7 @@ class MasterService:
     async def rewind(self, body: RewindRequest) -> Json:
         """Sets a data set back to the position of a restored model; see the protocol."""
         answer = self._execute(incoming.rewind(body))
-        call = body.model_dump(exclude={"position", "remaining"})
+        call = {n: v for n, v in vars(body).items() if n not in ("position", "remaining")}
         level = logging.WARNING if answer["records"] else logging.INFO
         log.log(level, "the data is set back with the model", extra=keys(**call, **answer))
         await self._group_commit.wait()

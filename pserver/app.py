@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from edl_protocol import pserver as protocol
+from edl_protocol.frames import CONTENT_TYPE, Json
 
-from pserver import protocol
 from pserver.errors import BusyError, ShardError
-from pserver.frames import Json
 from pserver.inflight_limit import InflightLimit
 from pserver.metrics import PserverMetrics
 from pserver.service import ParameterService
@@ -23,7 +23,6 @@ from runtime.job_server import (
 )
 
 INFLIGHT_BYTES = 256 << 20
-FRAME = "application/vnd.edl.frame"
 
 
 def make(service: ParameterService, token: str, metrics: PserverMetrics) -> web.Application:
@@ -31,21 +30,21 @@ def make(service: ParameterService, token: str, metrics: PserverMetrics) -> web.
     handlers = _Handlers(service, metrics)
     return application(
         [
-            web.post("/v1/enter", handlers.json(service.enter)),
-            web.post("/v1/tickets", handlers.json(service.request_ticket)),
-            web.post("/v1/settle", handlers.json(service.settle)),
-            web.post("/v1/pull", handlers.frame(service.pull)),
-            web.post("/v1/lookup", handlers.frame(service.lookup)),
-            web.post("/v1/push", handlers.frame(service.push)),
-            web.post("/v1/rows", handlers.frame(service.page)),
-            web.post("/v1/refusals", handlers.json(service.report_refusal)),
-            web.post("/v1/position", handlers.json(service.position)),
-            web.post("/v1/prepare", handlers.json(service.prepare)),
-            web.post("/v1/commit", handlers.json(service.commit)),
-            web.put("/v1/pins/{number}", handlers.pin(service.pin)),
-            web.delete("/v1/pins/{number}", handlers.pin(service.unpin)),
-            web.get("/v1/model", handlers.model),
-            web.get("/v1/status", handlers.status),
+            web.post(protocol.Enter.PATH, handlers.json(service.enter)),
+            web.post(protocol.TicketRequest.PATH, handlers.json(service.request_ticket)),
+            web.post(protocol.Settle.PATH, handlers.json(service.settle)),
+            web.post(protocol.Pull.PATH, handlers.frame(service.pull)),
+            web.post(protocol.Lookup.PATH, handlers.frame(service.lookup)),
+            web.post(protocol.Push.PATH, handlers.frame(service.push)),
+            web.post(protocol.Page.PATH, handlers.frame(service.page)),
+            web.post(protocol.Refusal.PATH, handlers.json(service.report_refusal)),
+            web.post(protocol.PositionCall.PATH, handlers.json(service.position)),
+            web.post(protocol.Prepare.PATH, handlers.json(service.prepare)),
+            web.post(protocol.Commit.PATH, handlers.json(service.commit)),
+            web.put(protocol.PIN_PATH, handlers.pin(service.pin)),
+            web.delete(protocol.PIN_PATH, handlers.pin(service.unpin)),
+            web.get(protocol.MODEL_PATH, handlers.model),
+            web.get(protocol.STATUS_PATH, handlers.status),
             web.get("/metrics", handlers.metrics),
             web.get("/healthz", handlers.health),
         ],
@@ -92,7 +91,7 @@ class _Handlers:
             async with self._inflight.reserve(size):
                 data = await handler(await read_body(request))
                 answer = web.StreamResponse()
-                answer.content_type, answer.content_length = FRAME, len(data)
+                answer.content_type, answer.content_length = CONTENT_TYPE, len(data)
                 try:
                     async with asyncio.timeout(BODY_S):
                         await answer.prepare(request)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from pserver.model import Model, Rules
+from edl_protocol.pserver import Model, Rules
 
 SHUTDOWN_VERSION = (1 << 53) - 1
 """The version in the name of a checkpoint that a server writes at shutdown."""

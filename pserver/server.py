@@ -9,20 +9,23 @@ settle all servers again. Used by one thread at a time.
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from pserver import optimizers, shard_codec
-from pserver.checkpoint import CheckpointName, StoredCheckpoint
-from pserver.errors import FullError, ShardError
-from pserver.frames import Array, Frame, Json
-from pserver.memory import Memory, Views
-from pserver.model import MAX_DENSE_NUMBERS, Model, Piece, check_dense_size, check_fits, check_same
-from pserver.protocol import (
+from edl_protocol.frames import Array, Frame, Json
+from edl_protocol.pserver import (
     Enter,
+    Model,
     ObservedProgress,
+    Piece,
     PositionCall,
     Refusal,
     Settle,
     TicketRequest,
 )
+
+from pserver import optimizers, shard_codec
+from pserver.checkpoint import CheckpointName, StoredCheckpoint
+from pserver.errors import FullError, ShardError
+from pserver.memory import Memory, Views
+from pserver.model import MAX_DENSE_NUMBERS, check_dense_size, check_fits, check_same
 from pserver.rollbacks import NOTHING, ServerRollbacks
 from pserver.serving import ServedGeneration, ServerStats
 from pserver.shard import DataPosition, Shard, ShardCounts
@@ -231,7 +234,7 @@ class ParameterServer:
             data = self.serving_at(body.generation).shard.data
         else:
             try:
-                files = load(CheckpointName(**body.checkpoint.model_dump()))
+                files = load(CheckpointName(**vars(body.checkpoint)))
                 data.load(files[0].meta.get("data"))
             except (ShardError, LookupError, TypeError, ValueError, AttributeError) as error:
                 text = f"checkpoint: its position in the data cannot be read: {error!r:.100}"
@@ -337,9 +340,7 @@ class ParameterServer:
         memory = Memory(self._max_bytes)
         try:
             if body.checkpoint is not None:
-                return self._restored(
-                    body, CheckpointName(**body.checkpoint.model_dump()), load, memory
-                )
+                return self._restored(body, CheckpointName(**vars(body.checkpoint)), load, memory)
             if dense is None:
                 raise RefusedError(422, "dense: initial parameters are missing", "dense")
             return Shard(

@@ -9,18 +9,20 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import ParamSpec, TypeVar
 
 import numpy as np
+from edl_protocol import pserver as protocol
+from edl_protocol.frames import Frame, FrameError, Json
 
-from pserver import frames, protocol
+from pserver import frames
 from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName
 from pserver.errors import BusyError, NonFiniteError, ShardError
-from pserver.frames import FrameError, Json
 from pserver.server import ParameterServer
 from pserver.serving import Answer, ShardSnapshot
 from pserver.store import CheckpointStore
-from runtime.call_checks import RefusedError, check_body
+from runtime.call_checks import RefusedError, check_body, check_fields
 from runtime.logs import keys
 
 P = ParamSpec("P")
@@ -110,7 +112,7 @@ class ParameterService:
 
         def lookup() -> Answer:
             frame = _frame(raw)
-            body = protocol.check_meta(protocol.Lookup, frame.meta)
+            body = check_fields(protocol.Lookup, frame.meta)
             return self._server.serving_at(body.generation).lookup(body, frame.arrays)
 
         return await self._run_framed(lookup)
@@ -120,7 +122,7 @@ class ParameterService:
 
         def push() -> Answer:
             frame = _frame(raw)
-            body = protocol.check_meta(protocol.Push, frame.meta)
+            body = check_fields(protocol.Push, frame.meta)
             serving = self._server.serving_at(body.generation)
             try:
                 meta, arrays = serving.push(body, frame.arrays)
@@ -160,7 +162,7 @@ class ParameterService:
 
     async def prepare(self, raw: bytes) -> Json:
         """Writes this server's part of a checkpoint (first phase)."""
-        body = check_body(protocol.CheckpointCall, raw)
+        body = check_body(protocol.Prepare, raw)
         name = CheckpointName(body.generation, body.version, self._server.identity.of)
         async with self._preparing:
             if all(checkpoint.name != name for checkpoint in self._server.checkpoints):
@@ -169,7 +171,7 @@ class ParameterService:
 
     async def commit(self, raw: bytes) -> Json:
         """Commits a checkpoint that all servers have prepared (second phase)."""
-        body = check_body(protocol.CheckpointCall, raw)
+        body = check_body(protocol.Commit, raw)
         name = CheckpointName(body.generation, body.version, self._server.identity.of)
         serving = await self._run(self._server.serving_at, body.generation)
         keep = serving.shard.model.rules.checkpoint_keep
@@ -199,7 +201,7 @@ class ParameterService:
 
     def _settle(self, raw: bytes) -> Json:
         frame = _frame(raw)
-        body = protocol.check_meta(protocol.Settle, frame.meta)
+        body = check_fields(protocol.Settle, frame.meta)
         dense = frame.arrays.get("dense")
         if dense is not None and dense.dtype != np.float32:
             raise RefusedError(422, "dense: an array of float32 is needed", "dense")
@@ -221,11 +223,11 @@ class ParameterService:
         shard = serving.shard
         return {
             **self._server.state(),
-            "model": shard.model.model_dump(),
-            "pieces": [piece.model_dump() for piece in shard.pieces],
+            "model": asdict(shard.model),
+            "pieces": [asdict(piece) for piece in shard.pieces],
         }
 
-    async def _prepare(self, name: CheckpointName, body: protocol.CheckpointCall) -> None:
+    async def _prepare(self, name: CheckpointName, body: protocol.Prepare) -> None:
         identity = self._server.identity
 
         def take() -> ShardSnapshot:
@@ -295,7 +297,7 @@ def _log_non_finite(trainer: str, step: int, parameter: str) -> None:
     )
 
 
-def _frame(raw: bytes) -> frames.Frame:
+def _frame(raw: bytes) -> Frame:
     try:
         return frames.decode(raw)
     except FrameError as error:

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
+from edl_protocol.frames import Array, Body, Json
+from edl_protocol.pserver import Lookup, Page, Pull, Push
 
 from pserver import memory, shard_codec
 from pserver.checkpoint import CheckpointName, CheckpointSchedule
 from pserver.errors import BusyError, NonFiniteError
-from pserver.frames import Array, Body, Json
 from pserver.memory import Floats
-from pserver.protocol import Lookup, Page, Pull, Push
 from pserver.shard import PushedGradients as Gradients
 from pserver.shard import PushOutcome, Shard, model_size
 from pserver.table import TableView

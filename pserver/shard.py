@@ -10,13 +10,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from edl_protocol.frames import Json
+from edl_protocol.pserver import Model, Piece
 from numpy.typing import NDArray
 
 from pserver import optimizers
 from pserver.errors import BusyError, FullError, NonFiniteError
-from pserver.frames import Json
 from pserver.memory import Floats, Memory, Views
-from pserver.model import Model, Piece, check_pieces
+from pserver.model import check_pieces
 from pserver.table import EmbeddingTable, Ids, PreparedRows
 from pserver.vector import Vector
 from runtime.call_checks import RefusedError

@@ -9,15 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
+from edl_protocol.frames import Array, Body, Frame, Json
+from edl_protocol.pserver import Model, Piece
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from pserver import frames
 from pserver.errors import ShardError
-from pserver.frames import Array, Frame, Json
 from pserver.memory import Floats, Memory, Views
-from pserver.model import Model, Piece
 from pserver.shard import MAX_PROCESSES, Shard, ShardCounts
+from runtime.call_checks import RefusedError, check_fields
 
 FORMAT = 1
 _ROWS_AT_ONCE = 1 << 16
@@ -31,7 +30,7 @@ class ShardPlace:
     of: int
 
 
-def snapshot(shard: Shard, header: Json) -> tuple[Json, dict[str, frames.Body]]:
+def snapshot(shard: Shard, header: Json) -> tuple[Json, dict[str, Body]]:
     """Returns the header and arrays of a file. A view must stay open until they are written.
 
     Args:
@@ -41,8 +40,8 @@ def snapshot(shard: Shard, header: Json) -> tuple[Json, dict[str, frames.Body]]:
     meta = {
         "format": FORMAT,
         **header,
-        "model": shard.model.model_dump(),
-        "pieces": [piece.model_dump() for piece in shard.pieces],
+        "model": asdict(shard.model),
+        "pieces": [asdict(piece) for piece in shard.pieces],
         "counts": list(shard.counts),
         "updates": shard.vector.count,
         "applied": list(shard.applied.items()),
@@ -50,7 +49,7 @@ def snapshot(shard: Shard, header: Json) -> tuple[Json, dict[str, frames.Body]]:
         "row_counts": [asdict(table.counts) for table in shard.tables.values()],
         "data": shard.data.dump(),
     }
-    arrays: dict[str, frames.Body] = {"dense": shard.vector.values, "slots": shard.vector.slots}
+    arrays: dict[str, Body] = {"dense": shard.vector.values, "slots": shard.vector.slots}
     for place, table in enumerate(shard.tables.values()):
         snapshot_ = table.snapshot()
         size = snapshot_.size
@@ -74,8 +73,8 @@ def model_of(frame: Frame) -> Model:
     try:
         if frame.meta["format"] != FORMAT:
             raise ShardError(f"it has format {frame.meta['format']}, this server reads {FORMAT}")
-        return Model.model_validate(frame.meta["model"])
-    except (KeyError, TypeError, ValidationError) as error:
+        return check_fields(Model, frame.meta["model"])
+    except (KeyError, TypeError, RefusedError) as error:
         raise ShardError("it contains no model") from error
 
 

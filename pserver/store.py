@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from edl_protocol.frames import Body, Frame, Json, size_of
 from pydantic import ValidationError
 
 from pserver import frames, shard_codec
 from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName, StoredCheckpoint
 from pserver.errors import ShardError
-from pserver.frames import Body, Frame, Json
 from runtime.logs import keys
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class CheckpointStore:
             with contextlib.suppress(OSError):
                 folder.rmdir()
             raise _cannot("write", folder, error) from error
-        return frames.size_of(parts)
+        return size_of(parts)
 
     def commit(self, name: CheckpointName, keep: int) -> None:
         """Commits a checkpoint that all servers have prepared; keeps the newest `keep`.

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from edl_protocol.pserver import Table
 from numpy.typing import NDArray
 
-from pserver import model, optimizers
+from pserver import optimizers
 from pserver.errors import FullError
 from pserver.hash_slots import GOLDEN, mix
 from pserver.memory import Floats, Views
@@ -81,9 +82,7 @@ class RowCounts:
 class EmbeddingTable:
     """The stored rows of one table and their optimizer slots."""
 
-    def __init__(
-        self, shape: model.Table, optimizer: Optimizer, views: Views, servers: int = 1
-    ) -> None:
+    def __init__(self, shape: Table, optimizer: Optimizer, views: Views, servers: int = 1) -> None:
         """Creates a table without rows.
 
         Args:

@@ -1,18 +1,20 @@
 """Checks of calls over HTTP, and their refusal, for the pure parts of a job's servers. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+import orjson
+from pydantic import TypeAdapter, ValidationError
 
 MAX_DIGITS = 15
 """Digits of a number in a path."""
 _MAX_FIELD_CHARS = 200
 """A longer name of a field is shown cut."""
 
-Body = TypeVar("Body", bound=BaseModel)
+Body = TypeVar("Body")
 Json = dict[str, Any]
 """A JSON object."""
+_READERS: dict[Any, TypeAdapter[Any]] = {}
 
 
 class RefusedError(Exception):
@@ -36,7 +38,7 @@ def check_body(
     """Reads a JSON body.
 
     Args:
-        kind: Its class.
+        kind: Its class, a dataclass whose fields say what is allowed.
         raw: Its bytes.
         ruled: Fields with rules beyond their own type; the message of a rule names the wrong one
             first.
@@ -46,9 +48,25 @@ def check_body(
         RefusedError: 400 where it is not JSON, 422 where a field is wrong; names the field.
     """
     try:
-        return kind.model_validate_json(raw, extra="ignore" if ignores_unknown else None)
+        return reader(kind).validate_json(raw, extra="ignore" if ignores_unknown else None)
     except ValidationError as error:
         raise refusal(error, ruled) from error
+
+
+def check_fields(kind: type[Body], fields: Mapping[str, Any]) -> Body:
+    """Reads the header of a frame; raises like `check_body`."""
+    try:
+        return check_body(kind, orjson.dumps(fields))
+    except orjson.JSONEncodeError as error:
+        raise RefusedError(400, "the header is nested too deeply") from error
+
+
+def reader(kind: type[Body]) -> TypeAdapter[Body]:
+    """Returns what checks and reads messages of a class."""
+    known = _READERS.get(kind)
+    if known is None:
+        known = _READERS[kind] = TypeAdapter(kind)
+    return known
 
 
 def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
@@ -63,7 +81,7 @@ def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
         return RefusedError(
             422, f"the body is wrong: {message}", min(named, key=message.index, default=None)
         )
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "unexpected_keyword_argument":
         message = "no such field"
     return RefusedError(422, f"{field}: {message}", field)
 

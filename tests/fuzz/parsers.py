@@ -24,11 +24,14 @@ from edl.master import protocol as answers
 from edl.model.npz_files import read_arrays as read_npz
 from edl.model.pickled_arrays import read_arrays as read_pickle
 from edl.servers import frames as sdk_frames
+from edl_protocol import master as protocol
+from edl_protocol.frames import FrameError
 from pydantic import ValidationError
 
 from extender import wire as extender_wire
 from kube import decode
-from master import fence, journal, protocol
+from master import fence, journal
+from master.protocol import check
 from policy import quantity
 from policy.cluster import trainer_accounting
 from policy.document import parser as document
@@ -105,7 +108,7 @@ def master_calls(random: Random) -> None:
     kind, body = random.choice(_CALLS)
     raw = _dump(mutate_json(random, body))
     with suppress(RefusedError):
-        protocol.check(kind, mutate_bytes(random, raw) if random.random() < 0.3 else raw)
+        check(kind, mutate_bytes(random, raw) if random.random() < 0.3 else raw)
 
 
 def master_answers(random: Random) -> None:
@@ -130,10 +133,9 @@ def hostile_value(random: Random) -> Any:
 def array_frames(random: Random) -> None:
     """Bytes are a frame for the servers and for the SDK, or a `FrameError` for both."""
     data = mutate_bytes(random, _frame())
-    with suppress(frames.FrameError):
-        frames.decode(data)
-    with suppress(sdk_frames.FrameError):
-        sdk_frames.decode(bytearray(data))
+    for library in (frames, sdk_frames):
+        with suppress(FrameError):
+            library.decode(data)
 
 
 def snapshots(random: Random) -> None:

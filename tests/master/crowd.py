@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edl.master.protocol import RoundView, parse_round
+from edl_protocol.master import RendezvousPoll, RoundClaim, RoundMember
 
 from master.membership import MemberId
-from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from runtime.call_checks import Json, RefusedError
 
@@ -19,6 +19,10 @@ _NO_ROUND = RoundView(0, (), formed=False, probe=0, void=0)
 def meet(trainer: str = "a", **changes: Any) -> RendezvousPoll:
     """The body of a call."""
     body = {"trainer": trainer, "incarnation": f"{trainer}-1", "address": f"{trainer}:1"}
+    claim = changes.get("claim")
+    if isinstance(claim, dict):
+        members = [RoundMember(**member) for member in claim["members"]]
+        changes["claim"] = RoundClaim(claim["round"], members)
     return RendezvousPoll(**{**body, "wait_s": POLL_S, **changes})
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edl_protocol import master as protocol
 
-from master import protocol
 from master.service import AGAIN_S
 from runtime import clock
 from tests.master.serving import TOKEN, Served

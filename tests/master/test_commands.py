@@ -6,8 +6,9 @@ from shutil import copytree
 
 import orjson
 import pytest
+from edl_protocol import master as protocol
 
-from master import commands, incoming, journal, protocol
+from master import commands, incoming, journal
 from master.commands import (
     Acknowledgement,
     Command,
@@ -32,6 +33,7 @@ from master.commands import (
 )
 from master.durable_ledger import DurableLedger
 from master.ledger import Ledger
+from master.protocol import check
 from runtime.call_checks import Json
 from tests.master.ledger_calls import shape, who
 
@@ -136,12 +138,13 @@ def test_a_line_without_what_a_command_needs_is_an_error() -> None:
         commands.from_json({"do": "dance"})
 
 
-def test_a_call_for_work_is_written_as_it_was_sent() -> None:
-    """Without the fields that it lacks, but with empty lists and zeros that it has."""
-    done = [{"task": "t/0/1", "attempt": 1}, {"task": "t/0/2", "attempt": 1, "steps": 0}]
+def test_a_call_for_work_is_written_without_defaults() -> None:
+    """Calls for work are the most frequent lines of the journal."""
+    done = [{"task": "t/0/1", "attempt": 1, "records": 8, "metrics": {"loss": None}}]
     failed = [{"task": "t/0/3", "attempt": 1, "error": "e", "transient": False}]
-    sent: Json = {**who("a"), "done": done, "failed": failed, "back": [], "want": 0}
-    body = protocol.check(protocol.WorkRequest, orjson.dumps({**sent, "wait_s": 1.5}))
+    sent: Json = {**who("a"), "done": done, "failed": failed, "call": 3}
+    empty = {"back": [], "want": 0, "wait_s": 1.5, "kinds": None}
+    body = check(protocol.WorkRequest, orjson.dumps({**sent, **empty}))
 
     assert commands.to_json(incoming.work(body)) == {"do": "work", **sent}
 

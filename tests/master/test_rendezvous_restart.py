@@ -1,10 +1,10 @@
 """Rounds after a restart of the master, and what it believes of what members claim."""
 
 import pytest
+from edl_protocol.master import RendezvousPoll
 
 from master.bounds import MAX_AHEAD
 from master.membership import SILENT_S, PastMembers
-from master.protocol import RendezvousPoll
 from master.rendezvous import MAX_CLAIMED, SETTLE_S, Rendezvous
 from master.round import WINDOW_S
 from runtime.call_checks import RefusedError

@@ -5,9 +5,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from edl_protocol import master as protocol
 
-from master import protocol, snapshots
 from master import service as services
+from master import snapshots
 from master.durable_ledger import DurableLedger
 from master.errors import FencedError, JournalError, UnavailableError
 from master.fence import StoredSnapshot

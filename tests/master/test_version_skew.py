@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from edl.local.ports import free_ports
+from edl_protocol import master as protocol
 
-from master import protocol
+from master.protocol import check
 from runtime.call_checks import RefusedError
 from tests.reconciler.waiting import until
 
@@ -52,13 +53,13 @@ def test_a_caller_of_a_newer_version_may_send_unknown_fields() -> None:
     who = b'"trainer":"a","incarnation":"a-1"'
     raw = b"{" + who + b',"held":[{"task":"t","attempt":0,"mood":"good"}],"colour":"red"}'
     newer = str(protocol.VERSION + 1)
-    body = protocol.check(protocol.HeartbeatRequest, raw, newer)
+    body = check(protocol.HeartbeatRequest, raw, newer)
     assert [lease.task for lease in body.held] == ["t"]
     for version in ("", "1", str(protocol.VERSION), "x", "-3", "9" * 50, "٣"):
         with pytest.raises(RefusedError, match="no such field"):
-            protocol.check(protocol.HeartbeatRequest, raw, version)
+            check(protocol.HeartbeatRequest, raw, version)
     with pytest.raises(RefusedError, match="incarnation"):
-        protocol.check(protocol.HeartbeatRequest, b'{"trainer":"a"}', newer)
+        check(protocol.HeartbeatRequest, b'{"trainer":"a"}', newer)
 
 
 class _Job:

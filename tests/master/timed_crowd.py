@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
+from edl_protocol.master import RendezvousPoll
+
 from master.membership import SUSPICIOUS_S, poll_pace_s
-from master.protocol import RendezvousPoll
 from master.rendezvous import Rendezvous
 from runtime.call_checks import Json
 

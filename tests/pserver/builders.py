@@ -3,10 +3,11 @@
 from typing import Any
 
 import numpy as np
+from edl_protocol.pserver import Model, Piece
 
 from pserver.memory import Memory, Views
-from pserver.model import Model, Piece
 from pserver.shard import PushedGradients, Shard
+from runtime.call_checks import check_fields
 
 Json = dict[str, Any]
 
@@ -19,7 +20,7 @@ def model(**changes: Any) -> Model:
         "optimizer": {"kind": "sgd", "learning_rate": 1.0},
         "rules": {},
     }
-    return Model.model_validate({**fields, **changes})
+    return check_fields(Model, {**fields, **changes})
 
 
 ALL = [Piece(name="w", start=0, stop=6), Piece(name="b", start=0, stop=2)]

@@ -1,15 +1,16 @@
 """A server without network, and calls to it."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from edl_protocol.frames import Frame
+from edl_protocol.pserver import Enter, Model, Push, Settle
 
 from pserver import frames, shard_codec
 from pserver.checkpoint import CheckpointName, StoredCheckpoint
-from pserver.frames import Frame
-from pserver.model import Model
-from pserver.protocol import Enter, Push, Settle
 from pserver.server import ParameterServer, ServerIdentity
+from runtime.call_checks import check_fields
 from tests.pserver.builders import ALL, Json, make_shard, model, push
 
 WHO: Json = {"trainer": "t", "incarnation": "i"}
@@ -43,11 +44,11 @@ def settle_request(generation: int = 1, ticket: int = 1, **changes: Any) -> Sett
         **WHO,
         "generation": generation,
         "ticket": ticket,
-        "model": model().model_dump(),
-        "pieces": [piece.model_dump() for piece in ALL],
+        "model": asdict(model()),
+        "pieces": [asdict(piece) for piece in ALL],
         "checkpoint": None,
     }
-    return Settle.model_validate(fields | changes)
+    return check_fields(Settle, fields | changes)
 
 
 def load_nothing(_: CheckpointName) -> list[Frame]:
@@ -66,10 +67,10 @@ def settle(server: ParameterServer, **changes: Any) -> Json:
 def push_ones(server: ParameterServer, number: int = 1, **changes: Any) -> Json:
     """The answer to a push of ones."""
     fields = {**WHO, "generation": 1, "number": number, "version": 0, "records": 10}
-    body = Push.model_validate(fields | changes)
+    body = check_fields(Push, fields | changes)
     return server.serving_at(body.generation).push(body, {"dense": np.ones(8, np.float32)})[0]
 
 
 def enter(server: ParameterServer, generation: int, **changes: Any) -> Json:
     """The answer to a trainer that joins from a generation."""
-    return server.enter(Enter.model_validate({**WHO, "generation": generation, **changes}))
+    return server.enter(check_fields(Enter, {**WHO, "generation": generation, **changes}))

@@ -6,16 +6,18 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from edl_protocol.frames import MAGIC
+from edl_protocol.pserver import Enter
 
 from pserver import frames, inflight_limit
 from pserver.errors import BusyError
 from pserver.inflight_limit import InflightLimit
-from pserver.protocol import Enter
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import settle_request
 from tests.pserver.serving import RunningServer
@@ -50,7 +52,7 @@ def call(
         data = answer.read()
     finally:
         link.close()
-    if data.startswith(frames.MAGIC):
+    if data.startswith(MAGIC):
         return answer.status, frames.decode(data)
     return answer.status, json.loads(data) if data.startswith(b"{") else data.decode()
 
@@ -62,7 +64,7 @@ def framed(meta: Json, **arrays: Any) -> bytes:
 
 def begin_generation(served: Address, **rules: Any) -> None:
     """Generation 1, from zeros."""
-    meta = settle_request(model=model(rules=rules).model_dump()).model_dump()
+    meta = asdict(settle_request(model=asdict(model(rules=rules))))
     status, answer = call(served, "POST", "/v1/settle", framed(meta, dense=np.zeros(8, np.float32)))
     assert status == 200, answer
 
@@ -130,7 +132,7 @@ def test_what_is_wrong_is_said_in_one_line(
 
 def test_first_parameters_of_another_kind_are_refused(served: RunningServer) -> None:
     """Whole numbers are no parameters."""
-    body = framed(settle_request().model_dump(), dense=np.zeros(8, np.int64))
+    body = framed(asdict(settle_request()), dense=np.zeros(8, np.int64))
 
     status, answer = call(served, "POST", "/v1/settle", body)
     assert (status, answer["error"]["field"]) == (422, "dense")

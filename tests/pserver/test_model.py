@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from edl_protocol.pserver import Model
 
-from pserver.model import Model, check_same
-from runtime.call_checks import RefusedError
+from pserver.model import check_same
+from runtime.call_checks import RefusedError, check_fields
 from tests.pserver.builders import model
 
 
@@ -63,7 +63,7 @@ def test_what_differs_is_named_with_both_values(
 
 def test_a_model_of_nothing_is_refused() -> None:
     """There would be nothing to train."""
-    with pytest.raises(ValidationError, match="needs parameters or tables"):
-        Model.model_validate(
-            {"parameters": {}, "tables": {}, "optimizer": {"kind": "sgd"}, "rules": {}}
+    with pytest.raises(RefusedError, match="needs parameters or tables"):
+        check_fields(
+            Model, {"parameters": {}, "tables": {}, "optimizer": {"kind": "sgd"}, "rules": {}}
         )

@@ -1,17 +1,19 @@
 """Admission and eviction of rows: who gets a row, who loses it, and that all of it is counted."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from edl_protocol.pserver import Model
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pserver import pages, row_policies, shard_codec
 from pserver.errors import BusyError
 from pserver.memory import Memory
-from pserver.model import Model, check_same
+from pserver.model import check_same
 from pserver.shard import Shard
 from pserver.shard_codec import ShardPlace
 from runtime.call_checks import RefusedError
@@ -169,7 +171,7 @@ def test_every_row_is_whole_or_as_if_it_had_never_been(
         monkeypatch.setattr(pages, "PAGE_BYTES", 32)
         monkeypatch.setattr(row_policies, "_MIN_ROWS", 7)
         base = _model(**policy)
-        shard = make_shard(base.model_copy(update={"optimizer": spec}))
+        shard = make_shard(replace(base, optimizer=spec))
         for _ in range(25):
             ids = chance.sample(range(40), chance.randint(1, 12))
             stored = {id_ for id_ in known if known[id_]}

@@ -1,16 +1,17 @@
 """Generations of a server and who enters them; without network and clock."""
 
 import contextlib
+from dataclasses import asdict
 
 import pytest
+from edl_protocol.frames import Frame
+from edl_protocol.pserver import Enter, Refusal
 
 from pserver.checkpoint import CheckpointName
 from pserver.errors import ShardError
-from pserver.frames import Frame
-from pserver.protocol import Enter, Refusal
 from pserver.rollbacks import NOTHING, ServerRollbacks
 from pserver.shard import ShardCounts
-from runtime.call_checks import RefusedError
+from runtime.call_checks import RefusedError, check_fields
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import (
     WHO,
@@ -79,7 +80,7 @@ def test_a_checkpoint_is_gone_back_to_and_the_loss_is_known() -> None:
     setback = {"generation": 2, "reason": "server 1 began anew", "steps": 2, "records": 20}
     assert fields["newest"][-1] == setback
     assert (fields["count"], fields["steps"], fields["records"]) == (2, 2, 20)
-    assert server.enter(Enter.model_validate({**WHO, "generation": 2}))["setback"] == setback
+    assert server.enter(check_fields(Enter, {**WHO, "generation": 2}))["setback"] == setback
 
 
 def test_workers_report_the_progress_of_a_killed_server() -> None:
@@ -96,7 +97,7 @@ def test_workers_report_the_progress_of_a_killed_server() -> None:
             "generation": generation,
             "seen": {"version": version, "records": 10 * version},
         }
-        setback: Json | None = server.enter(Enter.model_validate(fields))["setback"]
+        setback: Json | None = server.enter(check_fields(Enter, fields))["setback"]
         return setback
 
     first = {"generation": 1, "reason": "", "steps": 3, "records": 30}
@@ -166,7 +167,7 @@ def test_a_trainer_learns_its_newest_applied_push() -> None:
 def test_a_checkpoint_of_another_model_is_refused_on_entry() -> None:
     """One line that names the difference, and a remedy."""
     server = make_server(checkpoints=[stored_checkpoint(model_=model(parameters={"w": [9]}))])
-    body = Enter.model_validate({**WHO, "generation": 0, "model": model().model_dump()})
+    body = check_fields(Enter, {**WHO, "generation": 0, "model": asdict(model())})
     with pytest.raises(RefusedError, match=r"checkpoint 000001-.*name another folder") as caught:
         server.enter(body)
 
@@ -181,16 +182,16 @@ def test_a_trainer_of_another_model_is_refused() -> None:
     server = make_server()
     settle(server)
     other = model(parameters={"w": [2, 4], "b": [2]})
-    body = Enter.model_validate({**WHO, "generation": 0, "model": other.model_dump()})
+    body = check_fields(Enter, {**WHO, "generation": 0, "model": asdict(other)})
     with pytest.raises(RefusedError, match=r"\[2, 3\] at the servers"):
         server.enter(body)
 
-    assert server.enter(Enter.model_validate({**WHO, "generation": 0}))["ready"]
+    assert server.enter(check_fields(Enter, {**WHO, "generation": 0}))["ready"]
 
 
 def test_a_dense_model_that_is_too_large_is_refused_on_entry() -> None:
     """With a word to synchronous training, before anything is trained; embeddings do not count."""
-    body = Enter.model_validate({**WHO, "generation": 0, "model": model().model_dump()})
+    body = check_fields(Enter, {**WHO, "generation": 0, "model": asdict(model())})
     message = "8 dense numbers, parameter servers take 7: train it with --sync"
     with pytest.raises(RefusedError, match=message) as caught:
         make_server(max_dense_numbers=7).enter(body)
@@ -230,7 +231,7 @@ def test_what_workers_refuse_is_counted_and_named() -> None:
     server = make_server()
     settle(server)
     fields = {**WHO, "generation": 1, "number": 3, "parameter": "the loss"}
-    server.record_refusal(Refusal.model_validate(fields))
+    server.record_refusal(check_fields(Refusal, fields))
 
     assert server.to_json(0.0)["non_finite"] == {
         "count": 1,

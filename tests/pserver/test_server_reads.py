@@ -1,13 +1,14 @@
 """What a server answers to pulls, lookups and pages, now and at a pinned version."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
+from edl_protocol.pserver import Lookup, Page, Pull, Push
 
-from pserver.protocol import Lookup, Page, Pull, Push
 from pserver.serving import MAX_PINS
-from runtime.call_checks import RefusedError
+from runtime.call_checks import RefusedError, check_fields
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import (
     WHO,
@@ -27,7 +28,7 @@ def test_a_pull_brings_only_what_is_newer() -> None:
     push_ones(server)
 
     def pulled(version: int) -> bool:
-        body = Pull.model_validate({**WHO, "generation": 1, "version": version})
+        body = check_fields(Pull, {**WHO, "generation": 1, "version": version})
         return "dense" in server.serving_at(1).pull(body)[1]
 
     assert pulled(-1)
@@ -43,15 +44,16 @@ def test_a_pinned_version_stays_as_it_was() -> None:
     ids = np.array([1, 2])
 
     def rows(pin: int | None) -> Any:
-        body = Lookup.model_validate({**WHO, "generation": 1, "table": "words", "pin": pin})
+        body = check_fields(Lookup, {**WHO, "generation": 1, "table": "words", "pin": pin})
         return serving.lookup(body, {"ids": ids})[1]["rows"]
 
     def dense(pin: int) -> Any:
-        body = Pull.model_validate({**WHO, "generation": 1, "version": -1, "pin": pin})
+        body = check_fields(Pull, {**WHO, "generation": 1, "version": -1, "pin": pin})
         return np.asarray(serving.pull(body)[1]["dense"])[0]
 
     def trained(number: int) -> None:
-        body = Push.model_validate(
+        body = check_fields(
+            Push,
             {
                 **WHO,
                 "generation": 1,
@@ -59,7 +61,7 @@ def test_a_pinned_version_stays_as_it_was() -> None:
                 "version": 0,
                 "records": 1,
                 "tables": ["words"],
-            }
+            },
         )
         arrays: Json = {
             "ids.0": ids[:number],
@@ -92,14 +94,14 @@ def test_pins_are_dropped_at_the_memory_limit() -> None:
     server = make_server(max_bytes=2_500)
     zeros = np.zeros(500, np.float32)
     body = settle_request(
-        model=model(tables={}, parameters={"w": [500]}).model_dump(),
+        model=asdict(model(tables={}, parameters={"w": [500]})),
         pieces=[{"name": "w", "start": 0, "stop": 500}],
     )
     server.settle(body, zeros, load_nothing, 0.0)
     serving = server.serving_at(1)
     serving.pin(1)
     fields = {**WHO, "generation": 1, "number": 1, "version": 0, "records": 1}
-    serving.push(Push.model_validate(fields), {"dense": np.ones(500, np.float32)})
+    serving.push(check_fields(Push, fields), {"dense": np.ones(500, np.float32)})
 
     assert serving.to_json()["pins"] == {}
     assert serving.shard.version == 1
@@ -112,11 +114,11 @@ def test_all_rows_come_some_at_a_time() -> None:
     serving = server.serving_at(1)
     fields = {**WHO, "generation": 1, "number": 1, "version": 0, "records": 1, "tables": ["words"]}
     arrays: Json = {"ids.0": np.arange(5), "rows.0": np.ones((5, 2), np.float32)}
-    serving.push(Push.model_validate(fields), arrays)
+    serving.push(check_fields(Push, fields), arrays)
     ids, after = [], 0
     while after is not None:
         page = {**WHO, "generation": 1, "table": "words", "after": after, "most": 2}
-        meta, arrays_found = serving.page(Page.model_validate(page))
+        meta, arrays_found = serving.page(check_fields(Page, page))
         ids += np.asarray(arrays_found["ids"]).tolist()
         after = meta["next"]
 
@@ -128,7 +130,7 @@ def test_a_lookup_needs_ids(wrong: Json) -> None:
     """422, named."""
     server = make_server()
     settle(server)
-    body = Lookup.model_validate({**WHO, "generation": 1, "table": "words"})
+    body = check_fields(Lookup, {**WHO, "generation": 1, "table": "words"})
     with pytest.raises(RefusedError, match="ids: an array of int64") as caught:
         server.serving_at(1).lookup(body, wrong)
 

@@ -1,15 +1,16 @@
 """Who may save, when a checkpoint is due, and what is resumed from it."""
 
+from dataclasses import asdict
 from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
+from edl_protocol.pserver import Enter, Push, TicketRequest
 
 from pserver.checkpoint import CheckpointSchedule
-from pserver.protocol import Enter, Push, TicketRequest
 from pserver.server import SAVE, SAVE_S, SETTLE, SETTLE_S, CoordinatorLeases, ParameterServer
-from runtime.call_checks import RefusedError
+from runtime.call_checks import RefusedError, check_fields
 from tests.pserver.builders import Json, model
 from tests.pserver.calls import WHO, file, make_server, push_ones, settle
 
@@ -21,7 +22,7 @@ def test_tickets_are_server_0_s() -> None:
         server: ParameterServer, generation: int, kind: str = SETTLE, now_s: float = 0.0
     ) -> Json:
         fields = {"trainer": "t", "incarnation": f"i{next(numbers)}"}
-        body = TicketRequest.model_validate({**fields, "generation": generation, "kind": kind})
+        body = check_fields(TicketRequest, {**fields, "generation": generation, "kind": kind})
         return server.request_ticket(body, now_s)
 
     numbers = count()
@@ -60,7 +61,7 @@ def test_a_checkpoint_is_due_after_versions_or_seconds(
 ) -> None:
     """One trainer is asked to write it."""
     server = make_server()
-    settle(server, model=model(rules=rules).model_dump())
+    settle(server, model=asdict(model(rules=rules)))
     for number in range(pushes):
         push_ones(server, number + 1)
 
@@ -72,7 +73,7 @@ def test_a_checkpoint_is_due_after_versions_or_seconds(
 def test_a_save_that_nobody_finished_is_asked_for_again() -> None:
     """The trainer may have died."""
     server = make_server()
-    settle(server, model=model(rules={"checkpoint_steps": 1}).model_dump())
+    settle(server, model=asdict(model(rules={"checkpoint_steps": 1})))
     push_ones(server)
 
     assert server.checkpoint_due("p", 0.0)
@@ -85,9 +86,7 @@ def test_a_server_resumes_from_its_shutdown_checkpoint() -> None:
     server = make_server(generation=1)
     server.resume(file(), 0.0)
     body = {**WHO, "generation": 1, "incarnation": "p", "number": 1, "version": 0, "records": 10}
-    meta, _ = server.serving_at(1).push(
-        Push.model_validate(body), {"dense": np.ones(8, np.float32)}
-    )
+    meta, _ = server.serving_at(1).push(check_fields(Push, body), {"dense": np.ones(8, np.float32)})
 
     assert server.state()["version"] == 1
     assert meta["outcome"] == "repeated"
@@ -114,7 +113,7 @@ def test_a_ticket_that_is_given_back_is_free_at_once() -> None:
 
     def request_ticket(who: str, **changes: Any) -> Json:
         fields = {"trainer": "t", "incarnation": who, "generation": 0, "kind": "settle"}
-        return server.request_ticket(TicketRequest.model_validate(fields | changes), 0.0)
+        return server.request_ticket(check_fields(TicketRequest, fields | changes), 0.0)
 
     assert request_ticket("p")["granted"]
     assert not request_ticket("q", back=True)["granted"]
@@ -125,8 +124,8 @@ def test_a_ticket_that_is_given_back_is_free_at_once() -> None:
 
 def test_an_optimizer_that_does_not_exist_is_refused_on_entry() -> None:
     """Before a ticket is granted."""
-    fields = {**model().model_dump(), "optimizer": {"kind": "newton"}}
-    body = Enter.model_validate({**WHO, "generation": 0, "model": fields})
+    fields = {**asdict(model()), "optimizer": {"kind": "newton"}}
+    body = check_fields(Enter, {**WHO, "generation": 0, "model": fields})
     with pytest.raises(RefusedError, match="'newton' is not one of sgd"):
         make_server().enter(body)
 

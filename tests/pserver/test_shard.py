@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edl_protocol.pserver import Piece
 
 from pserver import pages, shard
 from pserver.errors import BusyError, FullError, NonFiniteError
 from pserver.memory import Memory, Views
-from pserver.model import Piece
 from pserver.shard import PushOutcome, Shard
 from runtime.call_checks import RefusedError
 from tests.pserver.builders import ALL, make_shard, model, push, rows

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from edl.servers import layout
+from edl_protocol.frames import Frame
+from edl_protocol.pserver import Model, Piece
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pserver import frames, pages, shard_codec
 from pserver.errors import FullError, ShardError
-from pserver.frames import Frame
 from pserver.memory import Memory, Views
-from pserver.model import Model, Piece
 from pserver.shard import Shard
 from pserver.shard_codec import ShardPlace
 from tests.pserver.builders import ALL, make_shard, model, push, rows
@@ -31,8 +31,7 @@ PUSHES = st.lists(
 
 def _split(model_: Model, servers: int) -> list[list[Piece]]:
     sizes = {name: model_.size(name) for name in model_.parameters}
-    layout_pieces = layout.partition(sizes, servers)
-    return [[Piece(**piece._asdict()) for piece in pieces] for pieces in layout_pieces]
+    return layout.partition(sizes, servers)
 
 
 def _begin(model_: Model, servers: int) -> list[Shard]:

@@ -1,15 +1,17 @@
 """Refusals of bodies: one line that names the field."""
 
+from dataclasses import dataclass
+
 import pytest
-from pydantic import BaseModel, ConfigDict
+from edl_protocol.fields import Message
 
 from runtime.call_checks import RefusedError, check_body
 
 
-class Box(BaseModel):
+@dataclass(frozen=True)
+class Box(Message):
     """A body."""
 
-    model_config = ConfigDict(extra="forbid")
     size: int = 0
 
 

@@ -10,10 +10,12 @@ from importlib.metadata import files
 from pathlib import Path
 
 import edl
+import edl_protocol
 import pytest
 
 HOME = Path(edl.__file__).parent
-MODULES = sorted(HOME.rglob("*.py"))
+PROTOCOL = Path(edl_protocol.__file__).parent
+MODULES = sorted([*HOME.rglob("*.py"), *PROTOCOL.rglob("*.py")])
 EXTRAS = {
     **{name: {"numpy"} for name in ("collective", "sync", "servers", "model", "jobs")},
     "paddle": {"numpy", "paddle"},
@@ -22,6 +24,7 @@ EXTRAS = {
     "convert": {"yaml"},
     "state_tree.py": {"numpy"},  # where a state has arrays of it
     "overriding.py": {"typing_extensions"},  # of type checkers alone
+    "frames.py": {"numpy"},
 }
 """Packages that need more than the standard library; imported only when they are used."""
 
@@ -34,16 +37,20 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield node.module or ""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(HOME)) for path in MODULES])
+@pytest.mark.parametrize(
+    "path", MODULES, ids=[str(path.relative_to(HOME.parent)) for path in MODULES]
+)
 def test_modules_need_the_standard_library_or_an_extra(path: Path) -> None:
     """Of Python 3.9; nothing of the control plane, which no training image has."""
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    parts = path.relative_to(HOME).parts
+    parts = path.relative_to(HOME.parent).parts
     extra = set().union(*(EXTRAS.get(part, set()) for part in parts))
 
     for name in _imports(tree):
         top = name.partition(".")[0]
-        assert top == "edl" or top in sys.stdlib_module_names or top in extra, name
+        assert top in ("edl", "edl_protocol") or top in sys.stdlib_module_names or top in extra, (
+            name
+        )
 
 
 WITHOUT_NUMPY = """
@@ -83,9 +90,13 @@ def _without_numpy(
 
 
 def test_nothing_else_is_installed() -> None:
-    """No dependencies but in extras, and one name only: `edl`."""
+    """No dependencies but in extras, and two names only: `edl` and `edl_protocol`."""
     project = tomllib.loads((HOME.parents[1] / "pyproject.toml").read_text())["project"]
 
+    assert {path.name for path in HOME.parent.iterdir() if (path / "__init__.py").exists()} == {
+        "edl",
+        "edl_protocol",
+    }
     assert project["dependencies"] == []
     assert set(project["optional-dependencies"]) == {"jax", "numpy", "paddle", "torch", "yaml"}
     assert files("edl-sdk") is not None

@@ -7,8 +7,7 @@ import pytest
 from edl.master import leases
 from edl.master.leases import LeaseTable, Portion
 from edl.master.protocol import Lease
-
-from master.protocol import MAX_BYTES
+from edl_protocol.master import MAX_BYTES
 
 
 def _lease(index: int = 0, attempt: int = 1, dataset: str = "train") -> Lease:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from edl.servers import layout
 from edl.servers.layout import Layout
+from edl_protocol.pserver import Piece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,7 +69,7 @@ def test_a_number_has_the_name_of_its_parameter() -> None:
     """For texts about numbers that are none."""
     server_layout = Layout(
         {"a": (3,), "b": (2,)},
-        [[layout.ParameterSlice("a", 0, 3), layout.ParameterSlice("b", 0, 2)]],
+        [[Piece("a", 0, 3), Piece("b", 0, 2)]],
     )
 
     assert [server_layout.parameter_at(0, place) for place in range(5)] == ["a"] * 3 + ["b"] * 2

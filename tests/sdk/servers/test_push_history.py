@@ -1,6 +1,7 @@
 """Which of its own batches a trainer counts as lost; without servers."""
 
 from edl.servers.push_history import PushHistory, RollbackLoss, rollback_report
+from edl_protocol.master import RollbackShare
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def test_a_batch_that_is_acknowledged_twice_counts_once() -> None:
 def test_the_master_hears_of_the_generation_that_ended() -> None:
     """With the reason that server 0 knows; without it if server 0 has restarted since."""
     lost = RollbackLoss(1, 20, 1, 20)
-    share = {"holder": "i", "steps": 1, "records": 20, "pending_steps": 1, "pending_records": 20}
+    share = RollbackShare("i", 1, 20, 1, 20)
     setback = {"generation": 3, "reason": "server 1 restarted", "steps": 5, "records": 100}
 
     assert rollback_report(3, setback, lost, "i") == (

@@ -10,8 +10,8 @@ import pytest
 from edl import servers
 from edl.servers import Table
 from edl.servers import loop as loops
+from edl_protocol.pserver import Enter
 
-from pserver.protocol import Enter
 from tests.pserver.serving import RunningServers
 from tests.sdk.conftest import Join
 from tests.sdk.servers.planes import UNSAVED, plane

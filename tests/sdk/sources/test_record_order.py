@@ -15,11 +15,12 @@ from edl.model.data import data as open_data
 from edl.sources import Dataset, from_arrays, from_csv, from_files, from_function, from_records
 from edl.sources.leased_records import LeasedRecords
 from edl.sources.record_order import RecordOrder
+from edl_protocol.master import DatasetDescription
 
 from master.commands import Describe
 from master.fence import MAX_BYTES, pack
 from master.ledger import Ledger
-from master.protocol import DatasetDescription
+from master.protocol import dataset_shape
 
 COUNT, TASK = 30, 4
 
@@ -215,7 +216,7 @@ def test_a_hundred_thousand_files_fit_a_snapshot_of_the_master(options: dict[str
     shape = describe(Dataset("train", Many()), 32, epochs=1, task_records=None, **options)
 
     ledger = Ledger("digits")
-    ledger.execute(Describe("train", DatasetDescription(**shape).shape()))
+    ledger.execute(Describe("train", dataset_shape(DatasetDescription(**shape))))
 
     assert shape["records"] == 10**9
     assert len(json.dumps(shape)) < 300

@@ -201,8 +201,8 @@ class FakeMaster:
         if self.saver is None or self.saver[1] != ticket:
             raise RefusedError(404, f"there is no ticket {ticket}", "ticket")
         self.saver = None
-        if body["ok"]:
-            self.state.checkpoint = {**body, "version": self.state.version}
+        if body.get("ok", True):
+            self.state.checkpoint = {"step": 0, **body, "version": self.state.version}
         return {}
 
     def poll_rendezvous(self, body: Json) -> Json:
@@ -236,9 +236,9 @@ class FakeMaster:
         if "share" in body:
             shares[body["share"]["holder"]] = body["share"]
         for unit in most:
-            most[unit] = max(most[unit], body[unit])
-            own = sum(share[unit] for share in shares.values())
-            pending = sum(share[f"pending_{unit}"] for share in shares.values())
+            most[unit] = max(most[unit], body.get(unit, 0))
+            own = sum(share.get(unit, 0) for share in shares.values())
+            pending = sum(share.get(f"pending_{unit}", 0) for share in shares.values())
             lost = max(own, most[unit] - pending)
             self.rollbacks[unit] += lost - rollback[unit]
             rollback[unit] = lost

@@ -30,27 +30,35 @@ class Keys:
         """Whether it has the call that deletes keys."""
         self.closed = 0
 
-    def call_keys(self, operation: str, body: Json) -> Json:
-        """Sets a key, deletes some, or waits for some."""
+    def set_key(self, _number: int, key: str, value: str) -> None:
+        """Sets a key."""
         with self._changed:
-            if operation == "delete" and not self._is_over:
-                if not self.deletes:
-                    raise Refused(404, "there is no such call")
-                for key in body["keys"]:
-                    self.values.pop(key, None)
-                return {}
-            if operation == "set" and not self._is_over:
-                self.most = max(self.most, len(body["value"]))
-                self.values[body["key"]] = body["value"]
-                self._changed.notify_all()
-                return {}
-            keys = body.get("keys", ())
+            self._check()
+            self.most = max(self.most, len(value))
+            self.values[key] = value
+            self._changed.notify_all()
+
+    def delete_keys(self, _number: int, keys: Sequence[str]) -> None:
+        """Deletes keys."""
+        with self._changed:
+            self._check()
+            if not self.deletes:
+                raise Refused(404, "there is no such call")
+            for key in keys:
+                self.values.pop(key, None)
+
+    def keys(self, _number: int, keys: Sequence[str], _wait_s: float) -> Json:
+        """Waits for keys."""
+        with self._changed:
             self._changed.wait_for(
                 lambda: self._is_over or all(key in self.values for key in keys), LIMIT_S
             )
-            if self._is_over:
-                raise Refused(409, "the round is over", "round")
-            return {"values": {key: self.values[key] for key in keys if key in self.values}}
+            self._check()
+            return {key: self.values[key] for key in keys if key in self.values}
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise Refused(409, "the round is over", "round")
 
     def end(self) -> None:
         """Ends the round."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from edl.master.session import Session
 from edl.master.settings import load
 from edl.servers.client import PserverClient
 from edl.servers.errors import GenerationChanged, RequestRefused
-from edl.servers.options import Rules, Step
+from edl.servers.options import Step
+from edl_protocol.pserver import Rules
 
 _NOT_FOUND = 404
 _TRIES = 3
@@ -55,7 +57,7 @@ class AsyncTrainingJob(TrainingJob):
             epochs=args.epochs,
             shuffle_seed=args.seed,
             shuffle=args.shuffle,
-            **self._rules._asdict(),
+            **asdict(self._rules),
             code=self._code,
             on_nan=args.on_nan,
             on_step=self._report,

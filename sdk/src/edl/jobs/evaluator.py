@@ -13,10 +13,9 @@ from edl.errors import Refused
 from edl.master import protocol
 from edl.master.session import Session
 from edl.sources.base import Dataset
+from edl_protocol.master import MODEL_GONE
 
 NAME = "evaluation"
-MODEL_GONE = "left"
-"""Metric reported for tasks whose model no longer exists; it invalidates the evaluation."""
 _UNKNOWN = 404
 _REQUEST_S = 1.0
 """How long other trainers wait for the responsible one to start an evaluation."""

@@ -13,6 +13,7 @@ from edl.local import programs
 from edl.local.processes import Process
 from edl.local.programs import RestartedProcess
 from edl.master.connection import Connection
+from edl_protocol.master import STATUS_PATH
 
 log = logging.getLogger("edl.run")
 
@@ -55,7 +56,7 @@ class MasterSupervisor(RestartedProcess):
         """Requests the status; keeps the previous one if the master does not answer."""
         self._polled_s = clock.monotonic_s()
         try:
-            self.status = self._connection.call("GET", "/v1/status", answer_s=2.0)
+            self.status = self._connection.call("GET", STATUS_PATH, answer_s=2.0)
         except MasterError as error:
             if self.serving:
                 log.info("%s", error)

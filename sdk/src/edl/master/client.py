@@ -17,11 +17,11 @@ from edl.errors import MasterError, Refused, Unavailable
 from edl.master import protocol
 from edl.master.connection import ANSWER_S, Connection
 from edl.master.leases import LeaseTable
+from edl_protocol import master as calls
+from edl_protocol.fields import Call, to_json
 
 LAST_CALL_S = 0.2
 """Timeout of each of the last calls, within the grace period, to a master that may be away."""
-_MAX_REASON_CHARS = 2000
-"""Maximum length of a reason that the master accepts."""
 _WRONG_FIELD = 422
 _POSITION_S = 2.0
 """Timeout of a call for which a whole group may be waiting."""
@@ -62,7 +62,8 @@ class Client:
 
     def __init__(self, connection: Connection, trainer: str, incarnation: str) -> None:
         self._connection = connection
-        self._identity: protocol.Json = {"trainer": trainer, "incarnation": incarnation}
+        self._trainer, self._incarnation = trainer, incarnation
+        self._fields: protocol.Json = {"trainer": trainer, "incarnation": incarnation}
 
     def join(
         self,
@@ -77,21 +78,22 @@ class Client:
             held_tasks: Tasks that this incarnation holds.
             lead: Sent by the leader of a group: the data set, and how recent its model is.
         """
-        body = {**self._identity}
+        body = {**self._fields}
         if done or held_tasks:
             body.update(done=list(done), held=list(held_tasks))
         if lead is not None:
             body["lead"] = lead
-        return protocol.parse_join(self._connection.call("POST", "/v1/join", body))
+        return protocol.parse_join(self._connection.call("POST", calls.JoinRequest.PATH, body))
 
     def begin_term(self, dataset: str, term: int) -> int:
         """Starts the next round of the group under the same leader; returns the term."""
-        body = {**self._identity, "dataset": dataset, "term": term}
-        return protocol.parse_term(self._connection.call("POST", "/v1/terms", body))
+        return protocol.parse_term(
+            self._call(calls.TermRequest(self._trainer, self._incarnation, dataset, term))
+        )
 
     def describe(self, name: str, description: protocol.Json) -> protocol.Json:
         """Describes a data set; returns the first description, which remains in force."""
-        path = f"/v1/datasets/{quote(name, safe='')}"
+        path = calls.DatasetDescription.PATH.format(name=quote(name, safe=""))
         try:
             return self._connection.call("PUT", path, description)
         except Refused as error:
@@ -109,33 +111,35 @@ class Client:
             answer_s: How long the answer may take beyond the request's `wait_s`.
         """
         report, answer_s = request.report, request.wait_s + answer_s
-        body = {**self._identity, **report.lists(), **request.scope}
+        body = {**self._fields, **report.lists(), **request.scope}
         body.update(want=request.want, wait_s=request.wait_s, call=request.number)
         try:
-            answer = self._connection.call("POST", "/v1/work", body, answer_s=answer_s)
+            answer = self._connection.call("POST", calls.WorkRequest.PATH, body, answer_s=answer_s)
         except Refused as error:
             if not _is_unknown_field(error):
                 raise
             body["failed"] = _without_later_fields(report.failed)
             body["back"] = _without_later_fields(report.back)
-            answer = self._connection.call("POST", "/v1/work", body, answer_s=answer_s)
+            answer = self._connection.call("POST", calls.WorkRequest.PATH, body, answer_s=answer_s)
         return protocol.parse_work(answer)
 
     def heartbeat(self, entries: Sequence[protocol.Json]) -> protocol.HeartbeatResponse:
         """Sends a heartbeat with the progress of each held task."""
-        body = {**self._identity, "held": list(entries)}
-        return protocol.parse_heartbeat(self._connection.call("POST", "/v1/heartbeat", body))
+        body = {**self._fields, "held": list(entries)}
+        return protocol.parse_heartbeat(
+            self._connection.call("POST", calls.HeartbeatRequest.PATH, body)
+        )
 
     def leave(self, back: Sequence[protocol.Json], answer_s: float) -> None:
         """Ends this incarnation and hands tasks back."""
-        body = {**self._identity, "back": list(back)}
+        body = {**self._fields, "back": list(back)}
         try:
-            self._connection.call("POST", "/v1/leave", body, answer_s=answer_s)
+            self._connection.call("POST", calls.LeaveRequest.PATH, body, answer_s=answer_s)
         except Refused as error:
             if not _is_unknown_field(error):
                 raise
             body["back"] = _without_later_fields(back)
-            self._connection.call("POST", "/v1/leave", body, answer_s=answer_s)
+            self._connection.call("POST", calls.LeaveRequest.PATH, body, answer_s=answer_s)
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
         """Asks whether this trainer should save a checkpoint now.
@@ -143,22 +147,24 @@ class Client:
         Args:
             newest: Version of the newest existing checkpoint; the ticket's version is greater.
         """
-        body = {**self._identity, "newest": newest} if newest else self._identity
-        return protocol.parse_ticket(self._connection.call("POST", "/v1/checkpoints", body))
+        request = calls.CheckpointRequest(self._trainer, self._incarnation, newest)
+        return protocol.parse_ticket(self._call(request))
 
     def report_saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
         """Reports whether a checkpoint was saved."""
-        body = {"path": path, "step": step, "ok": ok}
-        self._connection.call("PUT", f"/v1/checkpoints/{quote(ticket, safe='')}", body)
+        body = to_json(calls.CheckpointReport(path, step, ok))
+        self._connection.call(
+            "PUT", calls.CheckpointReport.PATH.format(ticket=quote(ticket, safe="")), body
+        )
 
     def evaluate(self, model_version: int, dataset: str) -> None:
         """Requests an evaluation of a model version."""
-        body = {"model_version": model_version, "dataset": dataset}
-        self._connection.call("POST", "/v1/evaluations", body)
+        self._call(calls.EvaluationRequest(model_version, dataset))
 
     def evaluation(self, model_version: int) -> protocol.Json:
         """Returns the state of an evaluation."""
-        return self._connection.call("GET", f"/v1/evaluations/{model_version}")
+        path = calls.EVALUATION_PATH.format(model_version=model_version)
+        return self._connection.call("GET", path)
 
     def poll_rendezvous(
         self, state: protocol.Json, wait_s: float, answer_s: float = ANSWER_S
@@ -170,29 +176,42 @@ class Client:
             wait_s: How long the master may wait for a change.
             answer_s: How long the answer may take beyond `wait_s`.
         """
-        body = {**self._identity, **state, "wait_s": wait_s}
-        answer = self._connection.call("POST", "/v1/rendezvous", body, answer_s=wait_s + answer_s)
+        body = {**self._fields, **state, "wait_s": wait_s}
+        answer = self._connection.call(
+            "POST", calls.RendezvousPoll.PATH, body, answer_s=wait_s + answer_s
+        )
         return protocol.parse_round(answer)
 
     def leave_rendezvous(self, answer_s: float = ANSWER_S) -> None:
         """Excludes this member from later rounds."""
-        self._connection.call("POST", "/v1/rendezvous/leave", self._identity, answer_s=answer_s)
+        self._call(calls.RendezvousLeave(self._trainer, self._incarnation), answer_s)
 
-    def call_keys(self, operation: str, body: protocol.Json) -> protocol.Json:
-        """Sets, deletes, adds to or gets keys of a round; see the master's protocol.
+    def set_key(self, number: int, key: str, value: str) -> None:
+        """Sets a key of a round to a value, given as base64."""
+        self._call(calls.KeySet(self._trainer, self._incarnation, number, key, value))
 
-        Args:
-            operation: `set`, `delete`, `add` or `get`.
-            body: The body of the call, without the caller's identity.
-        """
-        answer_s = ANSWER_S + body.get("wait_s", 0.0)
-        path = f"/v1/rounds/keys/{operation}"
-        return self._connection.call("POST", path, {**self._identity, **body}, answer_s)
+    def delete_keys(self, number: int, keys: Sequence[str]) -> None:
+        """Deletes keys of a round."""
+        self._call(calls.KeyDelete(self._trainer, self._incarnation, number, list(keys)))
+
+    def add_to_key(self, number: int, key: str, amount: int, call: int) -> int:
+        """Adds to a counter of a round once per number of the call; returns the sum."""
+        return int(
+            self._call(calls.KeyAdd(self._trainer, self._incarnation, number, key, amount, call))[
+                "value"
+            ]
+        )
+
+    def keys(self, number: int, keys: Sequence[str], wait_s: float) -> dict[str, str]:
+        """Waits for keys of a round; returns those that are set, with their values as base64."""
+        request = calls.KeyGet(self._trainer, self._incarnation, number, list(keys), wait_s)
+        values: dict[str, str] = self._call(request, ANSWER_S + wait_s)["values"]
+        return values
 
     def fail(self, reason: str) -> None:
         """Fails the job."""
-        self._connection.call(
-            "POST", "/v1/fail", {**self._identity, "reason": reason[:_MAX_REASON_CHARS]}
+        self._call(
+            calls.JobFailure(self._trainer, self._incarnation, reason[: calls.MAX_REASON_CHARS])
         )
 
     def report_rollback(
@@ -202,7 +221,7 @@ class Client:
         *,
         steps: int,
         records: int,
-        share: dict[str, Any] | None = None,
+        share: calls.RollbackShare | None = None,
     ) -> None:
         """Reports a rollback, that is, work lost with the model's state. Each event counts once.
 
@@ -211,18 +230,21 @@ class Client:
             reason: Why, in one line.
             steps: Total number of lost steps, as far as the caller knows.
             records: Total number of lost records, as far as the caller knows.
-            share: The exact numbers of the caller's part; see the master's protocol.
+            share: The exact losses of the caller.
         """
-        body = {**self._identity, "event": event, "reason": reason[:_MAX_REASON_CHARS]}
-        body.update(steps=steps, records=records)
-        if share is not None:
-            body["share"] = share
-        self._connection.call("POST", "/v1/setbacks", body)
+        reason = reason[: calls.MAX_REASON_CHARS]
+        self._call(
+            calls.RollbackReport(
+                self._trainer, self._incarnation, event, reason, steps, records, share
+            )
+        )
 
     def position(self, dataset: str, tasks: Sequence[str] = ()) -> protocol.Json:
         """Returns the position in a data set for a checkpoint, and which of `tasks` are done."""
-        body = {**self._identity, "dataset": dataset, "tasks": list(tasks)}
-        return self._connection.call("POST", "/v1/position", body, answer_s=_POSITION_S)
+        return self._call(
+            calls.PositionRequest(self._trainer, self._incarnation, dataset, list(tasks)),
+            _POSITION_S,
+        )
 
     def rewind(self, dataset: str, target: protocol.Json) -> protocol.Json:
         """Rewinds a data set to the records that a restored model has seen; see the master's protocol.
@@ -231,17 +253,20 @@ class Client:
             dataset: The data set.
             target: All other fields of the call, without the caller's identity.
         """
-        body = {**self._identity, "dataset": dataset, **target}
-        body["reason"] = body["reason"][:_MAX_REASON_CHARS]
-        return self._connection.call("POST", "/v1/rewind", body)
+        body = {**self._fields, "dataset": dataset, **target}
+        body["reason"] = body["reason"][: calls.MAX_REASON_CHARS]
+        return self._connection.call("POST", calls.RewindRequest.PATH, body)
 
     def status(self) -> dict[str, Any]:
         """Returns the status of the whole job."""
-        return self._connection.call("GET", "/v1/status")
+        return self._connection.call("GET", calls.STATUS_PATH)
 
     def close(self) -> None:
         """Closes the connection and aborts a call that is waiting in another thread."""
         self._connection.close()
+
+    def _call(self, message: Call, answer_s: float = ANSWER_S) -> protocol.Json:
+        return self._connection.call(message.METHOD, message.PATH, to_json(message), answer_s)
 
 
 class WorkCalls:

@@ -19,6 +19,7 @@ from edl import json_text
 from edl.errors import EdlError, Unavailable, one_line
 from edl.master import protocol
 from edl.overriding import override
+from edl_protocol.master import VERSION, VERSION_HEADER
 
 CONNECT_S = 3.0
 ANSWER_S = 15.0
@@ -194,7 +195,7 @@ class Connection(KeepAliveConnection):
         self._headers = {
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/json",
-            protocol.VERSION_HEADER: str(protocol.VERSION),
+            VERSION_HEADER: str(VERSION),
         }
 
     def call(

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edl.errors import Refused, Unavailable
+from edl_protocol.master import MAX_WAIT_S
 
-VERSION = 3
-"""Of this SDK; a master that is older ignores fields that it does not know, from 2 on."""
-VERSION_HEADER = "EDL-Protocol"
 Json = dict[str, Any]
 """A JSON object."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}")
-"""The form of names of trainers and data sets."""
 _MAX_NUMBER = 1 << 63
 _MAX_PACE_S = 60.0
-_MAX_POLL_S = 30.0
 STATES = ("work", "wait", "done", "stop")
 
 
@@ -279,8 +273,8 @@ def parse_round(body: Mapping[str, Any]) -> RoundView:
         int(_maybe_number(body, "void") or 0),
         "members" in body,
         body["claim"] is True if "claim" in body else None,
-        None if wait_s is None else min(wait_s, _MAX_POLL_S),
-        None if suspicious_s is None else min(suspicious_s, _MAX_POLL_S),
+        None if wait_s is None else min(wait_s, MAX_WAIT_S),
+        None if suspicious_s is None else min(suspicious_s, MAX_WAIT_S),
         None if since is None else int(since),
         frozenset(_rank(item) for item in _list(body, "gone")),
     )

@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Sequence
+from functools import partial
+from typing import Callable, TypeVar
 
 from edl import clock
 from edl.backoff import Backoff
 from edl.errors import Refused, RoundOver, Unavailable
-from edl.master import protocol
 from edl.master.client import Client
+from edl_protocol.master import MAX_KEYS
 
+T = TypeVar("T")
 WAIT_S = 10.0
 """How long one call may wait at the master."""
 TIMEOUT_S = 60.0
-_MAX_KEYS = 4096
-"""Maximum number of keys in one call."""
 
 
 class RoundStore:
@@ -26,15 +27,26 @@ class RoundStore:
     should then report the round as broken and continue in the next one.
     """
 
-    def __init__(self, client: Client, number: int) -> None:
-        self._client, self._number = client, number
+    def __init__(
+        self, client: Client, number: int, *, prefix: str = "", first_add: int = 0
+    ) -> None:
+        """Makes no call.
+
+        Args:
+            client: Calls the master.
+            number: The round.
+            prefix: Put before each key at the master.
+            first_add: Additions are numbered from the next number: the master knows one caller for
+                all processes of a pod, so each process has its numbers.
+        """
+        self._client, self._number, self._prefix = client, number, prefix
         self._adding = threading.Lock()
-        self._adds = 0
+        self._adds = first_add
 
     def set(self, key: str, value: bytes) -> None:
         """Sets a key of 1 to 250 characters to a value of at most 1 MiB."""
-        body = {"key": key, "value": base64.b64encode(value).decode()}
-        self._call("set", body, clock.monotonic_s() + TIMEOUT_S)
+        text = base64.b64encode(value).decode()
+        self._retry(lambda: self._client.set_key(self._number, self._prefix + key, text))
 
     def delete(self, keys: Sequence[str]) -> None:
         """Deletes the given keys if they are set; a round can hold 65 536 keys.
@@ -42,9 +54,9 @@ class RoundStore:
         Raises:
             Refused: The master is of a version without this call.
         """
-        for first in range(0, len(keys), _MAX_KEYS):
-            body = {"keys": list(keys[first : first + _MAX_KEYS])}
-            self._call("delete", body, clock.monotonic_s() + TIMEOUT_S)
+        for first in range(0, len(keys), MAX_KEYS):
+            some = [self._prefix + key for key in keys[first : first + MAX_KEYS]]
+            self._retry(partial(self._client.delete_keys, self._number, some))
 
     def get(self, key: str, timeout_s: float = TIMEOUT_S) -> bytes:
         """Waits until a key is set and returns its value."""
@@ -66,9 +78,7 @@ class RoundStore:
             keys: Any number of keys.
             wait_s: How long to wait for all of them, 0 to 10 s.
         """
-        body = {"keys": list(keys), "wait_s": wait_s}
-        values = self._call("get", body, clock.monotonic_s() + TIMEOUT_S)["values"] if keys else {}
-        return {key: base64.b64decode(value) for key, value in values.items()}
+        return self._present(keys, wait_s, clock.monotonic_s() + TIMEOUT_S) if keys else {}
 
     def check(self, keys: Sequence[str]) -> bool:
         """Returns whether all given keys are set."""
@@ -79,25 +89,37 @@ class RoundStore:
         """Adds to a counter, which starts at 0, exactly once even if the call is retried; returns the sum."""
         with self._adding:
             self._adds += 1
-            body = {"key": key, "amount": amount, "call": self._adds}
-            return int(self._call("add", body, clock.monotonic_s() + TIMEOUT_S)["value"])
+            return self._retry(
+                lambda: self._client.add_to_key(
+                    self._number, self._prefix + key, amount, self._adds
+                )
+            )
 
     def _values(self, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
         until_s = clock.monotonic_s() + timeout_s
         while True:
             wait_s = max(0.0, min(WAIT_S, until_s - clock.monotonic_s()))
-            values = self._call("get", {"keys": list(keys), "wait_s": wait_s}, until_s)["values"]
+            values = self._present(keys, wait_s, until_s)
             missing = [key for key in keys if key not in values]
             if not missing:
-                return {key: base64.b64decode(values[key]) for key in keys}
+                return values
             if clock.monotonic_s() >= until_s:
                 raise RoundOver(f"key {missing[0]!r} was not set within {timeout_s:g} s")
 
-    def _call(self, operation: str, body: protocol.Json, until_s: float) -> protocol.Json:
+    def _present(self, keys: Sequence[str], wait_s: float, until_s: float) -> dict[str, bytes]:
+        """Waits for keys in one call; returns the values of those that are set, in order."""
+        full = [self._prefix + key for key in keys]
+        values = self._retry(lambda: self._client.keys(self._number, full, wait_s), until_s)
+        named = [(key, values.get(self._prefix + key)) for key in keys]
+        return {key: base64.b64decode(value) for key, value in named if value is not None}
+
+    def _retry(self, call: Callable[[], T], until_s: float | None = None) -> T:
+        """Makes a call until the master answers, for `TIMEOUT_S` unless a time is given."""
         backoff = Backoff()
+        until_s = clock.monotonic_s() + TIMEOUT_S if until_s is None else until_s
         while True:
             try:
-                return self._client.call_keys(operation, {"round": self._number, **body})
+                return call()
             except Refused as error:  # noqa: PERF203 - a call costs much more
                 if error.field != "round":
                     raise

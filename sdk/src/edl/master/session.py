@@ -24,6 +24,7 @@ from edl.master.connection import Connection
 from edl.master.heartbeat import Heartbeat, HeartbeatSession, call_joined
 from edl.master.leases import LeaseTable
 from edl.master.settings import Settings, load
+from edl_protocol.master import VERSION
 
 log = logging.getLogger("edl")
 T = TypeVar("T")
@@ -140,11 +141,11 @@ class Session:
                 self._control.leave([], answer_s=LAST_CALL_S)
             text = f"EDL_JOB is {expected_job!r}, but the master serves {response.job!r}"
             raise Refused(409, text, "job")
-        if response.protocol != protocol.VERSION:
+        if response.protocol != VERSION:
             log.info(
                 "the master uses protocol version %d, this program %d",
                 response.protocol,
-                protocol.VERSION,
+                VERSION,
             )
         self.job = response.job
         self.work_calls.generation = response.generation

@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from edl.errors import SettingError
-from edl.master import protocol
 from edl.master.variables import report_unknown, whole
 from edl.overriding import override
+from edl_protocol.master import is_name
 
 GRACE_S = 1.5
 PATIENCE_S = 600.0
@@ -106,7 +106,7 @@ def _host(text: str) -> str:
 
 def _trainer(name: str) -> str:
     trainer = name or f"{socket.gethostname()}-{os.getpid()}"
-    if not protocol.NAME.fullmatch(trainer):
+    if not is_name(trainer):
         raise SettingError(
             f"EDL_TRAINER is {trainer!r:.60}: use letters, digits and _ . : -, for example trainer-3"
         )

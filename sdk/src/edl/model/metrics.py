@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from edl.model.arrays import to_array
+from edl_protocol.master import MAX_METRIC_NAME_CHARS, MAX_METRICS
 
 MAX_PARTS = 400
 """Maximum number of sums of a metric."""
-_MAX_VALUES = 511
+_MAX_VALUES = MAX_METRICS - 1
 """The master's limit for values in addition to the loss; each sum of a metric counts as one."""
-_MAX_NAME_CHARS = 64
-"""The master's limit for the length of a value's name."""
 _PART = re.compile(r"(.+)\[(\d{1,3})\]")
 
 
@@ -143,10 +142,10 @@ def limit_problem(names: Collection[str]) -> str:
             "two per bin, so use fewer bins"
         )
     longest = max(names, key=len, default="")
-    if len(longest) > _MAX_NAME_CHARS:
+    if len(longest) > MAX_METRIC_NAME_CHARS:
         return (
             f"has the name {longest!r:.80} of {len(longest)} characters: use at most "
-            f"{_MAX_NAME_CHARS}, including the number of a sum"
+            f"{MAX_METRIC_NAME_CHARS}, including the number of a sum"
         )
     return ""
 

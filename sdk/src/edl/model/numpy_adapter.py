@@ -30,9 +30,10 @@ from edl.model.protocols import Adapter
 from edl.model.seeding import seed_everything
 from edl.model.user_code import SMALLER_BATCH, UserCode
 from edl.overriding import override
-from edl.servers.worker import Gradients, Table, Worker
+from edl.servers.worker import Gradients, Worker
 from edl.sync.parts import ArrayGroup, PartedReplica
 from edl.sync.replica import Micro, Replica, State
+from edl_protocol.pserver import Table
 
 Arrays = dict[str, Any]
 Lookup = Callable[[str, Any], Any]

@@ -16,10 +16,11 @@ from edl.servers.errors import (
     ServersUnavailable,
 )
 from edl.servers.loop import train
-from edl.servers.options import Rules, Step, TrainingResult
+from edl.servers.options import Step, TrainingResult
 from edl.servers.parameter_reader import ParameterReader
 from edl.servers.snapshot import ParameterSnapshot, connect, fetch
-from edl.servers.worker import Gradients, Lookup, Table, Worker
+from edl.servers.worker import Gradients, Lookup, Worker
+from edl_protocol.pserver import Rules, Table
 
 __all__ = [
     "GenerationChanged",

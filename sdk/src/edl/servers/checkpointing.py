@@ -11,6 +11,7 @@ from edl.servers.connection import PserverConnection
 from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import RequestRefused, ServersError
 from edl.servers.fan_out import FanOut
+from edl_protocol.pserver import Commit, PositionCall, Prepare
 
 log = logging.getLogger("edl")
 WRITE_S = 110.0
@@ -37,10 +38,10 @@ def write_checkpoint(
 
     def prepare(connection: PserverConnection, server: int) -> Json:
         request = body if server else {**body, **position}
-        return connection.json("POST", "/v1/prepare", request, WRITE_S)
+        return connection.json("POST", Prepare.PATH, request, WRITE_S)
 
     def commit(connection: PserverConnection, _: int) -> Json:
-        return connection.json("POST", "/v1/commit", body)
+        return connection.json("POST", Commit.PATH, body)
 
     fan.call_all(prepare)
     fan.call_coordinator_last(commit)
@@ -54,7 +55,7 @@ def _position(fan: FanOut, identity: Json, data: DataRewinder) -> Json:
     """
     try:
         (listed,) = fan.call_all(
-            lambda connection, _: connection.json("POST", "/v1/position", identity), [0]
+            lambda connection, _: connection.json("POST", PositionCall.PATH, identity), [0]
         )
     except RequestRefused:  # the server is of an older version, or serves another generation
         return {}

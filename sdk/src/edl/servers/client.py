@@ -18,12 +18,14 @@ from edl.servers.connection import PserverConnection
 from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import NonFiniteGradient, ServersError
 from edl.servers.fan_out import FanOut
-from edl.servers.frames import Frame, encode
+from edl.servers.frames import encode
 from edl.servers.layout import split
 from edl.servers.model_spec import ModelSpec
 from edl.servers.parameter_reader import ParameterReader, checked_ids
 from edl.servers.push_history import PushHistory, RollbackReport, rollback_report
 from edl.servers.worker import Gradients, global_norm
+from edl_protocol import pserver as calls
+from edl_protocol.frames import Frame
 
 log = logging.getLogger("edl")
 
@@ -83,7 +85,7 @@ class PserverClient(ParameterReader):
         body = {**self._request_fields(), "tasks": [lease.task for lease in retried]}
         try:
             (answer,) = self._trim_fan.call_all(
-                lambda connection, _: connection.json("POST", "/v1/position", body), [0]
+                lambda connection, _: connection.json("POST", calls.PositionCall.PATH, body), [0]
             )
         except ServersError as error:
             log.info("cannot ask which records of retried tasks the servers have seen: %s", error)
@@ -169,7 +171,7 @@ class PserverClient(ParameterReader):
             meta = {**header, "version": max(0, self._versions[server])}
             if remaining and server == 0 and self._keeps_position:
                 meta["remaining"] = dict(remaining)
-            return connection.exchange_frames("/v1/push", encode(meta, arrays))
+            return connection.exchange_frames(calls.Push.PATH, encode(meta, arrays))
 
         self._pushes.begin(number, records)
         answers = self._fan.call_all(call)
@@ -254,7 +256,7 @@ class PserverClient(ParameterReader):
     def _refusal(self, number: int, quantity: str) -> NonFiniteGradient:
         body = {**self._request_fields(), "number": number, "parameter": quantity}
         try:
-            self._fan.connections[0].json("POST", "/v1/refusals", body)
+            self._fan.connections[0].json("POST", calls.Refusal.PATH, body)
         except ServersError as error:
             log.info("could not report a non-finite value to parameter server 0: %s", error)
         return NonFiniteGradient(self._identity["trainer"], number, quantity)

@@ -14,10 +14,10 @@ from edl import json_text
 from edl.master.connection import KeepAliveConnection
 from edl.overriding import override
 from edl.servers.errors import GenerationChanged, RequestRefused, ServersError, ServersUnavailable
-from edl.servers.frames import Frame, FrameError, decode
+from edl.servers.frames import decode
+from edl_protocol.frames import CONTENT_TYPE, Frame, FrameError
 
 ANSWER_S = 30.0
-FRAME = "application/vnd.edl.frame"
 _MAX_BYTES = 1 << 31
 _TOGETHER_BYTES = 1 << 15
 """Bodies up to this size are sent together with the header."""
@@ -44,7 +44,7 @@ class PserverConnection(KeepAliveConnection):
 
     def send_frame(self, path: str, parts: Sequence[memoryview], answer_s: float) -> dict[str, Any]:
         """Sends a frame and returns JSON."""
-        return self._json(self._call("POST", path, parts, FRAME, answer_s))
+        return self._json(self._call("POST", path, parts, CONTENT_TYPE, answer_s))
 
     def fetch_frame(self, path: str, body: dict[str, Any]) -> Frame:
         """Sends JSON and returns a frame."""
@@ -53,7 +53,7 @@ class PserverConnection(KeepAliveConnection):
 
     def exchange_frames(self, path: str, parts: Sequence[memoryview]) -> Frame:
         """Sends a frame and returns a frame."""
-        return self._frame(self._call("POST", path, parts, FRAME, ANSWER_S))
+        return self._frame(self._call("POST", path, parts, CONTENT_TYPE, ANSWER_S))
 
     def _call(
         self, method: str, path: str, parts: Sequence[memoryview], kind: str, answer_s: float

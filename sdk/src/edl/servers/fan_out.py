@@ -14,11 +14,11 @@ from edl.backoff import Backoff
 from edl.master.protocol import Json
 from edl.servers.connection import PserverConnection
 from edl.servers.errors import ServersError, ServersUnavailable
+from edl_protocol.pserver import TicketRequest
 
 log = logging.getLogger("edl")
 T = TypeVar("T")
 
-_TICKETS = "/v1/tickets"
 _LOG_AFTER_TRIES = 4
 Call = Callable[[PserverConnection, int], T]
 """(connection, index of the server) -> answer."""
@@ -63,12 +63,14 @@ class FanOut:
         Raises:
             ServersError: See `call_all`.
         """
-        return self.call_all(lambda server, _: server.json("POST", _TICKETS, body), [0])[0]
+        return self.call_all(lambda server, _: server.json("POST", TicketRequest.PATH, body), [0])[
+            0
+        ]
 
     def return_ticket(self, body: Json) -> None:
         """Returns a ticket in a single try; if it fails, the ticket expires."""
         with contextlib.suppress(ServersError):
-            self.connections[0].json("POST", _TICKETS, {**body, "back": True})
+            self.connections[0].json("POST", TicketRequest.PATH, {**body, "back": True})
 
     def call_all(self, call: Call[T], servers: Sequence[int] | None = None) -> list[T]:
         """Calls the given servers, by default all, and returns their answers in order.

@@ -19,6 +19,7 @@ from edl.servers.fan_out import FanOut
 from edl.servers.generation_start import GenerationStart
 from edl.servers.layout import Layout
 from edl.servers.model_spec import ModelSpec
+from edl_protocol.pserver import Enter, PositionCall
 
 log = logging.getLogger("edl")
 _WAIT_S = 5.0
@@ -108,7 +109,7 @@ class GenerationBarrier:
         body["model"] = None if model is None else model.payload
 
         def call(connection: PserverConnection, server: int) -> Json:
-            state = connection.json("POST", "/v1/enter", body)
+            state = connection.json("POST", Enter.PATH, body)
             self._check(state, connection, server)
             return state
 
@@ -167,7 +168,7 @@ class GenerationBarrier:
             body = {**self._identity, "generation": 0, "checkpoint": start.checkpoint}
             try:
                 (position,) = self._fan.call_all(
-                    lambda connection, _: connection.json("POST", "/v1/position", body), [0]
+                    lambda connection, _: connection.json("POST", PositionCall.PATH, body), [0]
                 )
             except RequestRefused as error:
                 log.warning("could not rewind the data with the parameters: %s", error)
@@ -186,4 +187,4 @@ class GenerationBarrier:
             return
         wait_s = min(left_s, _WAIT_S)
         body = {**self._identity, "generation": self.generation, "wait_s": wait_s}
-        self._fan.call_all(lambda connection, _: connection.json("POST", "/v1/enter", body), [0])
+        self._fan.call_all(lambda connection, _: connection.json("POST", Enter.PATH, body), [0])

@@ -15,6 +15,8 @@ from edl.servers.connection import PserverConnection
 from edl.servers.fan_out import FanOut
 from edl.servers.frames import encode
 from edl.servers.layout import Layout
+from edl_protocol.fields import to_json
+from edl_protocol.pserver import Settle
 
 log = logging.getLogger("edl")
 SETTLE_S = 120.0
@@ -58,10 +60,10 @@ def start_generation(
     """
 
     def call(connection: PserverConnection, server: int) -> Json:
-        pieces = [piece._asdict() for piece in layout.pieces[server]]
+        pieces = [to_json(piece) for piece in layout.pieces[server]]
         meta = {**header, **start._asdict(), "pieces": pieces}
         arrays = {} if start.checkpoint is not None else {"dense": initial[server]}
-        return connection.send_frame("/v1/settle", encode(meta, arrays), SETTLE_S)
+        return connection.send_frame(Settle.PATH, encode(meta, arrays), SETTLE_S)
 
     fan.call_coordinator_last(call)
 

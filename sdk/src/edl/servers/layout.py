@@ -7,38 +7,26 @@ that a hash of its name selects. A table row is stored on server `id % servers`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from edl.errors import DataError
+from edl_protocol.pserver import Piece
 
 CUT = 8192
 """Parameters with at least this many elements are split."""
 
 
-class ParameterSlice(NamedTuple):
-    """The elements [start, stop) of a flattened parameter."""
-
-    name: str
-    start: int
-    stop: int
-
-    @property
-    def size(self) -> int:
-        """Number of elements in the slice."""
-        return self.stop - self.start
-
-
-def partition(sizes: Mapping[str, int], servers: int) -> list[list[ParameterSlice]]:
+def partition(sizes: Mapping[str, int], servers: int) -> list[list[Piece]]:
     """Returns the slices that each server holds, in order."""
-    pieces_by_server: list[list[ParameterSlice]] = [[] for _ in range(servers)]
+    pieces_by_server: list[list[Piece]] = [[] for _ in range(servers)]
     for name, size in sorted(sizes.items()):
         first = crc32(name.encode()) % servers
         parts = servers if size >= CUT else 1
         for part in range(parts):
-            piece = ParameterSlice(name, size * part // parts, size * (part + 1) // parts)
+            piece = Piece(name, size * part // parts, size * (part + 1) // parts)
             pieces_by_server[(first + part) % servers].append(piece)
     return pieces_by_server
 
@@ -49,7 +37,7 @@ class Layout:
     def __init__(
         self,
         shapes: Mapping[str, Sequence[int]],
-        pieces_by_server: Sequence[Sequence[ParameterSlice]],
+        pieces_by_server: Sequence[Sequence[Piece]],
     ) -> None:
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
         self.pieces = [list(server_pieces) for server_pieces in pieces_by_server]
@@ -92,7 +80,7 @@ class Layout:
             piece.name for piece, numbers in self._places(server) if position < numbers.stop
         )
 
-    def _places(self, server: int) -> Iterator[tuple[ParameterSlice, slice]]:
+    def _places(self, server: int) -> Iterator[tuple[Piece, slice]]:
         at = 0
         for piece in self.pieces[server]:
             yield piece, slice(at, at + piece.size)

@@ -23,9 +23,10 @@ from edl.servers.errors import (
     ServersUnavailable,
 )
 from edl.servers.model_spec import ModelSpec
-from edl.servers.options import ON_NAN, EpochMeans, OnStep, Rules, Step, TrainingResult
+from edl.servers.options import ON_NAN, EpochMeans, OnStep, Step, TrainingResult, check_rules
 from edl.servers.worker import Gradients, Ids, Worker
 from edl.sources.base import Dataset
+from edl_protocol.pserver import Rules
 
 log = logging.getLogger("edl")
 
@@ -91,7 +92,7 @@ def train(
         checkpoint_seconds=checkpoint_seconds,
         checkpoint_keep=checkpoint_keep,
     )
-    model = ModelSpec(worker, code or {}, rules.check()._asdict())
+    model = ModelSpec(worker, code or {}, check_rules(rules))
     trainer = session() if member is None else member
     schedule = DataSchedule(
         epochs=epochs, shuffle_seed=shuffle_seed, shuffle=shuffle, task_records=task_records

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from edl.errors import DataError, one_line
 from edl.master.protocol import Json
-from edl.servers.worker import ROW_OPTIONS, Table, Worker
+from edl.servers.worker import Worker
+from edl_protocol.fields import to_json
+from edl_protocol.pserver import Model, Rules, Table
 
 EVICTIONS = (None, "lru", "lfu")
 
@@ -18,7 +21,7 @@ EVICTIONS = (None, "lru", "lfu")
 class ModelSpec:
     """Shapes, tables, optimizer, rules and initial parameters of a job's model."""
 
-    def __init__(self, worker: Worker, code: Mapping[str, str], rules: Mapping[str, Any]) -> None:
+    def __init__(self, worker: Worker, code: Mapping[str, str], rules: Rules) -> None:
         """Reads the description from a worker.
 
         Raises:
@@ -28,24 +31,12 @@ class ModelSpec:
         """Initial dense parameters of this trainer; the servers use those of the first trainer."""
         self.shapes = {name: array.shape for name, array in self.initial.items()}
         self.dims = {name: int(table.dim) for name, table in worker.tables().items()}
-        tables = {
-            name: {
-                "dim": int(table.dim),
-                "init": float(table.init),
-                "seed": int(table.seed),
-                **_policy(name, table),
-            }
-            for name, table in worker.tables().items()
-        }
+        tables = {name: _checked(name, table) for name, table in worker.tables().items()}
         if not self.initial and not tables:
             raise DataError("nothing to train: the model has no parameters and no tables")
-        self.payload: Json = {
-            "code": dict(code),
-            "parameters": {name: list(shape) for name, shape in self.shapes.items()},
-            "tables": tables,
-            "optimizer": dict(worker.optimizer()),
-            "rules": dict(rules),
-        }
+        parameters = {name: list(shape) for name, shape in self.shapes.items()}
+        model = Model(parameters, tables, dict(worker.optimizer()), rules, dict(code))
+        self.payload: Json = to_json(model)
         """The description in the protocol's format."""
         try:
             json.dumps(self.payload, allow_nan=False)
@@ -53,8 +44,8 @@ class ModelSpec:
             raise DataError(f"optimizer: {one_line(error)}; use numbers and strings") from error
 
 
-def _policy(name: str, table: Table) -> Json:
-    """Returns the row options that differ from their defaults, because older servers know no others.
+def _checked(name: str, table: Table) -> Table:
+    """Returns a table whose numbers are of Python's types.
 
     Raises:
         DataError: A value is out of range.
@@ -71,9 +62,7 @@ def _policy(name: str, table: Table) -> Json:
         raise DataError(
             f"table {name!r}: evict is {table.evict!r}: it must be one of {kinds}, or None"
         )
-    values = table._asdict()
-    defaults = Table(table.dim)._asdict()
-    return {option: values[option] for option in ROW_OPTIONS if values[option] != defaults[option]}
+    return replace(table, dim=int(table.dim), init=float(table.init), seed=int(table.seed))
 
 
 def _floats(name: str, values: Any) -> Any:

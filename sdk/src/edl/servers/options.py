@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from edl.errors import DataError
+from edl_protocol.pserver import Rules
 
 if TYPE_CHECKING:
     from edl.servers.client import PserverClient
@@ -61,33 +62,19 @@ class TrainingResult:
     """Whether all data was trained; False if this trainer had to leave early."""
 
 
-class Rules(NamedTuple):
-    """Rules that the servers enforce, the same in all trainers of a job."""
+def check_rules(rules: Rules) -> Rules:
+    """Returns these rules of the servers if all values are valid.
 
-    max_staleness: Optional[int]  # noqa: UP045 - evaluated, and Python 3.9 has no other way
-    modulate: bool
-    checkpoint_steps: int
-    checkpoint_seconds: float
-    checkpoint_keep: int
-
-    @property
-    def saves(self) -> bool:
-        """Whether checkpoints are enabled."""
-        return bool(self.checkpoint_steps or self.checkpoint_seconds)
-
-    def check(self) -> Rules:
-        """Returns these rules if all values are valid.
-
-        Raises:
-            DataError: A value is out of range.
-        """
-        least = {"max_staleness": 0, "checkpoint_steps": 0, "checkpoint_seconds": 0}
-        least["checkpoint_keep"] = 1
-        for name, value in least.items():
-            setting: Any = getattr(self, name)
-            if setting is not None and not setting >= value:
-                raise DataError(f"{name} is {setting}: it must be at least {value}")
-        return self
+    Raises:
+        DataError: A value is out of range.
+    """
+    least = {"max_staleness": 0, "checkpoint_steps": 0, "checkpoint_seconds": 0}
+    least["checkpoint_keep"] = 1
+    for name, value in least.items():
+        setting: Any = getattr(rules, name)
+        if setting is not None and not setting >= value:
+            raise DataError(f"{name} is {setting}: it must be at least {value}")
+    return rules
 
 
 class EpochMeans:

@@ -17,11 +17,14 @@ from edl.servers.connection import PserverConnection
 from edl.servers.data_rewinder import DataRewinder
 from edl.servers.errors import GenerationChanged, ServersError
 from edl.servers.fan_out import FanOut
-from edl.servers.frames import Frame, encode
+from edl.servers.frames import encode
 from edl.servers.generation_barrier import GenerationBarrier
-from edl.servers.layout import Layout, ParameterSlice, partition, split
+from edl.servers.layout import Layout, partition, split
 from edl.servers.model_spec import ModelSpec
 from edl.servers.worker import Ids
+from edl_protocol import pserver as calls
+from edl_protocol.frames import Frame
+from edl_protocol.pserver import Piece
 
 log = logging.getLogger("edl")
 NEVER = -1
@@ -112,10 +115,10 @@ class ParameterReader:
             return
         self._keeps_position = self._data is not None and bool(states[0].get("positions"))
         if self._model is None:
-            models = self._fan.call_all(lambda connection, _: connection.json("GET", "/v1/model"))
-            pieces_by_server = [
-                [ParameterSlice(**piece) for piece in model["pieces"]] for model in models
-            ]
+            models = self._fan.call_all(
+                lambda connection, _: connection.json("GET", calls.MODEL_PATH)
+            )
+            pieces_by_server = [[Piece(**piece) for piece in model["pieces"]] for model in models]
             self._layout = Layout(models[0]["model"]["parameters"], pieces_by_server)
             self.dims = {name: table["dim"] for name, table in models[0]["model"]["tables"].items()}
         else:
@@ -185,7 +188,7 @@ class ParameterReader:
 
         def call(connection: PserverConnection, server: int) -> Frame:
             return connection.exchange_frames(
-                "/v1/lookup", encode(meta, {"ids": row_ids[positions_by_server[server]]})
+                calls.Lookup.PATH, encode(meta, {"ids": row_ids[positions_by_server[server]]})
             )
 
         rows = np.empty((len(row_ids), dim), np.float32)
@@ -204,13 +207,13 @@ class ParameterReader:
         Returns:
             Number of pushes in the pinned parameters.
         """
-        path, fields = f"/v1/pins/{model_version}", self._request_fields()
+        path, fields = calls.PIN_PATH.format(number=model_version), self._request_fields()
         answers = self._fan.call_all(lambda connection, _: connection.json("PUT", path, fields))
         return int(min(answer["version"] for answer in answers))
 
     def unpin(self, model_version: int) -> None:
         """Drops a pinned version."""
-        path, fields = f"/v1/pins/{model_version}", self._request_fields()
+        path, fields = calls.PIN_PATH.format(number=model_version), self._request_fields()
         self._fan.call_all(lambda connection, _: connection.json("DELETE", path, fields))
 
     def pinned(self, model_version: int) -> dict[str, Any]:
@@ -232,7 +235,7 @@ class ParameterReader:
             frames, after = [], 0
             while after is not None:
                 body = {**self._request_fields(), "table": table, "after": after}
-                frames.append(connection.fetch_frame("/v1/rows", body))
+                frames.append(connection.fetch_frame(calls.Page.PATH, body))
                 after = frames[-1].meta["next"]
             return frames
 
@@ -246,7 +249,7 @@ class ParameterReader:
 
     def status(self) -> list[Json]:
         """Returns the status of each server."""
-        return self._fan.call_all(lambda connection, _: connection.json("GET", "/v1/status"))
+        return self._fan.call_all(lambda connection, _: connection.json("GET", calls.STATUS_PATH))
 
     # -- internals ---------------------------------------------------------------------------
 
@@ -267,7 +270,9 @@ class ParameterReader:
 
         def call(connection: PserverConnection, server: int) -> Frame:
             version = NEVER if versions is None else versions[server]
-            return connection.fetch_frame("/v1/pull", {**fields, "version": version, "pin": pin})
+            return connection.fetch_frame(
+                calls.Pull.PATH, {**fields, "version": version, "pin": pin}
+            )
 
         return fan.call_all(call)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edl.master.protocol import Json
+from edl_protocol.fields import Json
+from edl_protocol.master import RollbackShare
 
 
 class RollbackLoss(NamedTuple):
@@ -79,7 +80,7 @@ class RollbackReport(NamedTuple):
     """Batches lost by all trainers, as far as server 0 knows."""
     records: int
     """Records of these batches."""
-    share: Json
+    share: RollbackShare
     """This trainer's share of the loss."""
 
 
@@ -95,7 +96,9 @@ def rollback_report(
         holder: Id of this trainer's process.
     """
     total = rollback or {"reason": "parameter servers restarted", "steps": 0, "records": 0}
-    share = {"holder": holder, **lost._asdict()}
+    share = RollbackShare(
+        holder, lost.steps, lost.records, lost.pending_steps, lost.pending_records
+    )
     return RollbackReport(
         f"generation-{ended}", total["reason"], total["steps"], total["records"], share
     )

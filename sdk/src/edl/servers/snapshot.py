@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from edl.master.session import Session, session
 from edl.servers.client import PserverClient
 from edl.servers.model_spec import ModelSpec
-from edl.servers.options import Rules
+from edl.servers.options import check_rules
 from edl.servers.parameter_reader import ParameterReader
 from edl.servers.worker import Worker
+from edl_protocol.pserver import Rules
 
 
 class ParameterSnapshot(NamedTuple):
@@ -58,7 +59,7 @@ def connect(
     """
     member_session = session() if member is None else member
     member_session.join()
-    servers = PserverClient(member_session, ModelSpec(worker, code or {}, rules.check()._asdict()))
+    servers = PserverClient(member_session, ModelSpec(worker, code or {}, check_rules(rules)))
     try:
         servers.refresh()
     except BaseException:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple, Optional, Protocol
+from typing import Any, Callable, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edl_protocol.pserver import Table
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -20,25 +22,6 @@ Lookup = Callable[[str, Ids], Floats]
 
 ROW_OPTIONS = ("admit_after", "evict_after", "max_rows", "evict")
 """The options of `Table` that control which rows it keeps."""
-
-
-class Table(NamedTuple):
-    """A sparse parameter: one row per id, created when it is first looked up."""
-
-    dim: int
-    """Length of a row."""
-    init: float = 0.01
-    """Initial values are uniform between -init and +init."""
-    seed: int = 0
-    """Seed that, with the id, determines the initial row, so that all trainers get the same one."""
-    admit_after: int = 1
-    """Number of pushes with a new id until it gets a row; earlier gradients of the id are dropped."""
-    evict_after: Optional[int] = None  # noqa: UP045 - evaluated, and Python 3.9 has no other way
-    """Number of versions without updates after which a row is evicted."""
-    max_rows: Optional[int] = None  # noqa: UP045 - as above
-    """Maximum number of rows on all servers; beyond it rows are evicted, or new ones refused."""
-    evict: Optional[str] = None  # noqa: UP045 - as above
-    """Rows to evict from a full table: "lru" (least recently updated), "lfu" (least often), or None."""
 
 
 class Gradients(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from edl.errors import DataError, RecordError
 from edl.master import protocol
 from edl.overriding import override
+from edl_protocol.master import is_name
 
 
 class Source(Protocol):
@@ -72,7 +73,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         """Refuses names that the master would refuse."""
-        if not protocol.NAME.fullmatch(self.name):
+        if not is_name(self.name):
             raise DataError(
                 f"the data set's name {self.name!r:.60} must be of letters, digits and _ . : - and "
                 "begin with a letter or digit"

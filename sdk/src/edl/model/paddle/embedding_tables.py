@@ -15,7 +15,7 @@ import paddle
 from paddle.nn import functional
 
 from edl.model.errors import ModelError
-from edl.servers.worker import Table
+from edl_protocol.pserver import Table
 
 Lookup = Callable[[str, Any], Any]
 _DIGITS = 3

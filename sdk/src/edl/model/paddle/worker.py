@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,8 @@ from edl.model.paddle.server_optimizers import to_server_optimizer
 from edl.model.seeding import build_model
 from edl.model.user_code import SMALLER_BATCH, UserCode
 from edl.overriding import override
-from edl.servers.worker import Gradients, Table, Worker
+from edl.servers.worker import Gradients, Worker
+from edl_protocol.pserver import Table
 
 T = TypeVar("T")
 
@@ -50,7 +52,7 @@ class PaddleWorker(Network, Worker):
     @override
     def tables(self) -> dict[str, Table]:
         return {
-            table.name: table.table._replace(**self._row_options.get(table.name, {}))
+            table.name: replace(table.table, **self._row_options.get(table.name, {}))
             for table in self._embeddings
         }
 

@@ -21,13 +21,12 @@ import numpy as np
 
 from edl.data.checkpoints import read_checkpoint
 from edl.errors import RoundOver
-from edl.master import protocol, sigterm
+from edl.master import sigterm
 from edl.master.client import Client
 from edl.master.connection import Connection
 from edl.master.protocol import Member, Round
 from edl.master.round_store import RoundStore
 from edl.master.session import Session, session
-from edl.overriding import override
 from edl.sources.leased_records import LeasedRecords
 from edl.sync import plan_message
 from edl.sync.group_round import micro_of
@@ -71,29 +70,6 @@ log = logging.getLogger("edl")
 
 _ADDS = 1 << 20
 """Distance between the numbers with which processes count additions to keys, as the master knows one caller."""
-
-
-class ShardKeys(RoundStore):
-    """The keys of a round that processes of the same rank in all pods share."""
-
-    def __init__(self, client: Client, number: int, rank: int) -> None:
-        """Makes no call."""
-        super().__init__(client, number)
-        self._prefix, self._adds = f"shard/{rank}/", rank * _ADDS
-
-    @override
-    def _call(self, operation: str, body: protocol.Json, until_s: float) -> protocol.Json:
-        prefix = self._prefix
-        named = dict(body)
-        if "key" in body:
-            named["key"] = prefix + body["key"]
-        if "keys" in body:
-            named["keys"] = [prefix + key for key in body["keys"]]
-        response = super()._call(operation, named, until_s)
-        if "values" in response:
-            values = {key[len(prefix) :]: value for key, value in response["values"].items()}
-            response = {**response, "values": values}
-        return response
 
 
 class Follower:
@@ -196,7 +172,12 @@ class Follower:
         self._client = self._new_client()
         self._round = Round(command.number, rank, (Member("", "", ""),) * size)
         waiting = Waiting(self._pod.news.of(command.number))
-        self._keys = ShardKeys(self._client, command.number, self._pod.rank)
+        self._keys = RoundStore(
+            self._client,
+            command.number,
+            prefix=f"shard/{self._pod.rank}/",
+            first_add=self._pod.rank * _ADDS,
+        )
         with self._agreeing():
             group = form_group(self._groups, self._round, self._keys, waiting)
             self._link = GroupLink(group, rank, size, waiting)

@@ -1,0 +1,1 @@
+"""Tests of what servers and SDK both use of their protocols."""
