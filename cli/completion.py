@@ -22,7 +22,7 @@ def complete(group: click.Group, words: Sequence[str]) -> int:
 
 
 def jobs(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Returns the names of the elastic jobs in the namespace given so far; empty if they cannot be read."""
+    """Returns the names of the elastic jobs in the namespace that the command line names; empty if they cannot be read."""
     from cli.frame import Flags, Frame  # noqa: PLC0415 - completing other words needs no cluster
     from kube import decode, request  # noqa: PLC0415 - see above
 

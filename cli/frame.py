@@ -144,7 +144,7 @@ def explained(
     """Converts refusals by the API server to errors that say what helps; see `forbidden` for arguments.
 
     Raises:
-        CliError: A permission is missing, or the cluster does not have a kind of EDL.
+        CliError: A permission is missing, or the cluster lacks one of EDL's kinds.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Stores the newest decisions about each pod, and serves them to callers on the same host.
 
-The log explains the present state and is not an archive. Pods, and decisions per pod, are limited; evicted
-decisions are counted.
+The log explains the present state and is not an archive. The numbers of pods and of decisions per pod
+are limited; dropped decisions are counted.
 """
 
 import threading
@@ -17,7 +17,7 @@ from runtime import web
 MAX_SUBJECTS = 5_000
 MAX_PER_SUBJECT = 32
 _UPDATE_S = 60.0
-"""Interval of new entries if only figures change; in between, the newest entry is updated.
+"""If only figures change, a new entry is added at most this often; in between, the newest one is updated.
 
 Otherwise the changing shares of a busy minute would evict all other decisions.
 """
@@ -58,8 +58,8 @@ class DecisionLog:
         Args:
             subject: The subject under which it is recorded.
             decision: The decision.
-            series: Key of its series, if there are several simultaneous decisions about one thing; by
-                default the thing that the decision is about.
+            series: Tells apart simultaneous decisions about the same thing; by default what the decision
+                is about.
 
         Returns:
             Whether it became a new entry, that is, was neither ignored nor merged into the newest one.
@@ -143,7 +143,9 @@ def add_decisions_route(app: web.WebApp, log: DecisionLog) -> None:
     def decisions() -> Response:
         unknown = request.args.keys() - {"pod"}
         if unknown:
-            raise BadRequest(f"{', '.join(sorted(unknown))}: the parameter here is pod")
+            raise BadRequest(
+                f"{', '.join(sorted(unknown))}: unknown parameter, only pod is allowed"
+            )
         name = request.args.get("pod")
         if name is None:
             return web.reply({"newest": log.newest(), "dropped": log.dropped})

@@ -1,7 +1,7 @@
 """The cluster in memory: nodes, pods and elastic jobs, and the policy ConfigMap.
 
-Extender and reconciler use it. Its three or four watches share one lock and one counter, so that a
-thread that holds the lock never sees a partly applied list. The watches are separate streams: a pod may appear before
+Extender and reconciler use it. All its watches share one lock and one version counter, so a thread that
+holds the lock never sees a half-applied list. The watches are separate streams: a pod may appear before
 its node.
 """
 
@@ -59,7 +59,7 @@ class ClusterCache:
 
     @property
     def synced(self) -> bool:
-        """Whether every first list is complete; before that, records are missing."""
+        """Whether every watch has received its first list; until then, records are missing."""
         return all(reflector.synced for reflector in self.reflectors.values())
 
     def age_s(self, now_s: float) -> float:

@@ -45,7 +45,7 @@ class Client:
         """A client that uses this one's connections, with the token of a caller instead of its own.
 
         The configuration must have no other credentials (`kube.config.without_credentials`): a client
-        certificate would come before the token.
+        certificate would take precedence over the token.
         """
         other = copy.copy(self)
         other._callers_token = token  # noqa: SLF001 - of the same class

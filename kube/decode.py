@@ -1,7 +1,7 @@
 """Decodes API objects (JSON as dicts) into the records of `policy.cluster.snapshot`. Pure.
 
 The watch cache calls it for every object, and the extender for the pod in a request. The input comes from
-an API server, so its types are as published, but fields may be missing or null. Malformed quantities are
+an API server: values have the types of the published API, but fields may be missing or null. Malformed quantities are
 read as 0; nothing here raises for them.
 """
 
@@ -51,7 +51,7 @@ Object = Mapping[str, Any]
 _NODE_REQUESTS = {str(node_request): node_request for node_request in NodeRequest}
 _PHASES = {str(phase): phase for phase in Phase}
 _LACKED_ROOM = "OutOf"
-"""Prefix of a kubelet's reasons for a resource that is used up: OutOfcpu, OutOfmemory, OutOfpods."""
+"""Prefix of the reasons with which a kubelet rejects a pod because a resource is used up: OutOfcpu, OutOfmemory, OutOfpods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def pod(obj: Object) -> Pod:
     status = obj.get("status") or {}
     labels = meta.get("labels") or {}
     annotations = meta.get("annotations") or {}
-    # Status details are decoded only for the pods whose decisions read them. The records of all other pods
+    # Status details are decoded only for pods for which some decision needs them. The records of all other pods
     # then stay equal, so that new details count as no change. Texts that many pods share are interned.
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
     ready, disrupted, refusal = _pod_conditions(status.get("conditions"))
@@ -156,7 +156,7 @@ def node(obj: Object) -> Node:
 
 
 def job(obj: Object) -> Job | None:
-    """Decodes a batch/v1 Job; returns None if it has neither bound and thus is not an elastic job."""
+    """Decodes a batch/v1 Job; returns None without min and max trainers, as it is not elastic."""
     meta = obj["metadata"]
     annotations = meta.get("annotations") or {}
     if not job_settings.is_elastic(annotations):
@@ -285,7 +285,7 @@ def _readiness(conditions: list[Object] | None) -> dict[str, Any]:
 def _ended_s(status: Object) -> float:
     """Returns when the last container ended.
 
-    A pod that its node refused never had containers; for it, the time of its last condition change.
+    A pod that its node refused never had containers; then this is the time of its last condition change.
     """
     ends = [
         seconds(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))

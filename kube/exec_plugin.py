@@ -42,7 +42,7 @@ class ExecPlugin:
 
     @classmethod
     def of_context(cls, document: Any, name: str | None) -> Self | None:
-        """Returns the command of a context's user; None if the user has none, or other credentials as well.
+        """Returns the `exec` command of a context's user, or None if other credentials replace it or it is missing.
 
         Args:
             document: The kubeconfig, from the package's `KubeConfigMerger`.
@@ -84,14 +84,14 @@ class ExecPlugin:
                 fields[field] = base64.b64encode(status[source].encode()).decode()
         else:
             raise ConfigException(
-                "no credentials: the command of exec printed neither a token nor a certificate with its key"
+                "no credentials: the kubeconfig's exec command printed neither a token nor a certificate with its key"
             )
         fields.pop("exec", None)  # else the package would run it again
 
     def keep_fresh(self, configuration: Configuration) -> None:
         """Has the command run again when the token of a loaded configuration is about to expire."""
         if self._expires is not None:
-            configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # declared by its default
+            configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # its stubs take the type from the default, None
 
     def _refresh(self, configuration: Configuration) -> None:
         if self._expires is not None and clock.now() > self._expires - _EARLY:
@@ -101,10 +101,9 @@ class ExecPlugin:
     def _run(self) -> Mapping[str, Any]:
         try:
             status: Mapping[str, Any] = self._provider.run()
-        except (
-            AttributeError
-        ) as error:  # on a terminal the package has no message: the command wrote to it
-            raise ConfigException("no credentials: the command of exec failed") from error
+        except AttributeError as error:
+            # on a terminal the command's stderr goes to the user, and the package fails without a text
+            raise ConfigException("no credentials: the kubeconfig's exec command failed") from error
         except (ConfigException, OSError) as error:
             raise ConfigException(f"no credentials: {error}") from error
         return status

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 MAX_DEPTH = 200
-"""Depth to which deeper texts are read; pods, the deepest kind that EDL reads, have about twenty levels."""
+"""Levels that are kept of texts too deep for orjson; pods, the deepest kind that EDL reads, have about twenty."""
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -30,7 +30,7 @@ def loads(text: bytes) -> Any:
 
 
 def _shallow(text: bytes) -> bytes | None:
-    """Returns the text without the parts deeper than `MAX_DEPTH`, or None if nothing is."""
+    """Returns the text without the parts deeper than `MAX_DEPTH`, or None if no part is deeper."""
     kept: list[bytes] = []
     depth, kept_until = 0, 0
     for token in _TOKEN.finditer(text):

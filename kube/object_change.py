@@ -10,7 +10,7 @@ T = TypeVar("T", Pod, Node, Job)
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange(Generic[T]):
-    """The combined change of one object since the last drain."""
+    """The combined change of one object since the queue was last emptied."""
 
     last: T | None
     """The record before the change; None for a new object."""

@@ -72,7 +72,7 @@ for _command in (check, show, diff):
 
 
 def flat(value: object, prefix: str = "") -> dict[str, object]:
-    """Flattens `{"reserve": {"maxLoad": {"cpu": 0.9}}}` to `{"reserve.maxLoad.cpu": 0.9}`; lists by index."""
+    """Flattens `{"reserve": {"maxLoad": {"cpu": 0.9}}}` to `{"reserve.maxLoad.cpu": 0.9}`; list items by name or index."""
     if isinstance(value, dict):
         items = [(str(name), part) for name, part in value.items()]
     elif isinstance(value, list):

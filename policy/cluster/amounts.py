@@ -28,7 +28,7 @@ def scaled(amounts: Resources, count: int) -> Resources:
 
 
 def largest(*amounts: Resources) -> Resources:
-    """Returns the largest amount of each resource; the first mapping itself if it has them all."""
+    """Returns the largest amount of each resource; the first mapping itself if no other has a larger amount."""
     most = dict(amounts[0])
     for other in amounts[1:]:
         for name, amount in other.items():

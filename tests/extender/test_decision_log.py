@@ -178,7 +178,7 @@ def test_without_a_name_the_newest_of_all_are_shown(log: DecisionLog) -> None:
     [
         ("?pod=ml/none", 404, "there are no decisions about 'ml/none'"),
         ("?pod=", 404, "write namespace/name"),
-        ("?job=ml/p", 400, "job: the parameter here is pod"),
+        ("?job=ml/p", 400, "job: unknown parameter, only pod is allowed"),
     ],
 )
 def test_wrong_questions_are_answered_in_one_line(

@@ -46,7 +46,7 @@ class RoundPosition(NamedTuple):
     rank: int
     world_size: int
     channel: int = 0
-    """Number of the ring among the rings of a round, in the order in which a process connects them."""
+    """Index of the ring within its round; a process connects its rings in this order."""
 
     @property
     def order(self) -> tuple[int, int]:

@@ -59,10 +59,10 @@ def batches(
     Args:
         dataset: Created by `edl.from_arrays` or another `edl.from_...` function.
         batch_size: Records per step.
-        epochs: How often each record is trained on; 0 for evaluations that run only on request. By default
-            1; for training, the job's setting (EDL_EPOCHS).
-        shuffle_seed: Seed of the order of records (of tasks, in evaluations and predictions), which differs
-            in each epoch and is the same in all trainers; None keeps the original order.
+        epochs: How often each record is trained on; 0 for evaluations that run only on request. Default:
+            EDL_EPOCHS for training, otherwise 1.
+        shuffle_seed: Seed for shuffling records (in evaluations and predictions: tasks). The order differs
+            in each epoch and is the same in all trainers. None keeps the original order.
         shuffle: "records", or "tasks" to keep the records of a task together, for sources that read
             slowly in random order. Endless streams, and sources without `pick`, always shuffle tasks.
         task_records: Records that are leased and acknowledged together; by default about 8
@@ -130,7 +130,7 @@ def describe(
 
 @dataclass(frozen=True)
 class DataSchedule:
-    """How often, in which order and in which tasks records are trained on; for the arguments see `batches`."""
+    """Epochs, order and task size of training; `batches` explains the fields."""
 
     epochs: int | None = None
     shuffle_seed: int | None = None
@@ -332,7 +332,7 @@ def _at_least(minimum: int, **arguments: int) -> None:
 
 
 def _task_records(dataset: Dataset, batch_size: int) -> int:
-    """Returns the default size of tasks: whole batches, at most 8, and at least 64 tasks if possible."""
+    """Returns the default task size: up to 8 whole batches, fewer if there would be fewer than 64 tasks."""
     limit = batch_size * _BATCHES_PER_TASK
     records = _records(dataset.source.shape())
     if records is None:

@@ -21,7 +21,9 @@ TIMEOUT_S = 60.0
 
 
 class RoundStore:
-    """The keys of one round, which are deleted when it ends; thread-safe, one call at a time.
+    """The keys of one round, which are deleted when it ends.
+
+    Thread-safe: calls of several threads run one after another.
 
     All methods raise `RoundOver` if the round has ended or the master was away for too long. The program
     should then report the round as broken and continue in the next one.
@@ -72,7 +74,7 @@ class RoundStore:
         return self._values(keys, timeout_s) if keys else {}
 
     def get_present(self, keys: Sequence[str], wait_s: float) -> dict[str, bytes]:
-        """Returns the values of the given keys that are set, after one call.
+        """Makes one call, and returns the values of those keys that are set.
 
         Args:
             keys: Any number of keys.
@@ -86,7 +88,7 @@ class RoundStore:
         return all(key in present for key in keys)
 
     def add(self, key: str, amount: int) -> int:
-        """Adds to a counter, which starts at 0, exactly once even if the call is retried; returns the sum."""
+        """Adds to a counter and returns the sum. Counters start at 0; a retried call counts once."""
         with self._adding:
             self._adds += 1
             return self._retry(
