@@ -18,7 +18,7 @@ def subtract(total: MutableMapping[str, int], amounts: Resources) -> None:
 
 
 def plus(amounts: Resources, others: Resources) -> Resources:
-    """Returns the sum of both."""
+    """Returns the sum of two sets of amounts."""
     return {n: amounts.get(n, 0) + others.get(n, 0) for n in amounts.keys() | others.keys()}
 
 
@@ -28,7 +28,7 @@ def scaled(amounts: Resources, count: int) -> Resources:
 
 
 def largest(*amounts: Resources) -> Resources:
-    """Returns the largest amount of each resource; the first mapping itself if no other has a larger amount."""
+    """Returns the largest amount of each resource; the first mapping itself if it has all of them."""
     most = dict(amounts[0])
     for other in amounts[1:]:
         for name, amount in other.items():
@@ -65,7 +65,7 @@ def times(amounts: Resources, free: Mapping[str, int]) -> int:
 def dominant(amounts: Resources, total: Resources) -> float:
     """Returns the dominant share: the largest share of `total` over all resources (DRF, Ghodsi 2011).
 
-    "pods" counts like the others: many tiny pods may use up nothing but the nodes' pod slots.
+    "pods" is a resource like any other: many tiny pods may use up only the nodes' pod slots.
     """
     return max(
         (

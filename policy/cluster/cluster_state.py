@@ -1,8 +1,8 @@
-"""The cluster as decisions see it: records, and the sums over them that are slow to recount.
+"""The cluster as decisions see it: records, and sums over them that would be slow to recompute.
 
-The watch cache feeds it one change at a time, so that a change of one pod costs one update and
-not a recount. Extender and reconciler each keep one; a plan reads it and never writes to it.
-Not thread-safe: its owner locks.
+The watch cache passes every change to the state, so that a change of one pod costs one update and
+not a recount. Extender and reconciler each keep one state; a plan reads it and never writes to it.
+The state is not thread-safe: its owner must hold a lock.
 """
 
 from collections import Counter
@@ -30,34 +30,34 @@ class ClusterState:
     """Nodes, pods and jobs by key, with amounts per node and trainers per job."""
 
     queues = QueueRules()
-    """Assigns jobs that are put from now on to queues."""
+    """The rules that assign a queue to each job added from now on."""
     overcommit: Callable[[Job], Job] = staticmethod(as_written)
-    """Applies the policy's overcommit to jobs that are put from now on; idempotent."""
+    """Applies the policy's overcommit to each job added from now on; idempotent."""
     ignored: frozenset[str] = frozenset()
-    """Resources that are left out of the requests of pods and jobs put from now on."""
+    """Resources that are left out of the requests of pods and jobs added from now on."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.restricted: dict[str, Node] = {}
-        """The nodes that are cordoned, tainted or not ready: few, and each plan looks at all of them."""
+        """The nodes that are cordoned, tainted or not ready: few, and every plan checks them all."""
         self.jobs: dict[str, Job] = {}
         self.pods: dict[str, Pod] = {}
-        """uid -> every pod that holds or requests capacity, and terminal pods of jobs."""
+        """uid -> each pod that holds or requests capacity, and each terminal pod of a job."""
         self.used: dict[str, dict[str, int]] = {}
-        """Node -> requests of the pods bound there that have not ended (terminating included)."""
+        """Node -> requests of its bound pods that have not ended, including terminating ones."""
         self.available: dict[str, dict[str, int]] = {}
-        """Node -> allocatable less used, by the scheduler's count; may be negative."""
+        """Node -> allocatable minus `used`, as the scheduler counts it; may be negative."""
         self.releasing: dict[str, dict[str, int]] = {}
-        """Node -> requests of the pods there that are being deleted."""
+        """Node -> requests of its pods that are being deleted."""
         self.surplus: dict[str, dict[str, int]] = {}
-        """Node -> requests of the surplus trainers there that are not being deleted."""
+        """Node -> requests of its surplus trainers that are not being deleted."""
         self.bound: dict[str, dict[str, Pod]] = {}
-        """Node -> uid -> the pods bound there that have not ended."""
-        self.waiting: dict[str, Pod] = {}  # by uid: those that wait for a node
+        """Node -> uid -> its bound pods that have not ended."""
+        self.waiting: dict[str, Pod] = {}  # uid -> pods that wait for a node
         self.leaving: dict[str, Pod] = {}
         """uid -> bound pods that are being deleted."""
         self.resizing: dict[str, Pod] = {}
-        """uid -> bound pods whose node lacks capacity for their larger size."""
+        """uid -> bound pods whose resize is deferred, because their node lacks the capacity."""
         self.members: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> its trainer pods, terminal ones included."""
         self.master_hosts: dict[str, dict[str, Pod]] = {}
@@ -65,11 +65,11 @@ class ClusterState:
         self.servers: dict[str, dict[str, Pod]] = {}
         """Job key -> uid -> the job's parameter servers that EDL created, in any state."""
         self.owned: dict[str, dict[str, Pod]] = {}
-        """namespace/controller uid -> uid -> its pods that EDL did not create; labels do not count."""
+        """namespace/controller uid -> uid -> its pods that EDL did not create, whatever their labels."""
         self.allocatable: dict[str, int] = {}  # sum over all nodes
         self.usage = Usage()
         self.first_seen = FirstSeen()
-        """When changes of the pods and nodes were seen, by the clock that decides."""
+        """When this process saw the changes of pods and nodes, by the clock used for decisions."""
         self._live_trainers: dict[str, LiveTrainers] = {}  # by job uid; kept until a pod changes
         self._trainer_amounts: dict[str, tuple[LiveTrainers, Resources]] = {}
         self._prices = Prices(self.nodes, self.available)
@@ -144,7 +144,7 @@ class ClusterState:
         self._shapes_changed = True
 
     def put_pod(self, pod: Pod) -> None:
-        """Adds or replaces a pod; only its scheduler knows whether it lacks ignored resources."""
+        """Adds or replaces a pod; only the pod's scheduler knows whether it lacks ignored resources."""
         self.drop_pod(pod.uid)
         if not self.ignored.isdisjoint(pod.requests):
             pod = replace(pod, requests=self.counted(pod.requests), only_resources=False)
@@ -210,18 +210,18 @@ class ClusterState:
             self._prices.changes.add(pod.node, exists=True, replaced=False)
 
     def free(self, name: str) -> dict[str, int]:
-        """Returns a copy of the free capacity of a node now; amounts may be negative."""
+        """Returns a copy of a node's current free capacity; amounts may be negative."""
         return self.available[name].copy()
 
     def fits_beside(self, requests: Resources, name: str, promised: Resources) -> bool:
-        """Returns whether such a pod fits on a node now, without amounts that are promised to others."""
+        """Returns whether such a pod fits on a node now, beside the amounts that are promised to others."""
         free = self.free(name)
         amounts.subtract(free, promised)
         return amounts.within(requests, free)
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """Node -> version of its free capacity; it grows with every change."""
+        """Node -> version of its free capacity; the version grows with every change."""
         return self._prices.changes.versions
 
     @property
@@ -243,7 +243,7 @@ class ClusterState:
     def open_nodes(
         self, constraints: Constraints, pools: tuple[NodePool, ...] = ()
     ) -> Collection[str]:
-        """Returns the nodes that admit such a pod, in no order; `pools` limits only trainers."""
+        """Returns the nodes that admit such a pod, unordered; `pools` limits only trainers."""
         if not constraints.only_node:
             names = self._prices.open_nodes(constraints.shared, pools).names
             return names.difference(constraints.avoided) if constraints.avoided else names
@@ -255,7 +255,7 @@ class ClusterState:
     ) -> Fits:
         """Returns the nodes that such a pod fits on now, with their costs; valid until the next change.
 
-        The first call for a shape prices every node, later calls those that changed since.
+        The first call for a shape prices every node; later calls price only the changed nodes.
         """
         self._prices.pack_by(self.packing)
         return self._prices.fits(requests, constraints, pools)
@@ -267,7 +267,7 @@ class ClusterState:
     def fits_empty_node(
         self, requests: Resources, constraints: Constraints, pools: tuple[NodePool, ...] = ()
     ) -> bool:
-        """Whether such a pod fits on a node that admits it, if nothing else runs there."""
+        """Returns whether such a pod would fit on a node that admits it and that is empty."""
         slots = self._prices.slots(requests, constraints, pools, self._allocatable_of)
         return slots.total > 0
 
@@ -282,9 +282,10 @@ class ClusterState:
         *,
         surplus: bool = False,
     ) -> Slots:
-        """Returns how many such pods each node could run without leaving pods, and with or without surplus.
+        """Returns how many such pods each node could run without its leaving pods and surplus trainers.
 
-        An upper bound: pods that leave late or never count as gone. Valid until the next change.
+        With `surplus`, the surplus trainers stay. The counts are an upper bound: pods that leave late or
+        not at all count as gone too. They are valid until the next change.
         """
         room = self._free_later if surplus else self._most_free
         return self._prices.slots(requests, constraints, pools, room)
@@ -312,7 +313,7 @@ class ClusterState:
         return trainers
 
     def trainer_amounts(self, job: Job) -> Resources:
-        """Returns the amounts of a job's live trainers that count against quotas; cached until one changes."""
+        """Returns what a job's live trainers count against quotas; cached until a trainer changes."""
         trainers = self.live_trainers(job)
         known, total = self._trainer_amounts.get(job.uid, (None, {}))
         if known is not trainers:
@@ -325,14 +326,14 @@ class ClusterState:
         return self.live_trainers(job).pods
 
     def count_placed(self, uids: Iterable[str]) -> int:
-        """Returns the number of trainers that exist and have a node."""
+        """Returns how many of these trainers exist and have a node."""
         return sum(1 for uid in uids if (pod := self.pods.get(uid)) is not None and pod.node)
 
     def master_host(self, job: Job) -> Pod | None:
         """Returns the pod that hosts the job's master and is not being deleted, or None.
 
-        A pod of role master comes before a trainer. The youngest of several counts, because its master
-        has stopped the others.
+        A pod with the role master comes before a trainer. Of several pods the youngest is returned,
+        because its master has stopped the others.
         """
         hosts = [
             pod
@@ -347,22 +348,22 @@ class ClusterState:
         return [pod for pod in pods.values() if pod.owner_uid == job.uid] if pods else []
 
     def counted_servers(self, job: Job) -> list[Pod]:
-        """Returns the servers that count as the job's and whose pods hold or request capacity."""
+        """Returns the servers that count as the job's, if their pods hold or request capacity."""
         live = [p for p in self.servers_of(job) if not (p.terminal or p.deleting)]
         return live[: self.server_count(job)]
 
     def server_count(self, job: Job) -> int:
         """Returns the number of parameter servers that count as the job's: all requested ones, or 0.
 
-        All count from the job's first pod on, even while one is missing: its capacity stays
-        reserved for its replacement.
+        From the job's first pod on, all servers count, even while one is missing: the capacity of a
+        missing server stays reserved for its replacement.
         """
         if job.servers is None or not job.managed or job.stopped:
             return 0
         return job.servers.count if self.trainers(job) or self.servers_of(job) else 0
 
     def usable(self, pools: tuple[NodePool, ...] = (), now_s: float = inf) -> UsableCapacity:
-        """Returns the nodes of the pools that trainers may use, with sums; valid until the next change.
+        """Returns the nodes in the pools that trainers may use, with sums; valid until the next change.
 
         By default only ready nodes count.
         """
@@ -394,12 +395,12 @@ def job_key(pod: Pod) -> str:
 
 
 def _owner_key(pod: Pod) -> str:
-    """Returns namespace and controller of a pod: a controller owns only pods of its namespace."""
+    """Returns a pod's namespace and controller uid: a controller owns only pods in its namespace."""
     return f"{pod.namespace}/{pod.owner_uid}"
 
 
 def _remove(groups: dict[str, dict[str, Pod]], key: str, uid: str) -> None:
-    """Removes a pod from a group, and the group with its last pod."""
+    """Removes a pod from a group, and removes the group if it is empty then."""
     group = groups.get(key)
     if group is not None and group.pop(uid, None) is not None and not group:
         del groups[key]
@@ -429,7 +430,7 @@ def _packing(jobs: Iterable[tuple[Job, LiveTrainers]], total: Resources) -> Pack
 
 
 def _shape(job: Job, trainers: LiveTrainers) -> Resources:
-    """Returns the requests of one trainer; the newest pod may show more than the template.
+    """Returns the requests of one trainer, which may be larger in the newest pod than in the template.
 
     Only the reconciler asks the API server for a dry run; the extender learns the real size from pods.
     """

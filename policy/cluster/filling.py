@@ -1,11 +1,11 @@
 """The largest total worth of pods of a few shapes that fit into one node's free capacity.
 
-A plan solves this knapsack problem for every node. A few large pods fill a node in some thousand ways
-at most: these are listed once for nodes of about the same size, and the first that fits is the best. Many
-small pods fill it in too many ways to list. For these, branch and bound tries the densest shape as often
-as it fits, then less often, and ends where what remains cannot beat the best filling so far. Its steps are
-limited: the result is then a filling that exists and is nearly the best. Steps are counted, not timed:
-equal input gives equal output on every machine.
+A plan solves this knapsack problem for every node. Large pods can fill a node in at most a few thousand
+ways. These fillings are listed once for all nodes of about the same size, by descending worth, so the
+first one that fits is the best. Small pods can fill a node in too many ways to list. For these, branch and
+bound tries the densest shape as often as it fits, then less often, and skips a branch that cannot beat the
+best filling so far. The number of steps is limited; a search that reaches the limit returns a filling that
+is nearly the best. Steps are counted, not timed, so that equal input gives equal output on every machine.
 """
 
 from bisect import bisect_left
@@ -17,16 +17,16 @@ from operator import le
 from typing import NamedTuple
 
 Vector = tuple[int, ...]
-"""One amount for each resource, not negative."""
+"""One amount for each resource; no amount is negative."""
 
 MAX_FILLINGS = 4096
-"""Length of the longest list of fillings: 0.5 MB, made in 10 ms."""
+"""Length of the longest list of fillings: it takes 0.5 MB, and 10 ms to build."""
 _MAX_LISTS = 256
-"""Lists for nodes of each size and the shapes that fit there; most are short."""
+"""Number of cached lists: one for each node size and set of shapes that fit; most lists are short."""
 MAX_STEPS = 128
-"""Number of fillings that one search tries, in 0.3 ms."""
+"""Most fillings that one search tries; these take 0.3 ms."""
 _TOLERATED = 50
-"""A search ends with a filling that misses at most this part of the largest worth."""
+"""A search ends when its filling misses the bound by at most the largest worth divided by this."""
 
 
 class _Level(NamedTuple):
@@ -37,31 +37,31 @@ class _Level(NamedTuple):
     """(resource, amount) that the shape needs."""
     worth: int
     bounds: tuple[tuple[int, int, int], ...]
-    """(resource, worth, need) of the shape that has the most worth for a resource, among this one and
-    all later ones, for each resource that all these need."""
+    """(resource, worth, need) of the densest shape among this one and all later ones: the shape with
+    the most worth per unit of the resource. Only resources that all these shapes need are listed."""
 
     def bound(self, free: Vector) -> int | None:
-        """The most worth that this shape and all later ones can have, or None if unknown."""
+        """Returns an upper bound for the worth of this shape and all later ones; None if unknown."""
         return min([free[r] * worth // need for r, worth, need in self.bounds], default=None)
 
 
 class Filling:
-    """Searches fillings of shapes that have a worth each."""
+    """Searches the filling with the largest total worth."""
 
     def __init__(self, shapes: Sequence[Vector], worths: Sequence[int]) -> None:
         """Prepares the shapes.
 
         Args:
             shapes: Amounts of a pod of each shape; at least one amount is positive.
-            worths: The worth of a pod of each shape, positive.
+            worths: Worth of a pod of each shape; all are positive.
         """
         self._shapes, self._worths = tuple(shapes), tuple(worths)
         self._levels: dict[tuple[int, ...], tuple[_Level, ...]] = {}
-        """Indices of the shapes that fit, in order -> these shapes; of four shapes at most 64 entries."""
+        """Ordered indices of the shapes that fit -> their levels; at most 64 entries for four shapes."""
         self._list = lru_cache(maxsize=_MAX_LISTS)(self._list_fillings)
 
     def best(self, free: Vector) -> int:
-        """Returns the largest sum of worths that fits into `free`, or nearly that; never more than fits."""
+        """Returns the largest sum of worths that fits into `free`, or slightly less."""
         indices = tuple([i for i, shape in enumerate(self._shapes) if all(map(le, shape, free))])
         if not indices:
             return 0
@@ -74,7 +74,7 @@ class Filling:
     def _list_fillings(
         self, indices: tuple[int, ...], bits: tuple[int, ...]
     ) -> "SortedFillings | None":
-        """All fillings with some shapes of amounts that have so many bits; None if too many."""
+        """Returns all fillings with these shapes for amounts of the given bit lengths; None if too many."""
         top = tuple([(1 << count) - 1 for count in bits])
         fillings = [(0, (0,) * len(top))]
         for index in indices:
@@ -92,9 +92,9 @@ class Filling:
         return SortedFillings(self._level(indices), fillings)
 
     def search(self, free: Vector) -> "Search | None":
-        """A finished search, which tried the shapes with the most worth for what is scarce first.
+        """Returns a finished search, or None if no shape fits.
 
-        None where no shape fits.
+        The search tries shapes by descending density: their worth per share of the free amounts.
         """
         scarcity = [1 / amount if amount else 0.0 for amount in free]
         densities = []
@@ -125,7 +125,7 @@ class Filling:
 
 
 class SortedFillings:
-    """Fillings of some shapes, the one with the most worth first."""
+    """Fillings with some shapes, by descending worth."""
 
     def __init__(self, level: _Level, fillings: Sequence[tuple[int, Vector]]) -> None:
         """Sorts (worth, amounts used) of all fillings; `level` has the bounds of their shapes."""
@@ -133,7 +133,7 @@ class SortedFillings:
         ordered = sorted(fillings, reverse=True)
         self._used = [used for _, used in ordered]
         self._losses = [-worth for worth, _ in ordered]
-        """Worths of the fillings, negated and so ascending."""
+        """Negated worths of the fillings, which ascend as `bisect_left` needs."""
 
     def best(self, free: Vector) -> int:
         """Returns the largest worth of a filling that fits into `free`; the empty one always fits."""
@@ -142,34 +142,34 @@ class SortedFillings:
         place = next(
             place
             for place, used in enumerate(islice(self._used, start, None), start)
-            if used[0] <= first and all(map(le, used, free))  # the first alone excludes most
+            if used[0] <= first and all(map(le, used, free))  # `first` excludes most
         )
         return -self._losses[place]
 
 
 class Search:
-    """One search: the best filling found, and the number of steps."""
+    """The result of one search: the best worth found, and the number of steps."""
 
     def __init__(self, levels: Sequence[_Level], free: Vector, tolerance: int) -> None:
-        """Searches.
+        """Runs the search.
 
         Args:
             levels: The shapes, in the order in which they are tried.
             free: The amounts to fill.
-            tolerance: How much worth a filling may miss.
+            tolerance: The search ends with a filling that is at most this far below the bound.
         """
         self._levels = levels
         bound = levels[0].bound(free)
         self._enough = inf if bound is None else bound - tolerance
-        """The worth of a filling with which the search ends."""
+        """The search ends when it finds a filling of this worth."""
         self.best = 0
         """The worth of the best filling."""
         self.steps = 0
-        """Number of fillings that were completed or given up."""
+        """Number of fillings that were completed or abandoned."""
         self._fill(0, free, 0)
 
     def _fill(self, number: int, free: Vector, worth: int) -> None:
-        """Tries all numbers of pods of a shape, beside a filling of earlier shapes with `worth`."""
+        """Tries all numbers of pods of a shape, given pods of earlier shapes with a total of `worth`."""
         shape, needs, each, _ = self._levels[number]
         most = min([free[resource] // need for resource, need in needs])
         if number + 1 == len(self._levels):
@@ -191,9 +191,10 @@ class Search:
                 return
 
     def _fill_last_two(self, number: int, free: Vector, worth: int, most: int) -> None:
-        """Tries all numbers of the last but one shape, each with as many pods of the last shape as fit.
+        """Tries all numbers of pods of the second-to-last shape, each with as many of the last as fit.
 
-        Most steps of a search are these. A bound for the last shape would cost more than its number.
+        Most steps of a search happen here. For the last shape, counting the pods that fit is cheaper than
+        computing a bound.
         """
         shape, each, last = self._levels[number].shape, self._levels[number].worth, self._levels[-1]
         needs = [(free[resource], shape[resource], need) for resource, need in last.needs]

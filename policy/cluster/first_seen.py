@@ -1,8 +1,9 @@
 """When this process first saw pods appear, start, end and be deleted, by its own clock.
 
-Timestamps in objects come from other clocks: the API server's and each kubelet's. They sort pods, but
-compared with the local clock they make durations wrong by the difference of the clocks, and durations
-of seconds decide what is released. So such durations begin when this process first saw the change.
+Timestamps in objects come from the clocks of the API server and the kubelets. They are good enough to
+sort pods. A duration between such a timestamp and the local clock is wrong by the difference between the
+clocks, and the plan decides by durations of seconds. It therefore measures them from the time when this
+process first saw the change.
 """
 
 from collections.abc import Mapping
@@ -11,13 +12,13 @@ from dataclasses import dataclass, replace
 from policy.cluster.snapshot import Node, Pod
 
 CLOCKS_DIFFER_S = 60.0
-"""How much clocks may differ for objects that are older than this process: of these only timestamps
-are known. Durations come out too short rather than too long, by at most twice as much."""
+"""Assumed difference of clocks for objects older than this process, for which only timestamps are known.
+Durations come out too short rather than too long, by at most twice this value."""
 
 
 @dataclass(slots=True)
 class OwnTimes:
-    """Own times of one pod's changes, 0 for those that were not seen yet."""
+    """When one pod's changes happened by the local clock; 0 for a change that was not seen yet."""
 
     created_s: float
     started_s: float = 0.0
@@ -26,10 +27,10 @@ class OwnTimes:
 
 
 class FirstSeen:
-    """Local times of pods and nodes, from the first time that they are put until they are dropped.
+    """Local times of the changes of pods and nodes, kept from the first `put_...` until `drop_...`.
 
-    Where nothing is put at all, as for a snapshot, timestamps count as they are. A pod that is not put
-    yet has just been created by this process.
+    If nothing was ever put, as for a snapshot, timestamps count as they are. Otherwise a pod that was not
+    put yet has just been created by this process.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class FirstSeen:
 
     @classmethod
     def of(cls, times: Mapping[str, OwnTimes] | None) -> "FirstSeen":
-        """Restores recorded times: pod uid -> its times; None if nothing had been put."""
+        """Restores recorded times (pod uid -> its times); `times` is None if nothing had been put."""
         first_seen = cls()
         if times is not None:
             first_seen._pods.update(times)
@@ -49,16 +50,16 @@ class FirstSeen:
 
     @property
     def times(self) -> Mapping[str, OwnTimes] | None:
-        """Returns a copy of the times, which `of` restores."""
+        """A copy of the times, in the form that `of` restores; None if nothing was put."""
         return {uid: replace(times) for uid, times in self._pods.items()} if self._used else None
 
     def put_pod(self, pod: Pod, at_s: float, *, listed: bool) -> Pod:
-        """Notes what a pod shows; returns it with the end of its grace period by the own clock.
+        """Records a pod's times; returns the pod with the end of its grace period by the local clock.
 
         Args:
             pod: The pod as it is now.
-            at_s: When that was seen, seconds since the epoch by the own clock.
-            listed: Whether it may be much older: this process has just started.
+            at_s: Local time at which this state was seen, in seconds since the epoch.
+            listed: Whether the pod comes from a list, so that its changes may be much older than `at_s`.
         """
         self._used = True
         times = self._pods.get(pod.uid)
@@ -80,12 +81,12 @@ class FirstSeen:
         self._pods.pop(uid, None)
 
     def put_node(self, node: Node, at_s: float, *, listed: bool) -> Node:
-        """Notes a node; returns it with the time since when it is not ready by the own clock.
+        """Records a node; returns it with the local time at which it stopped being ready.
 
         Args:
             node: The node as it is now.
-            at_s: Local time of the change.
-            listed: Whether it comes from a list; see `put_pod`.
+            at_s: Local time at which this state was seen.
+            listed: Whether the node comes from a list; see `put_pod`.
         """
         stamp_s, own_s = self._nodes.get(node.name, (0.0, 0.0))
         if not node.unready_s:
@@ -106,14 +107,14 @@ class FirstSeen:
         return times.created_s if times is not None else self._unseen_s(pod.created_s, now_s)
 
     def started_s(self, pod: Pod, now_s: float) -> float:
-        """Returns when its kubelet accepted a pod; 0 before that."""
+        """Returns when a pod's kubelet accepted it; 0 before that."""
         times = self._pods.get(pod.uid)
         if times is not None or not pod.started_s:
             return times.started_s if times is not None else 0.0
         return self._unseen_s(pod.started_s, now_s)
 
     def ended_s(self, pod: Pod, now_s: float) -> float:
-        """Returns when the containers of a pod ended; now, if the pod is gone."""
+        """Returns when a pod's containers ended; `now_s` if the pod is gone."""
         times = self._pods.get(pod.uid)
         if times is not None and times.ended_s:
             return times.ended_s
@@ -124,5 +125,5 @@ class FirstSeen:
 
 
 def _own_s(stamp_s: float, at_s: float, *, listed: bool) -> float:
-    """The own time of a change that was seen at `at_s` and has this timestamp, 0 for none."""
+    """Returns the local time of a change seen at `at_s`; `stamp_s` is 0 if it has no timestamp."""
     return min(at_s, stamp_s + CLOCKS_DIFFER_S) if listed and stamp_s else at_s

@@ -1,8 +1,8 @@
-"""Caches, for each shape of pod, the nodes that it fits on and the cost of each.
+"""Caches, for each pod shape, the nodes that such a pod fits on, and the cost of each placement.
 
-Extender and plan need the same answer from the same records: which nodes admit such a pod, have
-capacity for it now, and how much it would fragment that capacity (`placement.Packing`). The first
-call for a shape prices every node; later calls price the nodes that changed since.
+Extender and plan need the same answers from the same records: which nodes admit such a pod and have
+capacity for it now, and how much the pod would fragment that capacity (`placement.Packing`). The first
+call for a shape prices every node; later calls price only the nodes that have changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,18 +16,18 @@ from policy.cluster.snapshot import Constraints, Node, Resources
 from policy.document.model import NodePool
 
 Cost = tuple[int, int]
-"""(fragmentation cost, free CPU that remains) of a placement; lower is better."""
+"""(fragmentation cost, remaining free CPU) of a placement; lower is better."""
 Entry = tuple[Cost, str, int]
-"""Cost, node, and the node's version when it was priced; an older version makes it stale."""
+"""Cost, node, and the node's version when it was priced; the entry is stale if the node has a newer one."""
 
 _MAX_PRICES = 500_000
-"""Cached costs in total; beyond it the least recently used shapes are evicted."""
+"""Largest number of cached costs; beyond it, the least recently used shapes are removed."""
 _ENTRY = 20
-"""Number of costs that take as much memory as a shape that fits nowhere."""
+"""Memory of a shape that fits nowhere, as a number of cached costs."""
 
 
 class OpenNodes:
-    """The nodes that admit pods of some constraints, regardless of their free capacity."""
+    """The nodes that admit pods with given constraints, regardless of the nodes' free capacity."""
 
     def __init__(self, constraints: Constraints, pools: tuple[NodePool, ...]) -> None:
         self._constraints = constraints
@@ -35,7 +35,7 @@ class OpenNodes:
         self._position = -1
         self.names: set[str] = set()
         self._largest: tuple[int, Resources] = (-1, {})
-        """(`replaced_at` of the changes, largest amounts at that time)."""
+        """(`NodeChangeLog.replaced_at`, largest amounts at that time)."""
 
     def refresh(self, nodes: Mapping[str, Node], changes: NodeChangeLog) -> None:
         """Checks the nodes that changed since the last call."""
@@ -53,7 +53,7 @@ class OpenNodes:
         self._position = changes.end
 
     def largest(self, nodes: Mapping[str, Node], changes: NodeChangeLog) -> Resources:
-        """Returns resource -> largest allocatable amount of one of the nodes; they must be up to date."""
+        """Returns resource -> largest allocatable amount of one of these nodes; call `refresh` first."""
         if self._largest[0] != changes.replaced_at:
             most: dict[str, int] = {}
             for name in self.names:
@@ -64,20 +64,20 @@ class OpenNodes:
 
 
 class Fits:
-    """The costs of one shape of pod on the nodes of an `OpenNodes`."""
+    """The costs of placing pods of one shape on the nodes of an `OpenNodes`."""
 
     def __init__(self, requests: Resources, open_nodes: OpenNodes) -> None:
         self._requests = requests
         self._open = open_nodes
         self._position = -1
         self.costs: dict[str, Cost] = {}
-        """Open nodes with enough free capacity now -> cost."""
+        """Open node with enough free capacity now -> cost."""
         self._heap: list[Entry] = []
 
     def refresh(
         self, available: Mapping[str, Resources], changes: NodeChangeLog, packing: Packing
     ) -> None:
-        """Prices the nodes that changed since the last call; `OpenNodes` must be up to date."""
+        """Prices the nodes that changed since the last call; refresh the `OpenNodes` first."""
         names = changes.since(self._position)
         self._position = changes.end
         if names is None:
@@ -109,7 +109,7 @@ class Fits:
 
 
 Room = Callable[[str], Resources]
-"""Node -> amounts on it; one that changes with what runs there, or the node itself."""
+"""Node -> amounts there; they may change only with the node itself or with the pods that run there."""
 _Key = tuple[tuple[tuple[str, int], ...], Constraints, bool]
 
 
@@ -125,12 +125,12 @@ class Prices:
         self._pools: tuple[NodePool, ...] = ()
         self._open: dict[tuple[Constraints, bool], OpenNodes] = {}
         self._open_entries = 0
-        """Number of nodes in all of these, and of values in their constraints, which tenants write."""
+        """Size of `_open`: its nodes, and the values in its constraints, which tenants write."""
         self._fits: dict[_Key, Fits] = {}
         self._slots: dict[tuple[_Key, Room], Slots] = {}
 
     def pack_by(self, packing: Packing) -> None:
-        """Sets the packing that costs are computed with."""
+        """Sets the packing that computes the costs."""
         if packing is not self._packing:
             self._packing = packing
             self._fits.clear()
@@ -138,8 +138,8 @@ class Prices:
     def open_nodes(self, constraints: Constraints, pools: tuple[NodePool, ...]) -> OpenNodes:
         """Returns the nodes that admit such a pod.
 
-        Not cached for a pod that one node is named for: a DaemonSet has as many such constraints as
-        there are nodes.
+        The result is not cached for a pod whose constraints name a single node: the pods of a DaemonSet
+        have as many different constraints as there are nodes.
         """
         if constraints.only_node:
             open_nodes = OpenNodes(constraints, pools)
@@ -180,7 +180,7 @@ class Prices:
         pools: tuple[NodePool, ...],
         room: Room,
     ) -> Slots:
-        """The number of such pods for which each node has enough; `room` is what a node has."""
+        """Returns how many such pods fit on each node, if `room` gives the amounts on a node."""
         names = self.open_nodes(constraints, pools).names
         key = ((tuple(sorted(requests.items())), constraints, bool(pools)), room)
         slots = self._slots.pop(key, None) or Slots(requests)

@@ -1,25 +1,25 @@
-"""Leaving pods count if they are due to be gone when new ones could start."""
+"""Which leaving pods count as gone: those that are due to end by the time new pods could start."""
 
 from math import inf
 from typing import NamedTuple
 
 LATE_S = 5.0
-"""How much later than due a leaving pod may end: kubelets need seconds to clean up."""
+"""How much later than its due time a leaving pod may end: kubelets need seconds to clean up."""
 
 
 class Horizon(NamedTuple):
-    """The span in which a leaving pod must be due, for its capacity to count as coming."""
+    """The span of time in which a leaving pod must be due for its capacity to count as available soon."""
 
     since_s: float
-    """A pod that was due before is stuck: on a lost node, on a volume, on a finalizer."""
+    """A pod that was due earlier is stuck: on a lost node, on a volume or on a finalizer."""
     until_s: float
-    """A pod that is due later is drained slowly; trainers leave sooner."""
+    """A pod that is due later has a long grace period; trainers leave sooner."""
 
     @classmethod
     def of(cls, now_s: float, grace_s: float) -> "Horizon":
-        """Returns the span at `now_s`, where trainers have `grace_s` to leave."""
+        """Returns the span at `now_s`, if trainers have a grace period of `grace_s`."""
         return cls(now_s - LATE_S, now_s + grace_s + LATE_S)
 
 
 ALWAYS = Horizon(-inf, inf)
-"""Leaving pods count whenever they are due."""
+"""The span in which all leaving pods count, whenever they are due."""

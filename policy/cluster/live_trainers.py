@@ -15,9 +15,9 @@ _TIER_ORDER = {Tier.SURPLUS: 0, Tier.GUARANTEED: 1, Tier.SUPPORT: 2}
 _FOREIGN = 3
 _TRAINER_ID = attrgetter("trainer_id")
 MAX_UNCOMMITTED_S = 30 * 86_400.0
-"""Cap on reported uncommitted seconds: masters run code of users, and the value enters sums over all jobs."""
+"""Cap on reported uncommitted seconds: masters run users' code, and the value is part of sums over all jobs."""
 START_S = 30.0
-"""A trainer that fails within this time of its containers' start failed at its start."""
+"""A trainer that fails within this time after its containers start counts as failed at its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class LiveTrainers:
     pods: tuple[Pod, ...] = ()
     """In order of `loss`: surplus first, and among them those without a node first."""
     surplus: int = 0
-    """Number of surplus trainers: these come first in `pods`."""
+    """Number of surplus trainers, which come first in `pods`."""
     waiting: int = 0
-    """Number of surplus trainers without a node: these come first of all."""
+    """Number of surplus trainers without a node, which come before all others in `pods`."""
     guaranteed: tuple[Pod, ...] = ()
     excess: frozenset[str] = frozenset()
     """uids of surplus trainers whose label says that they are guaranteed; see `with_excess`."""
     pending: tuple[Pod, ...] = ()
-    """Those without a node that were created so that an autoscaler adds nodes."""
+    """Trainers without a node that were created so that an autoscaler adds nodes."""
     running: int = 0
     """Number of trainers whose containers run."""
     leaving: int = 0
@@ -44,11 +44,12 @@ class LiveTrainers:
     failed_at_start: tuple[Pod, ...] = ()
     """Ended trainers whose node may have been the cause."""
     newest: Pod | None = None
-    """The one with the highest id that hosts no master, which would make it larger."""
+    """The trainer with the highest id among those that do not host the master: its sidecar would make
+    the pod larger."""
 
 
 def tier_rank(pod: Pod) -> int:
-    """Returns 0 for surplus, 1 for guaranteed, 2 for support, 3 for a pod that is not training."""
+    """Returns 0 for a surplus pod, 1 for guaranteed, 2 for support, and 3 for a pod outside training."""
     if pod.role is None:
         return _FOREIGN
     if pod.tier is None:
@@ -62,16 +63,17 @@ def is_surplus(pod: Pod) -> bool:
 
 
 def failed_at_start(pod: Pod) -> bool:
-    """Returns whether a pod failed by itself within seconds of its start, which may be its node's fault."""
+    """Returns whether a pod failed by itself within seconds of its start; its node may be the cause."""
     ended = pod.phase is Phase.FAILED and pod.ran_s < START_S
     return ended and bool(pod.node) and not (pod.deleting or pod.disrupted)
 
 
 def loss(pod: Pod) -> tuple[int, bool, bool, bool, float, float, int]:
-    """Returns the sort key of the trainers of one job, by the loss when one ends; the least first.
+    """Returns the key that sorts one job's trainers by the loss if they end, smallest loss first.
 
-    Surplus first, the master's host last in its tier, then trainers that do not run yet, then
-    the least uncommitted work, then the youngest.
+    Surplus trainers come first, and the master's host is the last of its tier. Among the others,
+    trainers that do not run yet come first, then those with the least uncommitted work, then the
+    youngest.
     """
     return (
         tier_rank(pod),
@@ -89,11 +91,11 @@ def live_trainers(job: Job, pods: Iterable[Pod]) -> LiveTrainers:
 
     Args:
         job: The job.
-        pods: All pods with the job's label, or, where the built-in controller manages the job,
-            all pods that its uid owns. Pods of an earlier Job of that name are ignored.
+        pods: All pods with the job's label, or, if the built-in controller manages the job, all pods
+            that the Job's uid owns. Pods of an earlier Job with the same name are ignored.
     """
     own = [pod for pod in pods if pod.owner_uid == job.uid]
-    ended = [pod for pod in own if pod.terminal]  # few: the questions about them cost little
+    ended = [pod for pod in own if pod.terminal]  # few, so checking them costs little
     live = [pod for pod in own if not (pod.deleting or pod.terminal)]
     leaving = len(own) - len(ended) - len(live)
     if not job.managed:
@@ -125,15 +127,15 @@ def have_same_trainers(old: Job, new: Job) -> bool:
 
 
 def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> LiveTrainers:
-    """Returns the trainers with guaranteed ones above the job's minimum counted as surplus.
+    """Returns the trainers; guaranteed ones above the job's minimum count as surplus.
 
-    A job has them where its minimum was lowered, or where the nodes of trainers were closed for a
-    while and replacements came. Labels and priorities of pods cannot be changed.
+    A job has such trainers if its minimum was lowered, or if trainers were replaced while their nodes
+    were closed and the nodes opened again. The label and priority of an existing pod cannot be changed.
 
     Args:
-        job: The job; while its annotations are invalid, its minimum is unknown.
-        trainers: Its live trainers.
-        lasting: The guaranteed ones that need no replacement, in order of loss.
+        job: The job; its minimum is unknown while its annotations are invalid.
+        trainers: The job's live trainers.
+        lasting: The guaranteed trainers that need no replacement, in order of loss.
     """
     count = len(lasting) - job.min_trainers
     if count <= 0 or job.error or not job.managed:
@@ -145,10 +147,10 @@ def with_excess(job: Job, trainers: LiveTrainers, lasting: Sequence[Pod]) -> Liv
 def not_to_replace(
     job: Job, trainers: LiveTrainers, is_stranded: Callable[[Pod], bool]
 ) -> list[Pod]:
-    """Returns the guaranteed trainers that need no replacement, in the order in which they may be lost.
+    """Returns the guaranteed trainers that need no replacement, in order of loss.
 
-    Trainers on drained or lost nodes need a replacement until the job has its minimum without them;
-    then they are the first to be released (docs/decisions/0073).
+    Trainers on drained or lost nodes need a replacement until the job has its minimum without them.
+    From then on they are the first ones to be released (docs/decisions/0073).
 
     Args:
         job: The job.
@@ -164,9 +166,9 @@ def not_to_replace(
 
 
 def with_minimum(job: Job, trainers: LiveTrainers, covered_min: int) -> LiveTrainers:
-    """Returns the trainers with pods of the built-in controller above a covered minimum counted as surplus.
+    """Returns the trainers; pods of the built-in controller above a covered minimum count as surplus.
 
-    Its pods have no tier: `live_trainers` counts the Job's whole minimum as guaranteed.
+    The controller's pods have no tier: `live_trainers` counts the Job's whole minimum as guaranteed.
     """
     count = len(trainers.guaranteed) - covered_min
     if count <= 0 or job.managed:
@@ -175,7 +177,7 @@ def with_minimum(job: Job, trainers: LiveTrainers, covered_min: int) -> LiveTrai
 
 
 def _with_surplus(trainers: LiveTrainers, uids: frozenset[str]) -> LiveTrainers:
-    """Returns the trainers with some guaranteed ones counted as surplus."""
+    """Returns the trainers; the guaranteed ones with these uids count as surplus."""
     pods = [replace(p, tier=Tier.SURPLUS) if p.uid in uids else p for p in trainers.pods]
     pods.sort(key=loss)
     surplus = trainers.surplus + len(uids)

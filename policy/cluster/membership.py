@@ -1,7 +1,7 @@
-"""What a pod is in training, from what nobody can edit: its name, controller and priority class.
+"""The job, role and tier of a pod, from fields that cannot be edited: name, controller, priority class.
 
-Labels can be edited while a pod runs, so they decide only where the rest says nothing: about pods
-that EDL has not created, and whose class is not one of EDL's. Pure. Called by `kube.decode`.
+Labels can be edited while a pod runs, so they decide only if the other fields say nothing: for pods
+that EDL did not create and whose priority class is not one of EDL's. Pure. Called by `kube.decode`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _SURPLUS = EDL_CLASSES[CLASS_SURPLUS].value
 
 
 class Controller(NamedTuple):
-    """The controller that owns a pod; without one all fields are ""."""
+    """The controller that owns a pod; all text fields are "" if there is none."""
 
     uid: str = ""
     name: str = ""
@@ -40,9 +40,9 @@ class Membership(NamedTuple):
     """The job, role and tier of a pod."""
 
     job: str = ""
-    """Name of its job; "" for none."""
+    """Name of the pod's job; "" for none."""
     role: Role | None = None
-    """None for a pod that is not training."""
+    """The pod's role; None for a pod outside training."""
     tier: Tier | None = None
     trainer_id: int = -1
     server: int = -1
@@ -56,11 +56,11 @@ def of(
     priority_class: str,
     priority: int,
 ) -> Membership:
-    """What a pod is in training.
+    """Returns the job, role and tier of a pod.
 
-    EDL's trainers and parameter servers are known by their name and the Job that controls them.
-    Any other pod of one of EDL's priority classes is training too, whatever its labels say: the
-    class is what it was admitted with, and what kube-scheduler preempts it by.
+    EDL's trainers and parameter servers are recognized by their name and the Job that controls them.
+    Any other pod with one of EDL's priority classes is a training pod too, whatever its labels say:
+    it was admitted with that class, and kube-scheduler preempts it by the class.
 
     Args:
         name: Name of the pod.
@@ -85,7 +85,7 @@ def of(
 
 
 def _numbers(name: str, job: str) -> tuple[int, int]:
-    """(trainer id, index of a parameter server) in the name of a job's pod; -1 for neither."""
+    """Returns (trainer id, parameter server index) from the name of a job's pod; -1 where there is none."""
     head, infix, digits = name.rpartition(TRAINER_INFIX)
     if infix and head == job:
         return number(digits), -1
@@ -95,7 +95,7 @@ def _numbers(name: str, job: str) -> tuple[int, int]:
 
 
 def _role(tier: Tier | None, labels: Mapping[str, str]) -> Role | None:
-    """The role in the label, where a pod with the tier of its class can have it."""
+    """Returns the role in the label if the tier of the pod's class allows it, or else that tier's role."""
     role = _ROLES.get(labels.get(LABEL_ROLE, ""))
     if tier is None:
         return role
@@ -105,7 +105,7 @@ def _role(tier: Tier | None, labels: Mapping[str, str]) -> Role | None:
 
 
 def _tier(role: Role, priority_class: str, priority: int) -> Tier:
-    """The tier of the class; of a foreign one, by its priority."""
+    """Returns the tier of one of EDL's classes; for any other class, the tier by role and priority."""
     tier = TIER_OF.get(priority_class)
     if tier is not None:
         return tier

@@ -1,4 +1,4 @@
-"""Which nodes changed, for readers that keep sums and prices of all nodes up to date."""
+"""A log of changed nodes, for readers that keep sums over all nodes and prices of all nodes up to date."""
 
 from collections.abc import Iterable
 
@@ -8,15 +8,15 @@ class NodeChangeLog:
 
     def __init__(self) -> None:
         self.versions: dict[str, int] = {}
-        """Node -> position of its newest change; a removed node has none."""
+        """Node -> position of its newest change; a removed node is missing."""
         self.end = 0
         self.replaced_at = 0
-        """Position of the newest change of a node itself, and not of what its pods use."""
+        """Position of the newest change of a node itself; changes of its pods do not count."""
         self._names: list[str] = []
         self._start = 0
 
     def add(self, node: str, *, exists: bool, replaced: bool = True) -> None:
-        """Records that a node was added, changed or removed, or else what its pods use."""
+        """Records that a node was added, changed or removed, or (not `replaced`) that its pods changed."""
         self._names.append(node)
         self.end += 1
         if replaced:
@@ -31,7 +31,7 @@ class NodeChangeLog:
             self._names = self._names[-retained:]
 
     def since(self, position: int) -> Iterable[str] | None:
-        """The nodes that changed after `position`, each once; None where the log starts later."""
+        """Returns the nodes that changed after `position`, each once; None if the log starts later."""
         if position < self._start:
             return None
         return dict.fromkeys(self._names[position - self._start :])

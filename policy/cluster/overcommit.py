@@ -1,9 +1,9 @@
-"""Overcommit: trainers request a part of what they may use, so that nodes run more of them.
+"""Overcommit: trainers request less than they may use, so that each node runs more trainers.
 
-The policy names a ratio of limit to request for CPU and memory, by namespace and queue. Limits stay as the
-author wrote them; where there is none, the request becomes the limit, so that a trainer uses no more
-than it asked for and counts the same against quotas on limits (docs/decisions/0054). Devices and other
-extended resources cannot be overcommitted: Kubernetes demands equal requests and limits.
+By namespace and queue, the policy sets a ratio of limit to request for CPU and memory. Limits stay as the
+author wrote them. For a resource without a limit, the original request becomes the limit: the trainer then
+uses no more than it asked for, and counts the same against quotas on limits (docs/decisions/0054). Devices
+and other extended resources cannot be overcommitted: Kubernetes demands equal requests and limits.
 """
 
 import json
@@ -25,7 +25,7 @@ _CONTAINERS = ("containers", "initContainers")
 
 
 def ratios_of(rules: Iterable[Overcommit], namespace: str, queue: str) -> Ratios:
-    """The ratios of trainers of a namespace and queue by the first rule that selects them."""
+    """Returns the ratios for trainers in a namespace and queue, from the first rule that selects them."""
     for rule in rules:
         selected = any(fnmatchcase(namespace, pattern) for pattern in rule.namespaces)
         if selected and any(fnmatchcase(queue, pattern) for pattern in rule.queues):
@@ -34,14 +34,15 @@ def ratios_of(rules: Iterable[Overcommit], namespace: str, queue: str) -> Ratios
 
 
 def as_written(job: Job) -> Job:
-    """The job itself: no policy is known."""
+    """Returns the job unchanged, because no policy is known."""
     return job
 
 
 def lowered(job: Job, ratios: Ratios) -> Job:
-    """The job with lower requests in its pod template; the same job where nothing changes.
+    """Returns the job with lower requests in its pod template; the same object if nothing changes.
 
-    Its amounts are those of the old template: who reads pod specs counts them again.
+    `requests` and `limits` of the returned job still come from the old template; the caller computes
+    them again from the new one.
     """
     if not (ratios and job.managed):
         return job
@@ -58,7 +59,7 @@ def lowered(job: Job, ratios: Ratios) -> Job:
 
 
 def _with_lower_requests(owner: Mapping[str, object], ratios: Ratios) -> Mapping[str, object]:
-    """A container, or a pod spec with resources of its own, with lower requests and with limits."""
+    """Returns a container (or a pod spec with pod-level resources) with lower requests and with limits."""
     resources = unstructured.mapping(owner, "resources")
     requests = dict(unstructured.mapping(resources, "requests"))
     limits = dict(unstructured.mapping(resources, "limits"))

@@ -1,4 +1,4 @@
-"""Whether a node admits a pod, and what placing the pod there costs; one node at a time.
+"""Whether a node admits a pod, and the cost of placing the pod there; one node at a time.
 
 The plan and the extender both use this module, so that kube-scheduler places trainers where the
 plan reserved capacity. Amounts are counted as kube-scheduler's NodeResourcesFit counts them;
@@ -21,7 +21,7 @@ _HARD_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def admits(node: Node, constraints: Constraints, pools: tuple[NodePool, ...] = ()) -> Reason | None:
-    """Why `node` admits no such pod regardless of what is free there, or None where it does.
+    """Returns why `node` does not admit such a pod, or None if it does; free capacity plays no part.
 
     Mirrors the filters NodeUnschedulable, NodeAffinity and TaintToleration, plus EDL's node pools.
     """
@@ -39,12 +39,12 @@ def admits(node: Node, constraints: Constraints, pools: tuple[NodePool, ...] = (
 
 
 def in_pools(node: Node, pools: tuple[NodePool, ...]) -> bool:
-    """Whether `node` is in one of the pools; without pools every node is."""
+    """Returns whether `node` is in one of the pools; True if there are no pools."""
     return not pools or any(pool.labels.items() <= node.labels.items() for pool in pools)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether a pod may be scheduled in spite of `taint` (core/v1 `ToleratesTaint`)."""
+    """Returns whether a pod may be scheduled despite `taint` (core/v1 `ToleratesTaint`)."""
     return taint.effect not in _HARD_EFFECTS or any(
         (not t.effect or t.effect == taint.effect)
         and (not t.key or t.key == taint.key)
@@ -64,7 +64,7 @@ def _matches(node: Node, term: tuple[Requirement, ...]) -> bool:
 
 
 def _holds(node: Node, requirement: Requirement) -> bool:
-    """Whether a node meets a requirement of node affinity; with an unknown operator none does."""
+    """Returns whether a node meets a node affinity requirement; False if the operator is unknown."""
     key, values = requirement.key, requirement.values
     actual = node.name if key == NODE_NAME else node.labels.get(key)
     match requirement.operator:
@@ -95,21 +95,22 @@ _TWELFTHS = 12
 """The least common multiple of 1 to `_MAX_SET`."""
 _MAX_WORTH = 1000
 _CACHE_SIZE = 262_144
-"""Cached fillings, some 50 MB; nodes with the same free amounts share them."""
+"""Number of cached fillings, about 50 MB; nodes with the same free amounts share an entry."""
 _COSTS = 8192
-"""Cached costs, some 8 MB: of thousands of nodes many are alike, and are filled alike."""
+"""Number of cached costs, about 8 MB: among thousands of nodes many are alike and have the same pods."""
 _Amounts = frozenset[tuple[str, int]]
 
 CHEAPEST = (-(2**62), 0)
-"""Lower than the cost of any placement."""
+"""A cost that is lower than the cost of any placement."""
 
 
 class Packing:
-    """The fragmentation cost of placements, for the shapes of trainers in use.
+    """Computes the fragmentation cost of placements, given the trainer shapes in use.
 
-    The value of free capacity is the largest sum of worths of whole trainers that fit into it;
-    the worth of a trainer is its dominant share. A placement costs the value that it destroys, so
-    whole slots stay free: a pod of 4 CPU goes where 9 are free and 5 remain, not where 8.5 are.
+    A trainer's worth is its dominant share. The value of free capacity is the largest total worth of
+    whole trainers that fit into it. The cost of a placement is the value that it destroys, so whole
+    trainer slots stay free: for trainers of 5 CPU, a pod of 4 CPU goes to a node with 9 free CPU, where
+    5 remain, and not to a node with 8.5.
     """
 
     _MAX_SHAPES = 4
@@ -118,8 +119,9 @@ class Packing:
         """Prepares the shapes.
 
         Args:
-            shapes: In order of importance; only the first four different ones are used.
-            total: Allocatable of the cluster, which determines the dominant resource of a shape.
+            shapes: Requests of one trainer of each shape, the most important first; only the first
+                four different ones are used.
+            total: Allocatable amounts of the cluster, which determine a shape's dominant resource.
         """
         distinct: dict[tuple[tuple[str, int], ...], None] = {}
         for shape in shapes:
@@ -145,23 +147,24 @@ class Packing:
         self.worths = tuple(
             max(1, round(_MAX_WORTH * share / most)) if most else 1 for share in shares
         )
-        """Worth of one trainer of each shape: its dominant share, scaled so that the largest is 1 000.
+        """Worth of one trainer of each shape: its dominant share, scaled so that the largest is 1000.
 
-        Rounded, so that adding a node to a large cluster leaves all costs unchanged.
+        Worths are rounded, so that adding a node to a large cluster leaves all costs unchanged.
         """
         self._value = lru_cache(maxsize=_CACHE_SIZE)(Filling(vectors, self.worths).best)
         self._cost = lru_cache(maxsize=_COSTS)(self._placement_cost)
 
     def value(self, free: Mapping[str, int]) -> int:
-        """The largest sum of worths of whole trainers that fit into `free`, or nearly so."""
+        """Returns the largest total worth of whole trainers that fit into `free`, or slightly less."""
         return self._value(self._rounded({}, free, 0))
 
     def cost(self, requests: Resources, free: Mapping[str, int]) -> tuple[int, int]:
-        """(fragmentation cost, free CPU that remains) of a placement; lower is better.
+        """Returns (fragmentation cost, remaining free CPU) of a placement; lower is better.
 
-        Pods arrive in sets of equal ones, so the cost is the lowest average over one to four such
-        pods: two of 4 CPU cost one trainer of 5 on a node of 18, but two trainers on one of 17.
-        In twelfths, which keeps averages whole. `requests` must fit into `free`.
+        Pods arrive in sets of equal pods, so the cost is the lowest average over one to four such pods.
+        For example, with trainers of 5 CPU, two pods of 4 CPU cost one trainer on a node with 18 free
+        CPU, and two trainers on a node with 17. Costs are in twelfths, so that averages are whole
+        numbers. `requests` must fit into `free`.
         """
         return self._cost(frozenset(requests.items()), frozenset(free.items()))
 
@@ -175,7 +178,7 @@ class Packing:
         return fragmented, free.get("cpu", 0) - requests.get("cpu", 0)
 
     def _rounded(self, requests: Resources, free: Mapping[str, int], count: int) -> tuple[int, ...]:
-        """What remains free, in multiples of `_divisors`, once `count` such pods are placed."""
+        """Returns what remains free after placing `count` such pods, in multiples of `_divisors`."""
         return tuple(
             max(0, free.get(name, 0) - count * requests.get(name, 0)) // divisor
             for name, divisor in zip(self._names, self._divisors, strict=True)
@@ -183,9 +186,9 @@ class Packing:
 
 
 def score(costs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Node -> 0..10 (extender/v1 MaxExtenderPriority), 10 for the lowest cost.
+    """Returns node -> score from 0 to 10 (extender/v1 MaxExtenderPriority), 10 for the lowest cost.
 
-    Costs are ranked, not scaled: with few distinct costs each has a score of its own.
+    Scores come from the rank of a cost, not its size: few distinct costs then all get different scores.
     """
     ranks = {cost: rank for rank, cost in enumerate(sorted(set(costs.values())))}
     worst = max(len(ranks) - 1, 1)
@@ -195,15 +198,15 @@ def score(costs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
 def closest_fit(
     requests: Resources, nodes: Collection[str], available: Mapping[str, Resources]
 ) -> Figures:
-    """The number of nodes, and the one closest to fitting a pod with what is free there.
+    """Returns the number of nodes, and the node whose free capacity is closest to fitting a pod.
 
-    These are figures for the record of a decision. On the closest node the scarcest resource, as a
-    fraction of the pod's request, is the least scarce. O(nodes).
+    These are figures for the record of a decision. For each node, the scarcest resource is the one with
+    the smallest ratio of free amount to request; the closest node has the largest such ratio. O(nodes).
 
     Args:
         requests: Requests of the pod.
-        nodes: Nodes that admit it.
-        available: Node -> what is free there, by the scheduler's count; may be negative.
+        nodes: Nodes that admit the pod.
+        available: Node -> its free amounts, as the scheduler counts them; may be negative.
     """
     if not nodes:
         return {"nodes": 0}

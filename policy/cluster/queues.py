@@ -1,7 +1,7 @@
-"""Which queue a job is in and what it weighs: annotations of the Job, as far as the policy allows.
+"""A job's queue and weight: annotations of the Job, within the limits of the policy.
 
-A tenant writes both annotations. Where the policy lists queues, a namespace uses those that name it;
-a weight above the queue's highest counts as that (docs/decisions/0030).
+A tenant writes both annotations. If the policy lists queues, a namespace may use only the queues that
+name it. A weight above the queue's highest weight counts as the highest (docs/decisions/0030).
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ class QueueRules(NamedTuple):
 
     @classmethod
     def of(cls, policy: Policy) -> "QueueRules":
-        """The rules of a policy."""
+        """Returns a policy's rules for queues and weights."""
         return cls(policy.queues, policy.fairness.max_weight)
 
     def check(self, namespace: str, annotations: Mapping[str, str]) -> None:
-        """Rejects a queue that jobs of the namespace may not use, and a weight above its highest.
+        """Rejects a queue that jobs of the namespace may not use, and a weight above the queue's highest.
 
         Raises:
-            JobError: the annotation, and what would be right.
+            JobError: names the annotation and what would be valid.
         """
         queue, weight = job_settings.queue(annotations), job_settings.weight(annotations)
         refusal = self._refusal(namespace, queue)
@@ -47,19 +47,19 @@ class QueueRules(NamedTuple):
     def check_move(
         self, namespace: str, old: Mapping[str, str], new: Mapping[str, str], *, may_run: bool
     ) -> None:
-        """Rejects that a running job changes into a queue that lends to others.
+        """Rejects moving a running job into a queue that lends capacity to others.
 
-        Its guaranteed trainers would count there, whatever the queue's nominal quota is: whoever may
-        use two queues would start jobs in the one and gather them in the other.
+        The job's guaranteed trainers would count there even beyond the queue's nominal quota: a user
+        of two queues could start jobs in one queue and gather them in the other.
 
         Args:
             namespace: The job's namespace.
-            old: The annotations that it has.
-            new: Those that it gets.
-            may_run: Whether it may have trainers now.
+            old: The job's annotations before the change.
+            new: The job's annotations after the change.
+            may_run: Whether the job may have trainers now.
 
         Raises:
-            JobError: the annotation, and what to do.
+            JobError: names the annotation and what to do.
         """
         queue = self._effective(namespace, new)
         lends = any(listed.name == queue and listed.nominal_quota for listed in self.queues)
@@ -71,15 +71,15 @@ class QueueRules(NamedTuple):
             )
 
     def _effective(self, namespace: str, annotations: Mapping[str, str]) -> str:
-        """The queue in which a job with such annotations is."""
+        """Returns the queue of a job with these annotations."""
         named = annotations.get(ANNOTATION_QUEUE, "")
         is_default = not named or self._refusal(namespace, named)
         return self._default(namespace) if is_default else named
 
     def applied(self, job: Job) -> Job:
-        """The job in the queue and with the weight that it has by these rules.
+        """Returns the job with the queue and weight that these rules give it.
 
-        One that names a queue of others is invalid: it keeps its trainers and gets no new ones.
+        A job that names a queue it may not use is invalid: it keeps its trainers and gets no new ones.
         """
         if self == _ANY:
             return job
@@ -91,7 +91,7 @@ class QueueRules(NamedTuple):
         return replace(job, queue=queue, weight=weight, error=job.error or refusal)
 
     def _refusal(self, namespace: str, named: str) -> str:
-        """Why jobs of a namespace may not use a queue, in one line; "" where they may."""
+        """Returns in one line why jobs of a namespace may not use a queue; "" if they may."""
         allowed = [queue.name for queue in self.queues if _admits(queue, namespace)]
         if not (self.queues and named) or named in allowed:
             return ""
@@ -102,12 +102,12 @@ class QueueRules(NamedTuple):
         )
 
     def _default(self, namespace: str) -> str:
-        """The queue of jobs that name none: the first default queue of their namespace, or ""."""
+        """Returns the first default queue of a namespace, for jobs that name no queue; "" for none."""
         defaults = (queue for queue in self.queues if queue.default)
         return next((queue.name for queue in defaults if _admits(queue, namespace)), "")
 
     def _highest(self, name: str) -> int:
-        """The highest weight of a job in a queue."""
+        """Returns the highest weight that a job in a queue may have."""
         own = next((queue.max_weight for queue in self.queues if queue.name == name), None)
         return self.max_weight if own is None else own
 

@@ -1,7 +1,8 @@
-"""What pods count against quotas: those that exist as they are, those to come as their job's shape.
+"""The amounts of pods that count against quotas.
 
-A LimitRange, an injected sidecar, a RuntimeClass or a resize in place makes a pod larger than its
-template. Requests go by their name, limits with the prefix of core/v1 `ResourceQuota`: limits.cpu.
+An existing pod counts with its own amounts, a future pod with its job's. A LimitRange, an injected
+sidecar, a RuntimeClass or an in-place resize can make a pod larger than its template. Requests are keyed
+by the resource's name, limits with the prefix of core/v1 `ResourceQuota`, as in limits.cpu.
 """
 
 from collections.abc import Iterable
@@ -14,10 +15,10 @@ LIMITS = "limits."
 
 
 def of_pod(job: Job, pod: Pod) -> Resources:
-    """The amounts of a trainer or parameter server of a job.
+    """Returns the amounts of a job's trainer or parameter server.
 
-    A master's sidecar is not counted: its host changes, and a quota that it could exceed would end
-    trainers with each change.
+    The master's sidecar does not count: the master moves between trainers, and if the sidecar could
+    exceed a quota, trainers would have to end with every move.
     """
     if not pod.master:
         return with_limits(pod.requests, pod.limits)
@@ -27,7 +28,7 @@ def of_pod(job: Job, pod: Pod) -> Resources:
 
 
 def of_pods(job: Job, pods: Iterable[Pod]) -> Resources:
-    """The sum over trainers or parameter servers of a job."""
+    """Returns the sum over a job's trainers or parameter servers."""
     total: dict[str, int] = {}
     for pod in pods:
         amounts.add(total, of_pod(job, pod))
@@ -35,6 +36,6 @@ def of_pods(job: Job, pods: Iterable[Pod]) -> Resources:
 
 
 def with_limits(requests: Resources, limits: Resources) -> Resources:
-    """Requests and limits of one pod; where it has no limit, its request counts as its limit."""
+    """Returns one pod's requests and limits; for a resource without a limit, the request is the limit."""
     effective = {**requests, **limits}
     return {**requests, **{LIMITS + name: amount for name, amount in effective.items()}}

@@ -1,7 +1,7 @@
-"""How many pods of one shape the cluster could run if all surplus and all leaving pods were gone.
+"""How many pods of one shape the cluster could run if all surplus trainers and leaving pods were gone.
 
-A plan asks this before it looks for places: for a minimum that cannot start it reserves nothing. The
-counts are kept between plans; one more costs a division for each node that changed since
+A plan checks this before it looks for nodes: it reserves nothing for a minimum that cannot start. The
+counts are kept between plans, so that another plan costs one division for each node that has changed
 (docs/decisions/0029).
 """
 
@@ -13,14 +13,14 @@ from policy.cluster.snapshot import Resources
 
 
 class Slots:
-    """The number of pods of one shape for which each node has enough."""
+    """The number of pods of one shape that fit on each node."""
 
     def __init__(self, requests: Resources) -> None:
-        """Counts nothing yet; `requests` is what one pod requests."""
+        """Takes the requests of one pod; the counts start empty, and `refresh` fills them."""
         self._requests = requests
         self._position = -1
         self.counts: dict[str, int] = {}
-        """Node -> pods that fit there; nodes without any are missing."""
+        """Node -> number of pods that fit there; nodes where none fits are missing."""
         self.total = 0
         """The sum of `counts`."""
 
@@ -32,7 +32,7 @@ class Slots:
         Args:
             names: The nodes that such a pod may use.
             changes: The changes of nodes.
-            room: What a node of `names` has free at most.
+            room: Returns the largest amounts that may become free on a node of `names`.
         """
         changed = changes.since(self._position)
         self._position = changes.end
@@ -48,11 +48,11 @@ class Slots:
                 self.total += count
 
     def total_with(self, changed: Iterable[str], room: Callable[[str], Resources | None]) -> int:
-        """The sum of the counts if some nodes had other amounts free.
+        """Returns the sum of the counts if some nodes had other free amounts.
 
         Args:
-            changed: These nodes, each once.
-            room: What such a node has free; None for a node that such a pod may not use.
+            changed: The nodes with other free amounts, each once.
+            room: Returns the free amounts of such a node; None if such a pod may not use the node.
         """
         total = self.total
         for name in changed:

@@ -1,4 +1,4 @@
-"""Frozen records of nodes, pods and jobs: the data that decisions are based on, not API objects.
+"""Frozen records of nodes, pods and jobs: the data that decisions are based on. They are not API objects.
 
 `kube.decode` creates them from API JSON. Amounts are integers in the units of `policy.quantity`.
 Times are seconds since the epoch.
@@ -14,7 +14,7 @@ from policy.cluster.horizon import Horizon
 from policy.names import DEFAULT_SCHEDULER, NODE_NAME, NodeRequest, Role, Tier
 
 RESTART_S = 60.0
-"""How long a kubelet may report to be not ready before its node counts as lost."""
+"""How long a kubelet may report that it is not ready before its node counts as lost."""
 
 Resources = Mapping[str, int]
 """Resource name -> amount; shared between records and never changed. A missing name is 0."""
@@ -41,9 +41,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """core/v1 `Toleration`; an empty key or effect means all.
+    """core/v1 `Toleration`; an empty key or effect matches all.
 
-    `operator` is Exists or Equal; Gt or Lt: the taint's value is a greater or a smaller number.
+    `operator` is Exists, Equal, Gt or Lt. Gt tolerates a taint whose value is a larger number, Lt one
+    whose value is a smaller number.
     """
 
     key: str
@@ -71,22 +72,22 @@ def _only_node(term: tuple[Requirement, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Constraints:
-    """The nodes on which a pod may run: node selector and required node affinity folded into one.
+    """The nodes on which a pod may run: its node selector and required node affinity in one list.
 
-    `terms` are alternatives, each a conjunction; no terms at all means any node.
+    `terms` are alternatives, and each term is a conjunction. Without terms, any node is allowed.
     """
 
     terms: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     avoided: tuple[str, ...] = ()
-    """Names of a few nodes that are left out besides, in order; each job may have its own."""
+    """Names of a few nodes that are excluded too, in order; each job may have its own."""
     size: int = field(init=False, compare=False, repr=False)
-    """Number of values, expressions and tolerations, for caches that are bounded."""
+    """Number of values, expressions and tolerations, which bounded caches count."""
     only_node: str = field(init=False, compare=False, repr=False)
-    """The one node that all terms name, as those of a DaemonSet's pods do; "" for none."""
+    """The one node that all terms name, as for a DaemonSet's pods; "" for none."""
 
     def __post_init__(self) -> None:
-        """Sets what follows from the fields, which a plan reads many times."""
+        """Computes the derived fields once, because a plan reads them many times."""
         expressions = [requirement for term in self.terms for requirement in term]
         size = len(self.tolerations) + sum(1 + len(e.values) for e in expressions)
         object.__setattr__(self, "size", size)
@@ -95,7 +96,7 @@ class Constraints:
 
     @property
     def shared(self) -> "Constraints":
-        """The same without `avoided`, as many jobs have them."""
+        """Returns the constraints without `avoided`; many jobs share these."""
         return Constraints(self.terms, self.tolerations) if self.avoided else self
 
 
@@ -104,7 +105,7 @@ ANYWHERE = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node, with the fields that scheduling uses. `allocatable` includes "pods"."""
+    """A node, with the fields that scheduling uses; `allocatable` includes "pods"."""
 
     name: str
     allocatable: Resources
@@ -113,18 +114,18 @@ class Node:
     unschedulable: bool = False
     ready: bool = True
     silent: bool = False
-    """Whether its Ready condition is Unknown: no word of its kubelet for the monitor's grace period."""
-    unready_s: float = 0.0  # since when it is not ready; 0 where it is, or never was
+    """Whether its Ready condition is Unknown: its kubelet has not reported for the grace period."""
+    unready_s: float = 0.0  # when it stopped being ready; 0 if it is ready or never was
 
     def is_lost(self, now_s: float, restart_s: float = RESTART_S) -> bool:
-        """Whether what runs on it must be replaced elsewhere; Kubernetes itself waits for minutes.
+        """Returns whether its pods must be replaced on other nodes; Kubernetes itself waits for minutes.
 
-        A kubelet that reports to be not ready lives: its runtime or network restarts, mostly for
-        seconds, and containers continue meanwhile.
+        A kubelet that reports that it is not ready is alive: its container runtime or network restarts.
+        That usually takes seconds, and containers continue to run meanwhile.
 
         Args:
             now_s: The time.
-            restart_s: How long that may take.
+            restart_s: How long such a restart may take.
         """
         unready = self.unready_s > 0 and now_s - self.unready_s >= restart_s
         return not self.ready and (self.silent or unready)
@@ -144,38 +145,38 @@ class Pod:
     priority: int = 0
     preempts: bool = True  # False for `preemptionPolicy: Never`
     node: str = ""
-    """The node it is bound to; "" while unscheduled."""
+    """The node that it is bound to; "" while it is unscheduled."""
     planned: str = ""
-    """Node on which the plan that created it reserved capacity: a preference only."""
+    """The node where the plan reserved capacity for it: only a preference."""
     node_request: NodeRequest | None = None
-    """Whether it was created though no node had room, and for what; it may have a node by now."""
+    """Why it was created although no node had capacity for it; it may have a node by now. None for others."""
     nominated: str = ""
-    """`status.nominatedNodeName`: the node where it waits for victims to end."""
+    """`status.nominatedNodeName`: the node where it waits for preempted pods to end."""
     phase: Phase = Phase.PENDING
     ready: bool = False
     gated: bool = False
     deleting: bool = False
     deleted_s: float = 0.0
-    """When its deletion was requested, or 0; its grace period begins then."""
+    """When its deletion was requested and its grace period began; 0 if it is not being deleted."""
     leaves_by_s: float = 0.0
-    """`deletionTimestamp`: when its grace period ends; 0 where that is not known."""
-    disrupted: bool = False  # condition DisruptionTarget: preempted, evicted, drained; no failure
+    """`deletionTimestamp`: when its grace period ends; 0 if unknown."""
+    disrupted: bool = False  # condition DisruptionTarget: preempted or evicted, not failed
     created_s: float = 0.0
     started_s: float = 0.0
-    """`status.startTime`, or 0 before the kubelet accepted it."""
+    """`status.startTime`; 0 until the kubelet has accepted it."""
     uncommitted_s: float = 0.0
-    """Seconds of training that would be lost with it, as its job's master reports."""
-    ended_s: float = 0.0  # when its containers ended, or 0 while they run
+    """Seconds of training that would be lost with it, as reported by its job's master."""
+    ended_s: float = 0.0  # when its containers ended; 0 while they run
     restarts: int = 0
-    """Restarts of the containers of a trainer with restartPolicy OnFailure; 0 for other pods."""
+    """Container restarts of a trainer with restartPolicy OnFailure; 0 for other pods."""
     exits: tuple[tuple[str, int], ...] = ()
-    """(container, exit code) of a trainer that has failed; empty for other pods."""
+    """(container, exit code) of a failed trainer; empty for other pods."""
     end_conditions: tuple[tuple[str, str], ...] = ()
-    """(type, status) of the conditions of a trainer that has failed; empty for other pods."""
+    """(type, status) of a failed trainer's conditions; empty for other pods."""
     ran_s: float = 0.0  # how long its containers had run when they ended
-    rejected: bool = False  # it failed before any of them was started
-    lacked_room: bool = False  # rejected by a kubelet that had no room for it (OutOfcpu)
-    owner_uid: str = ""  # of the controller that owns it
+    rejected: bool = False  # it failed before any container was started
+    lacked_room: bool = False  # its kubelet rejected it for lack of capacity (OutOfcpu)
+    owner_uid: str = ""  # uid of the controller that owns it
     job: str = ""  # label `edl.training/job`
     role: Role | None = None  # label `edl.training/role`; None for services
     tier: Tier | None = None
@@ -187,14 +188,14 @@ class Pod:
     constraints: Constraints = ANYWHERE
     limits: Resources = field(default_factory=dict)  # as `Job.limits`
     scheduler: str = DEFAULT_SCHEDULER
-    asked_scheduler: str = ""  # the one that EDL wrote into it; "" for a pod of another
+    asked_scheduler: str = ""  # the scheduler that EDL wrote into it; "" if EDL wrote none
     only_resources: bool = True
-    """Whether it asks for resources and nodes only; of other pods EDL cannot tell where they fit."""
+    """Whether it asks only for resources and nodes; EDL cannot tell where other pods fit."""
     resize: Resources | None = None
-    """What its node lacks for the larger size that `requests` has: its resize is Deferred."""
+    """The amounts that its node lacks for the larger size in `requests`: its resize is Deferred."""
     refused: bool = False
-    """Condition PodScheduled is false with reason Unschedulable: kube-scheduler has tried it."""
-    insufficient: tuple[str, ...] = ()  # of EDL's own resources, in that condition's message
+    """Whether kube-scheduler tried it: PodScheduled is False with the reason Unschedulable."""
+    insufficient: tuple[str, ...] = ()  # EDL's own resources that this condition's message names
     marked: bool = False  # whether it requests `edl.training/trainer`
 
     @property
@@ -209,22 +210,22 @@ class Pod:
 
     @property
     def succeeded(self) -> bool:
-        """Whether its program ended with 0 by itself.
+        """Whether its program exited with 0 by itself, before any deletion.
 
-        Many programs save their state on SIGTERM and exit with 0; their work is not done. Both times
-        are whole seconds: if a pod ends in the second of its deletion, the order is unknown.
+        Many programs save their state on SIGTERM and exit with 0 although their work is not done. The
+        times of end and deletion are whole seconds: if they are equal, the order is unknown.
         """
         by_itself = not self.deleting or 0.0 < self.ended_s < self.deleted_s
         return self.phase is Phase.SUCCEEDED and by_itself and not self.disrupted
 
     def leaves_within(self, horizon: Horizon) -> bool:
-        """Whether it is being deleted, and its capacity counts as coming."""
+        """Returns whether it is being deleted and is due within `horizon`."""
         due = not self.leaves_by_s or horizon.since_s <= self.leaves_by_s <= horizon.until_s
         return self.deleting and due
 
     @property
     def is_training(self) -> bool:
-        """Whether it belongs to training; every other pod is a service (or system) pod."""
+        """Whether it is a training pod; every other pod is a service (or system) pod."""
         return self.role is not None
 
 
@@ -232,8 +233,9 @@ class Pod:
 class TrainerAccounting:
     """The accounting of a job's trainer ids (annotation `edl.training/books`).
 
-    `next_id` grows; only ids that were never used are given back. `open` has the ids whose end is not
-    counted yet. Each id below `next_id` is in `open` or counted in exactly one of the four sums.
+    `next_id` grows, except when ids that were never used are given back. `open` has the ids of trainers
+    whose end is not counted yet. Each id below `next_id` is in `open` or counted in exactly one of the
+    four sums.
     """
 
     next_id: int = 0
@@ -241,8 +243,8 @@ class TrainerAccounting:
     succeeded: int = 0
     failed: int = 0
     disrupted: int = 0
-    """Preempted, evicted, drained, gone with a node, or ignored by `podFailurePolicy`."""
-    released: int = 0  # by the plan or by the user (scaled down, suspended)
+    """Trainers that were preempted, evicted, lost with a node, or ignored by `podFailurePolicy`."""
+    released: int = 0  # ended by the plan or by the user (scaled down, suspended)
     excused: int = 0  # failures that do not count towards `backoffLimit`
     failures_in_row: int = 0
     last_failure_s: float = 0.0
@@ -282,22 +284,22 @@ class ServerSpec:
     count: int
     requests: Resources  # of one server, including "pods"
     claim: str = ""
-    """PersistentVolumeClaim for their checkpoints; "" for a local directory of each server."""
-    limits: Resources = field(default_factory=dict)  # of a program of the user's
+    """PersistentVolumeClaim for their checkpoints; "" if each server has a local directory."""
+    limits: Resources = field(default_factory=dict)  # limits of the user's program
     constraints: Constraints | None = None
-    """Where they may run; None for where trainers may."""
+    """The nodes where they may run; None if these are the same as for trainers."""
     template_json: bytes = b""
-    """The user's pod template for them, "" for EDL's program (`policy.admission.role_templates`)."""
+    """The user's pod template for them (`policy.admission.role_templates`); "" for EDL's program."""
     ports: tuple[int, ...] = ()
-    """Those of a program of the user's, the first one is its address; empty for EDL's."""
+    """Ports of the user's program, whose address has the first one; empty for EDL's program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """An elastic job: an annotated batch/v1 Job.
 
-    `template_json` is the user's pod template, which decisions do not read; `requests` and
-    `constraints` are those that the scheduler will count for one trainer created from it.
+    `template_json` is the user's pod template, which decisions do not read. `requests` and
+    `constraints` are what the scheduler will use for a trainer created from the template.
     """
 
     namespace: str
@@ -317,11 +319,11 @@ class Job:
     """Annotations with settings of its master."""
     master_requests: Resources = field(default_factory=dict)  # empty for the default
     master_template_json: bytes = b""
-    """Pod template of a program of the user's in place of EDL's master; "" for EDL's."""
-    token_generation: int = 1  # another one gives later pods another token
+    """Pod template of a user's program that replaces EDL's master; "" for EDL's master."""
+    token_generation: int = 1  # after a change, later pods get another token
     servers: ServerSpec | None = None  # the parameter servers that it requests
-    sizes: tuple[int, ...] = ()  # its allowed numbers of trainers, besides its minimum; () for any
-    processes: int = 1  # that each trainer starts
+    sizes: tuple[int, ...] = ()  # allowed numbers of trainers, besides the minimum; () for any
+    processes: int = 1  # number of processes that each trainer starts
     environment: tuple[str, ...] = ()  # frameworks whose variables its pods get
     account: str = "default"  # service account of its pods
     scheduler: str = DEFAULT_SCHEDULER
@@ -332,22 +334,22 @@ class Job:
     suspended: bool = False
     deleting: bool = False
     backoff_limit: int = 6
-    deadline_s: int = 0  # `activeDeadlineSeconds`, 0 for none
+    deadline_s: int = 0  # `activeDeadlineSeconds`; 0 for none
     failure_rules: tuple[FailureRule, ...] = ()
     """Rules of `podFailurePolicy`."""
     replaces_ended: bool = False
-    """Whether trainers that are leaving count against max: `podReplacementPolicy: Failed`."""
+    """Whether leaving trainers count against max: `podReplacementPolicy: Failed`."""
     status: JobStatus = JobStatus()
     accounting: TrainerAccounting = TrainerAccounting()
     accounting_text: str = ""
-    """The annotation's text, "" if absent: the expected old value of an optimistic write."""
+    """The annotation's text, or "" if it is absent: the expected old value in an optimistic write."""
     resource_version: str = ""
     template_json: bytes = field(default=b"{}", repr=False, hash=False, compare=False)
-    """Kept as text, which takes a tenth of the memory."""
-    error: str = ""  # why it is invalid; such a job is reported but not planned
-    quarantined: bool = False  # `error` is an error of EDL that the job's data caused
+    """The pod template as JSON text, which takes a tenth of the memory of the parsed template."""
+    error: str = ""  # why it is invalid; an invalid job is reported but not planned
+    quarantined: bool = False  # whether `error` is an exception in EDL that the job's data caused
     refusal: str = ""  # the API server's message, if it would refuse a trainer
-    unprobed: bool = False  # it waits until it is known what the API server makes of a trainer
+    unprobed: bool = False  # whether it waits for the API server's dry run of a trainer
 
     @property
     def key(self) -> str:
@@ -356,19 +358,19 @@ class Job:
 
     @property
     def template(self) -> Mapping[str, object]:
-        """The pod template; parsed with each call."""
+        """The pod template, parsed anew with each access."""
         template: Mapping[str, object] = json.loads(self.template_json)
         return template
 
     @property
     def server_constraints(self) -> Constraints:
-        """Where its parameter servers may run."""
+        """The nodes where its parameter servers may run."""
         own = self.servers.constraints if self.servers is not None else None
         return self.constraints if own is None else own
 
     @property
     def edl_master(self) -> bool:
-        """Whether EDL's own master leases its data, and reports when the work is done."""
+        """Whether its master is EDL's own, which leases the data and reports when the work is done."""
         return self.master and not self.master_template_json
 
     @property
@@ -392,7 +394,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The complete input of a plan. The order of the tuples has no meaning."""
+    """The nodes, pods and jobs that a plan is computed from. The order in the tuples has no meaning."""
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()

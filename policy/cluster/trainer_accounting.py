@@ -14,7 +14,8 @@ from policy.cluster.snapshot import TrainerAccounting
 from policy.names import ANNOTATION_BOOKS
 
 VERSION = 1
-"""Of the text. A text without one has version 1; a newer one must not be read as if it were known."""
+"""Version of the text; a text without a version has version 1. A text with a newer version must not be
+read as if its fields were known."""
 _HEAD = f'{{"version":{VERSION},'
 _SUMS = ("succeeded", "failed", "disrupted", "released")
 _MAX_OPEN = 20_000
@@ -26,7 +27,7 @@ _MAX_COUNT = 2**31 - 1
 _LATEST_S = 4_102_444_800.0
 """2100-01-01: a later failure cannot have happened, and its date might not be printable."""
 _MAX_FATAL_CHARS = 500
-"""Longer than any name of a pod and its container with the rest of the sentence."""
+"""Longer than the sentence about any failure, with the names of the pod and its container."""
 
 
 def parse(text: str) -> TrainerAccounting:
@@ -59,8 +60,9 @@ def parse(text: str) -> TrainerAccounting:
 def version_error(text: str) -> str:
     """Returns why a job with this accounting must not be changed; "" if it may be.
 
-    A newer EDL wrote it, before an admin went back to this version. This version would drop the fields
-    that it does not know, and could give an id to two trainers.
+    A job may not be changed if a newer EDL wrote its accounting before an admin went back to this
+    version. This version would drop the fields that it does not know, and could give one id to two
+    trainers.
     """
     if text.startswith(_HEAD) or '"version"' not in text:
         return ""
@@ -109,24 +111,24 @@ def reserve(accounting: TrainerAccounting, count: int) -> tuple[TrainerAccountin
 
 
 def ids_ahead(open_count: int, wanted: int) -> int:
-    """Ids to reserve beyond those that are needed now, for a job that is still growing.
+    """Returns how many ids to reserve beyond those needed now, for a job that is still growing.
 
-    As many as the job has open, so that a job of n trainers is written about log2(n) times, and
-    what a crash leaves unused is never more than what is used.
+    The number of open ids is doubled. A job that grows to n trainers is then written about log2(n)
+    times, and a crash never leaves more ids unused than used.
 
     Args:
-        open_count: The job's open ids, the needed ones included.
-        wanted: Trainers that the job may still get, the needed ones excluded.
+        open_count: Number of the job's open ids, including those needed now.
+        wanted: Number of trainers that the job may still get, excluding those needed now.
     """
     return max(0, min(wanted, max(_MIN_AHEAD, open_count)))
 
 
 def give_back(accounting: TrainerAccounting, unused: Collection[int]) -> TrainerAccounting:
-    """Returns the accounting without the newest unused ids; the next trainer gets them.
+    """Returns the accounting without the newest unused ids, which the next trainers get.
 
     Args:
         accounting: The accounting so far.
-        unused: Open ids for which no pod was ever requested. One below a used id stays open.
+        unused: Open ids for which no pod was ever requested. An unused id below a used one stays open.
     """
     next_id = accounting.next_id
     while next_id - 1 in unused:

@@ -1,12 +1,12 @@
-"""Capacity of the nodes that trainers may use; the policy's reserve is a share of it.
+"""Capacity of the nodes that trainers may use; the policy's reserve is a share of this capacity.
 
-Control-plane nodes, virtual kubelets, nodes that are cordoned or lost and those outside the node
-pools are empty or full without training's doing: counted in, they would replace the reserve. A node
-whose kubelet restarts counts until it is lost: what runs there continues, and surplus that was
-released for its share of the reserve would be missing seconds later.
+Control-plane nodes, virtual kubelets, cordoned or lost nodes and nodes outside the node pools do not
+count: training does not determine what is free there, and their free capacity would take the place of the
+reserve. A node whose kubelet restarts counts until the node is lost: its pods continue to run, and surplus
+released for the node's share of the reserve would be missed seconds later.
 
-No more is in use on a node than it has: whoever names the node in a pod's spec binds it there, whatever it
-requests, until the kubelet refuses it.
+The amounts in use on a node are capped at its allocatable. A user who names a node in a pod's spec binds
+the pod there, whatever it requests, until the kubelet rejects it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from policy.document.model import NodePool
 _Key = tuple[frozenset[Toleration], tuple[NodePool, ...]]
 _NOTHING: Resources = {}
 _OF_READINESS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints by which Kubernetes repeats that a node is not ready."""
+"""Taints that Kubernetes adds to a node that is not ready; they repeat its Ready condition."""
 
 
 class UsableCapacity:
@@ -34,11 +34,11 @@ class UsableCapacity:
         self._key: _Key = (frozenset(), ())
         self._position = -1
         self._counted: dict[str, tuple[Resources, Resources]] = {}
-        """Node -> its allocatable and the requests there, as the sums contain them."""
+        """Node -> (its allocatable, the requests there), as the sums contain them."""
         self._restarting: set[str] = set()
         """Nodes that count although they are not ready, for a limited time."""
         self.allocatable: dict[str, int] = {}
-        """Sum over the usable nodes."""
+        """Sum of allocatable over the usable nodes."""
         self.in_use: dict[str, int] = {}
         """Requests of all pods that are bound to usable nodes."""
 
@@ -53,7 +53,7 @@ class UsableCapacity:
         changes: NodeChangeLog,
         now_s: float,
     ) -> None:
-        """Counts the nodes that changed since the last call, and nodes that are not ready now.
+        """Recounts the nodes that changed since the last call, and the nodes that are not ready.
 
         All nodes are counted again if the pools or the tolerations of trainers changed.
         """

@@ -11,7 +11,7 @@ class Usage:
         self.training: dict[str, int] = {}
         """Requests of trainers, parameter servers and masters, including leaving ones."""
         self.training_limits: dict[str, int] = {}
-        """Limits of the same pods; the request counts where there is no limit."""
+        """Limits of the same pods; for a resource without a limit, the request counts."""
         self.services: dict[str, int] = {}
         """Requests of all other pods, including system pods."""
 

@@ -8,7 +8,7 @@ from policy.cluster.snapshot import Resources
 CPU, MEMORY = "cpu", "memory"
 _NO_DEVICES = (CPU, MEMORY, "pods", "ephemeral-storage")
 _MAX_DEVICES = 8
-"""Extended resources that are exported, by name: nodes may report any number of them."""
+"""Largest number of extended resources that are exported: nodes may report any number of them."""
 MILLI = 1000
 
 
@@ -22,7 +22,7 @@ def uses(cluster: ClusterState) -> Mapping[str, Resources]:
 
 
 def devices(cluster: ClusterState) -> list[str]:
-    """Returns the resources of nodes other than CPU, memory and the like; the first few by name."""
+    """Returns the nodes' extended resources (not CPU, memory and the like); only the first by name."""
     names = (
         name
         for name, amount in cluster.allocatable.items()
