@@ -6,7 +6,7 @@ _MAX_DOUBLINGS = 32
 def pause_s(first_s: float, max_s: float, failures: int) -> float:
     """Returns the pause after a number of failures in a row, in seconds.
 
-    It is 0 without failures, `first_s` after the first one, and at most `max_s`.
+    The pause is 0 without failures, `first_s` after the first failure, and at most `max_s`.
     """
     if failures < 1:
         return 0.0

@@ -1,7 +1,7 @@
-"""Decisions: a stable code with figures, and the sentence that people read.
+"""Recorded decisions: a stable code with figures, and the sentence that people read.
 
-Only this module formats sentences, from code, figures and the templates of `policy.explanations`, so that
-sentence and figures cannot disagree (docs/decisions/0005).
+Only this module formats sentences. It uses the code, the figures and the templates in
+`policy.explanations`, so that a sentence cannot contradict its figures (docs/decisions/0005).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Decision:
     """One recorded decision."""
 
     about: str
-    """Kind and name of the object: `job`, `pod` or `node`, a space, and namespace/name or the node's name."""
+    """Kind and name of the object: `job`, `pod` or `node`, a space, and its namespace/name or node name."""
     code: Reason
     figures: Figures = field(default_factory=dict)
     at_s: float = 0.0
@@ -59,7 +59,7 @@ def sentence(code: Reason, figures: Figures) -> str:
 
 
 def time(epoch_s: float) -> str:
-    """Returns a time as a figure. Remaining seconds would change the figure with every plan."""
+    """Returns a point in time as a figure; the remaining seconds would be another figure in every plan."""
     return timestamp(ceil(epoch_s))
 
 
@@ -76,12 +76,12 @@ def plain(figure: Figure) -> object:
 
 
 class _Text(str):
-    """A figure in a sentence. A format spec is a noun to count: `{missing:trainer}` is "2 trainers"."""
+    """A figure in a sentence; its format spec is the counted noun: `{missing:trainer}` is "2 trainers"."""
 
     __slots__ = ()
 
     def __format__(self, noun: str) -> str:
-        """Returns the figure, and the noun in the plural unless the figure is 1."""
+        """Returns the figure and the noun, which is in the plural unless the figure is 1."""
         return f"{self!s} {noun}{'' if self == '1' else 's'}" if noun else str(self)
 
 

@@ -1,16 +1,16 @@
-"""The known name nearest to an unknown one, for error messages. Pure.
+"""Finds the known name that is nearest to an unknown name, for error messages. Pure.
 
-Used for names that people write: annotations, labels and fields of the policy, and flags and environment
-variables in `runtime`.
+It is used for names that people write: annotations, labels and fields of the policy, and flags and
+environment variables in `runtime`.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 _MIN_PART = 4
-"""Shortest part of a name that is recognised as the name, in characters."""
+"""Smallest number of characters by which a part of a name is recognised."""
 _MAX_CHARS = 100
-"""Longer names are not compared: callers may send megabytes, and comparing takes long."""
+"""Longer names are not compared: callers may send megabytes, and comparing them would take long."""
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -19,7 +19,7 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     Args:
         name: The unknown name.
         known: The known names.
-        prefix: A common prefix of the known names, which is not compared.
+        prefix: A prefix that all known names have; it is left out of the comparison.
 
     Returns:
         "" if no known name is similar.

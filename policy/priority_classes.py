@@ -1,4 +1,4 @@
-"""The priority classes of training pods: one for each tier, and a second one for surplus. Pure."""
+"""The priority classes of training pods: one for each tier, and a second one for the surplus tier. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -27,7 +27,7 @@ EDL_CLASSES: Mapping[str, PriorityClassValues] = {
     CLASS_GUARANTEED: PriorityClassValues(-8),
     CLASS_SUPPORT: PriorityClassValues(-5),
 }
-"""The classes as EDL creates them (design: priority tiers). Patches of pods copy the live ones."""
+"""The classes as EDL creates them (design: priority tiers). Pods get the values of the live classes."""
 
 CLASS_OF: Mapping[Tier, str] = {
     Tier.SURPLUS: CLASS_SURPLUS,
@@ -47,6 +47,6 @@ def class_of(tier: Tier, *, low_share: bool = False) -> str:
 
     Args:
         tier: The tier of the pod.
-        low_share: For surplus pods, see `policy.planning.plan.Create`.
+        low_share: Only for surplus pods; see `policy.planning.plan.Create`.
     """
     return CLASS_LOW_SHARE if low_share else CLASS_OF[tier]

@@ -1,8 +1,8 @@
 """Kubernetes resource quantities as integers: "500m" CPU is 500, "1Gi" memory is 1073741824.
 
 CPU is counted in millicores, every other resource in its unit (bytes, devices). Fractions are rounded
-away from zero, as kube-scheduler does (k8s.io/apimachinery resource.Quantity `MilliValue` and `Value`).
-There are no floats, so sums are exact.
+away from zero, as in kube-scheduler (k8s.io/apimachinery resource.Quantity `MilliValue` and `Value`).
+No floats are used, so sums are exact.
 """
 
 import re
@@ -36,7 +36,7 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _EXACT = Context(prec=100)
-"""More digits than any quantity of 64 characters has, so that no fraction is lost."""
+"""Decimal context with more digits than a quantity of 64 characters, so that no fraction is lost."""
 _MAX_INT64 = 2**63 - 1
 _MILLI = 1000
 
@@ -56,7 +56,7 @@ def parse(resource: str, text: str) -> int:
     Raises:
         QuantityError: The text is not a quantity; the message shows it and an example.
     """
-    match = _NUMBER.fullmatch(text) if len(text) <= 64 else None  # noqa: PLR2004 - upstream's longest
+    match = _NUMBER.fullmatch(text) if len(text) <= 64 else None  # noqa: PLR2004 - upstream's limit
     if match is None:
         example = "500m or 2" if resource == "cpu" else "512Mi or 8Gi"
         raise QuantityError(

@@ -12,7 +12,7 @@ from policy.names import SYSTEM_NAMESPACE
 from policy.reasons import Observation
 
 CLUSTER = SYSTEM_NAMESPACE
-"""The namespace with the records of the whole cluster, which name objects of all namespaces."""
+"""The namespace that stores the records of the whole cluster; these may name objects of any namespace."""
 ELSEWHERE = "another namespace"
 """Replaces names of other namespaces in the records of a namespace."""
 _NAMES = ("service", "job", "to", "of")
@@ -28,7 +28,7 @@ class Record:
         about: Kind and name of the object: a kind in lower case, a space, and namespace/name or a
             name, such as `job ml/digits`.
         code: A stable code (docs/reasons.md).
-        text: The sentence; "" if the code says everything.
+        text: The sentence; "" if the code alone is enough.
         figures: Name -> JSON value; amounts are Kubernetes quantities.
         job: The job that the record concerns, as namespace/name; "" if there is none.
         since_s: When this code began to apply; `at_s` for events.
@@ -116,7 +116,7 @@ def masked(figures: Figures, namespace: str) -> Figures:
 def merged(records: Iterable[Record]) -> list[Record]:
     """Returns the records in order of time, without duplicates.
 
-    Of two copies, the one with all names is kept.
+    If a record exists with and without masked names, the copy with all names is kept.
     """
     best: dict[tuple[float, str, str, str], Record] = {}
     for record in records:
@@ -133,7 +133,10 @@ def newest_of_jobs(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def newest_of_bursts(records: Iterable[Record]) -> list[Record]:
-    """Returns the newest record of each burst, by beginning of the burst, from records in order of time."""
+    """Returns the newest record of each burst, in order of the bursts' beginning.
+
+    The given records must be in order of time.
+    """
     newest = {record.about: record for record in records if record.kind == "reclaim"}
     return sorted(newest.values(), key=lambda record: record.since_s)
 

@@ -58,13 +58,13 @@ class Scheduling:
     def marks(self, named: str) -> bool:
         """Returns whether a training pod requests the marker, given the `schedulerName` in its template.
 
-        No other scheduler is known to ignore the marker.
+        Only the checked scheduler is known to ignore the marker.
         """
         return self.marked and self.scheduler_of(named) == self.scheduler
 
     @property
     def unmarked(self) -> "Scheduling":
-        """The same without the marker, for pods that wait for a node which the extender does not know yet."""
+        """Returns the same scheduler without the marker, for pods that wait for a node unknown to the extender."""
         return replace(self, marked=False)
 
     def is_outdated(self, pod: Pod, job: Job) -> bool:
@@ -83,9 +83,9 @@ UNMARKED = Scheduling()
 
 
 def in_force(policy: Policy, check: SchedulerCheck) -> Scheduling:
-    """Returns the scheduler of training pods by the policy and the newest check.
+    """Returns the scheduler of training pods, according to the policy and the newest check.
 
-    Without a result pods have no marker, so that every scheduler can place them.
+    If there is no check result, pods get no marker, so that every scheduler can place them.
     """
     settings = policy.scheduling
     is_known = (
@@ -98,7 +98,7 @@ def in_force(policy: Policy, check: SchedulerCheck) -> Scheduling:
 
 
 def registration_by(insufficient: Collection[str]) -> Registration:
-    """Returns the registration of the extender, by the scheduler's answer to a test pod.
+    """Returns whether the extender is registered, according to the scheduler's answer to a test pod.
 
     The test pod requests the marker and `CHECK_RESOURCE`, which no node has.
 

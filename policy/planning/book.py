@@ -1,8 +1,8 @@
-"""The book of one plan: capacity, quotas, load and jobs, as the decisions made so far leave them.
+"""The book of one plan: capacity, quotas, load and jobs after the decisions made so far.
 
-Rules read the book and yield decisions; `Book.book` books them, and nothing else changes the book.
-Capacity is written in `policy.planning.free_capacity`, quotas in `policy.planning.quotas`, load in `policy.planning.load`, what
-a job has and gets in `policy.planning.job_entry`.
+Rules read the book and yield decisions. `Book.book` records each decision, and nothing else changes the
+book. It consists of `policy.planning.free_capacity` for capacity, `policy.planning.quotas` for quotas,
+`policy.planning.load` for load, and `policy.planning.job_entry` for each job's trainers and servers.
 """
 
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ from policy.reasons import Reason
 
 _EQUAL = (False, 0)
 _LOW_SHARE = 0.5
-"""Fraction of the largest share up to which a job has little."""
+"""A job has a low share if its share is at most this fraction of the largest one."""
 _REASON_OF = {Tier.GUARANTEED: Reason.GUARANTEED, Tier.SURPLUS: Reason.SURPLUS}
 
 
 class Book:
-    """The state of one plan. Rules read it, `book` alone writes it, and `to_plan` gives the result."""
+    """The state of one plan. Rules read it, only `book` changes it, and `to_plan` returns the result."""
 
     def __init__(
         self, cluster: ClusterState, policy: Policy, now_s: float, history: plan.History
@@ -60,14 +60,14 @@ class Book:
         )
         self.gone_nodes = self._stranding_nodes.gone
         self.closed = vacancy.closed_nodes(cluster, policy, history, now_s)
-        """Nodes that get no surplus now."""
+        """Nodes where this plan adds no surplus."""
         priorities = {queue.name: queue.priority for queue in policy.queues}
         self._has_standings = bool(self.quotas.borrowing) or any(priorities.values())
         self.entries = [JobEntry(facts) for facts in self._facts(priorities)]
         self._by_key = {entry.key: entry for entry in self.entries}
         self.has_excess = any(entry.facts.excess for entry in self.entries)
         self.unmanaged_surplus: dict[str, list[tuple[JobEntry, Pod]]] = {}
-        """Node -> surplus trainers there of jobs that the built-in controller runs."""
+        """Node -> its surplus trainers that belong to jobs of the built-in controller."""
         self._count_what_sums_lack()
         self._usable = cluster.usable(policy.node_pools, now_s)
         now = datetime.fromtimestamp(now_s, UTC)
@@ -84,15 +84,15 @@ class Book:
         self.burst = False
         """Whether services wait for capacity that only leaving pods can free."""
         self.promised: dict[str, str] = {}
-        """uid -> node, of waiting trainers with a reservation."""
+        """uid of a waiting trainer -> node where capacity is reserved for it."""
         self.unschedulable_pods: list[Pod] = []
         """Waiting pods that fit on no node, even without surplus."""
         self.released: set[str] = set()
         """uids of trainers that this plan releases."""
         self.awaiting_quota: dict[str, str] = {}
-        """Namespace -> key of the job that has its surplus."""
+        """Namespace -> key of the job whose minimum must start before the namespace gets more surplus."""
         self.gave_up: set[str] = set()
-        """uids of jobs whose request for nodes this plan takes back, as none came in time."""
+        """uids of jobs whose request for nodes this plan withdraws, because no node came in time."""
         self._releases: list[plan.Release] = []
         self._server_releases: list[plan.ReleaseServer] = []
         self._reclaimed_for: set[str] = set()
@@ -118,7 +118,7 @@ class Book:
         is_stranded = self._stranding_nodes.holds
         live = self.cluster.live_trainers(submitted)
         lasting = not_to_replace(submitted, live, is_stranded)
-        if self._missing_nodes:  # a replacement stays, not the pod of a deleted node
+        if self._missing_nodes:  # the replacement stays, not the pod on the deleted node
             lasting.sort(key=lambda pod: pod.node not in self._missing_nodes)
         covered_min = self._covered_min(submitted, live, claimed)
         live = with_excess(submitted, with_minimum(submitted, live, covered_min), lasting)
@@ -160,7 +160,7 @@ class Book:
         return self.cluster.servers_share(job, self.policy.fairness.queue_weights)
 
     def _count_what_sums_lack(self) -> None:
-        """Counts trainers that the cluster's sums lack, or do not count as surplus."""
+        """Counts trainers that are missing in the cluster's sums, or that the sums do not count as surplus."""
         for entry in self.entries:
             excess, managed = entry.facts.excess, entry.job.managed
             for pod in entry.surplus if excess or not managed else ():
@@ -174,18 +174,19 @@ class Book:
 
     @property
     def trainers(self) -> int:
-        """Trainers of all jobs after this plan."""
+        """Number of trainers of all jobs after this plan."""
         return sum(entry.count for entry in self.entries)
 
     @property
     def moves(self) -> int:
-        """Number of trainers that may be on the move at one time."""
+        """Number of trainers that may be moving between jobs at the same time."""
         return max(1, int(self.policy.stability.max_moves * self.trainers))
 
     def measure(self, entry: JobEntry, trainers: int) -> float:
         """Returns the measure that fairness equalises, for a job with this number of trainers.
 
-        The weighted dominant share, or the weighted fulfilment (0 at the job's minimum).
+        The measure is the weighted dominant share or the weighted fulfilment, which is 0 at the job's
+        minimum.
         """
         if self.policy.fairness.by is FairnessBy.FULFILMENT:
             trainers -= entry.job.min_trainers
@@ -196,12 +197,12 @@ class Book:
         return self.measure(entry, entry.count + entry.expected_count + additional)
 
     def next_step(self, entry: JobEntry) -> int:
-        """Returns the trainers that a job lacks to its next allowed size, beyond the expected ones; 0 for none."""
+        """Returns how many trainers a job lacks, after the expected ones, to its next size; 0 for none."""
         expected_count = entry.count + entry.expected_count
         return sizes.next_size(self.policy, entry.job, expected_count) - expected_count
 
     def standing(self, entry: JobEntry) -> tuple[bool, int]:
-        """Returns what ranks a job before its measure: own quota before borrowed quota, then priority."""
+        """Returns a key that precedes a job's measure in order: own before borrowed quota, then priority."""
         if not self._has_standings:
             return _EQUAL
         step = max(1, self.next_step(entry))
@@ -213,13 +214,13 @@ class Book:
         return entry if entry is not None and entry.job.uid == trainer.owner_uid else None
 
     def waited_s(self, pod: Pod) -> float:
-        """Returns how long ago a pod was created."""
+        """Returns for how long a pod has existed."""
         return self.now_s - self.cluster.first_seen.created_s(pod, self.now_s)
 
     # What decisions change.
 
     def book(self, decision: Decision) -> None:
-        """Books one decision."""
+        """Records one decision."""
         if isinstance(decision, OnNode):
             self._change_node(decision)
         elif isinstance(decision, Creation):
@@ -249,9 +250,9 @@ class Book:
                 assert_never(decision)
 
     def _add_leaving_load(self, node: str, requests: Resources) -> None:
-        """Counts load as leaving where trainers may use the node."""
+        """Counts requests as leaving load, if trainers may use the node."""
         if node in self._usable:
-            allocatable = self.cluster.nodes[node].allocatable  # no more than that is in use there
+            allocatable = self.cluster.nodes[node].allocatable  # the node's use is capped at it
             self.load.add_leaving(amounts.at_most(requests, allocatable))
 
     def _create(self, entry: JobEntry, decision: Creation) -> None:
@@ -360,10 +361,11 @@ class Book:
     # The result.
 
     def _has_low_share(self, entry: JobEntry) -> bool:
-        """Returns whether a job's new surplus should outlast that of others (docs/decisions/0072).
+        """Returns whether a job's new surplus should outlast other jobs' surplus (docs/decisions/0072).
 
-        Only if kube-scheduler does not ask the extender, which knows the shares: it then preempts the
-        youngest trainers of the lowest priority, which belong to the job that came last.
+        This matters only if kube-scheduler does not ask the extender, which knows the shares. Without the
+        extender, kube-scheduler preempts the youngest trainers of the lowest priority, which belong to
+        the job that came last.
         """
         if self.history.scheduling.marks(entry.job.scheduler):
             return False
@@ -371,11 +373,11 @@ class Book:
 
     @cached_property
     def _largest_measure(self) -> float:
-        """The largest measure of a job after this plan; asked for once the plan is made."""
+        """The largest measure of any job after this plan; read only when all decisions are made."""
         return max(self.measure(entry, entry.count) for entry in self.entries)
 
     def to_plan(self) -> plan.Plan:
-        """The finished plan."""
+        """Returns the finished plan."""
         return plan.Plan(
             jobs=tuple(
                 plan.JobPlan(

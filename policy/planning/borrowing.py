@@ -1,8 +1,8 @@
-"""Borrowing between queues: surplus may use the unused nominal quotas of other queues.
+"""Borrowing between queues: surplus may use other queues' unused nominal quotas.
 
-All queues with a nominal quota lend to each other. Minimums and parameter servers stay within their
-queue's own quota and only surplus borrows, so that a borrowed share can always be returned at once
-without releasing a guaranteed trainer (docs/decisions/0053). Amounts are requests.
+All queues with a nominal quota lend to each other. Minimums and parameter servers stay within their own
+queue's quota, and only surplus borrows. A borrowed share can therefore always be returned at once without
+releasing a guaranteed trainer (docs/decisions/0053). All amounts are requests.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _NOTHING: Resources = {}
 class Borrowing:
     """The amounts that queues use while a plan is made, compared with their nominal quotas.
 
-    Queues without a nominal quota, and jobs without a queue, neither lend nor borrow: everything is allowed.
+    Queues without a nominal quota, and jobs without a queue, neither lend nor borrow: nothing limits them.
     """
 
     def __init__(self, queues: Iterable[Queue]) -> None:
@@ -51,21 +51,21 @@ class Borrowing:
         return queue in self._nominal
 
     def count(self, queue: str, requests: Resources, sign: int) -> None:
-        """Adds (sign 1) or subtracts (-1) the requests of trainers or servers of a queue."""
+        """Adds (sign 1) or subtracts (sign -1) the requests of a queue's trainers or servers."""
         for name in self._total if queue in self._nominal else ():
             amount = sign * requests.get(name, 0)
             self._used[queue][name] += amount
             self._used_by_all[name] += amount
 
     def claim(self, queue: str, requests: Resources) -> None:
-        """Adds the requests of a minimum with its parameter servers to the claims on its queue's nominal quota."""
+        """Adds the requests of a minimum and its parameter servers to the claims on the nominal quota."""
         if queue in self._nominal:
             amounts.add(self._claims[queue], _of(requests, self._total))
 
     def room_for_minimum(
         self, queue: str, requests: Resources, count: int, servers: Resources
     ) -> int:
-        """Returns how many of `count` further guaranteed trainers its nominal quota allows, with servers."""
+        """Returns how many of `count` more guaranteed trainers a queue's nominal quota allows with `servers`."""
         if queue not in self._nominal:
             return count
         nominal, claims = self._nominal[queue], self._claims[queue]
@@ -84,7 +84,7 @@ class Borrowing:
         return _lack(scope, nominal, amounts.plus(claims, _of(requests, self._total)))
 
     def allows(self, queue: str, requests: Resources) -> bool:
-        """Returns whether `requests` more stay within the queue's borrowing limit and all nominal quotas."""
+        """Returns whether another `requests` stay within the queue's borrowing limit and all nominal quotas."""
         if queue not in self._nominal:
             return True
         used, highest = self._used[queue], self._highest[queue]
@@ -96,7 +96,7 @@ class Borrowing:
         )
 
     def lack(self, queue: str, requests: Resources) -> Figures:
-        """Returns the first limit that `requests` more would exceed, and by how much; empty for none."""
+        """Returns the first limit that another `requests` would exceed, and by how much; empty for none."""
         if queue not in self._nominal:
             return NONE
         needed = _of(requests, self._total)
@@ -105,7 +105,7 @@ class Borrowing:
         return own or _lack(_ALL, self._total, amounts.plus(self._used_by_all, needed))
 
     def owns(self, queue: str, requests: Resources) -> bool:
-        """Returns whether `requests` more stay within the queue's own nominal quota."""
+        """Returns whether another `requests` stay within the queue's own nominal quota."""
         if queue not in self._nominal:
             return True
         used, nominal = self._used[queue], self._nominal[queue]
@@ -119,9 +119,9 @@ class Borrowing:
         return [n for n in of if n in nominal and used[n] - freed.get(n, 0) > nominal[n]]
 
     def exceeded(self, queue: str) -> list[str]:
-        """Returns the resources in which a queue is above a limit and must release trainers.
+        """Returns the resources in which a queue is above a limit, so that it must release trainers.
 
-        Where all queues together use too much, the queues that borrow release trainers.
+        If all queues together use too much, the queues that borrow release trainers.
         """
         if queue not in self._nominal:
             return []
@@ -131,9 +131,9 @@ class Borrowing:
         return own + [name for name in self.borrowed(queue, above) if name not in own]
 
     def relieves(self, queue: str, requests: Resources, giver: str, freed: Resources) -> bool:
-        """Returns whether releasing `freed` in queue `giver` helps to start `requests` more in `queue`.
+        """Returns whether releasing `freed` in queue `giver` helps to start another `requests` in `queue`.
 
-        Another queue releases only borrowed amounts.
+        A queue releases only borrowed amounts for another queue.
         """
         if queue not in self._nominal or giver not in self._nominal:
             return False
@@ -154,7 +154,7 @@ class Borrowing:
         return all(used[n] - freed.get(n, 0) >= nominal[n] for n in of if n in nominal)
 
     def figures(self, queue: str, of: Iterable[str]) -> Figures:
-        """Returns what a queue uses and its nominal quota, for the resource that it borrows most."""
+        """Returns a queue's use and nominal quota of the resource of which it borrows most."""
         used, nominal = self._used[queue], self._nominal[queue]
         name = max((n for n in of if n in nominal), key=lambda n: used[n] / max(1, nominal[n]))
         return {

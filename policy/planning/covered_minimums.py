@@ -1,7 +1,7 @@
 """How much of each job's minimum its queue's nominal quota covers.
 
 Minimums do not borrow (`policy.planning.borrowing`), and tenants can raise a minimum while the job runs. The
-part that is not covered counts as surplus, whatever the Job says, so that no edit turns borrowed trainers
+uncovered part of a minimum counts as surplus, whatever the Job says, so that no edit turns borrowed trainers
 into guaranteed ones. All rules read `JobEntry.covered_min`, which starts with this count (docs/decisions/0053).
 """
 
@@ -18,14 +18,14 @@ def claim(
     """Counts the minimums of running jobs against the nominal quotas of their queues.
 
     Guaranteed trainers and parameter servers count first, even above the quota: they are promised, and
-    none is released for it. Then, as far as the quota goes and the oldest job first, come trainers that
-    stand in for guaranteed ones: surplus, trainers to be replaced, and trainers of the built-in
+    none of them is released for the quota. What remains of the quota goes, oldest job first, to trainers
+    that stand in for guaranteed ones: surplus, trainers to be replaced, and trainers of the built-in
     controller, which have no tier.
 
     Args:
         quotas: The quotas, without any claims yet.
         cluster: The cluster.
-        is_stranded: Whether a guaranteed trainer must be replaced, because of its node.
+        is_stranded: Returns whether a guaranteed trainer must be replaced because of its node.
 
     Returns:
         Job key -> number of its trainers that count, for jobs in queues that lend.

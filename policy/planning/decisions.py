@@ -1,7 +1,7 @@
-"""The decisions of rules: frozen values, which `Book.book` alone carries out.
+"""The decisions that rules yield: frozen values, which only `Book.book` carries out.
 
-A rule in `policy.planning.rules` is a generator that reads the book. Each decision is booked before the rule
-goes on, so that the next one builds on it. Jobs are named by their keys.
+A rule in `policy.planning.rules` is a generator that reads the book. Each decision is recorded before the
+rule continues, so that the next decision builds on it. Decisions name jobs by their keys.
 """
 
 from collections.abc import Generator, Mapping
@@ -38,11 +38,11 @@ class Reserve:
     node: str
     requests: Resources
     trainer: str = ""
-    """uid of the waiting trainer that the capacity is kept for, if it is one."""
+    """uid of the waiting trainer that the capacity is kept for; "" if it is kept for another pod."""
     is_burst: bool = False
     """Whether a service waits for capacity that only leaving pods can free."""
     in_load: bool = True
-    """Whether it counts against the load limits."""
+    """Whether the reservation counts against the load limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Unreserve:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Expects kube-scheduler to preempt this much on a node, so that it counts as leaving load."""
+    """Expects kube-scheduler to preempt these amounts on a node; they count as leaving load."""
 
     node: str
     requests: Resources
@@ -69,7 +69,7 @@ class CreateTrainers:
     tier: Tier
     nodes: tuple[str, ...]
     gains: int = 0
-    """How many of its trainers and servers are at the expense of other jobs."""
+    """How many of these trainers and of the job's first servers other jobs pay for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class AddServers:
     nodes: Mapping[int, str]
     """Index -> node of a server; "" for one that waits for a node."""
     is_start: bool
-    """Whether the job starts with them: only then they count against quotas, which have the others."""
+    """Whether the job starts with these servers; quotas already count servers that are replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class AwaitNodes:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Keeps capacity that leaving pods will free for new trainers of a job, one on each node."""
+    """Keeps capacity for new trainers of a job that leaving pods will free; one trainer for each node."""
 
     job: str
     nodes: tuple[str, ...]
     gains: int = 0
-    """How many of the trainers are at the expense of other jobs."""
+    """How many of these trainers other jobs lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class ReleaseTrainer:
     reason: Reason
     figures: Figures
     service: str = ""
-    """uid of the service pod that gets the capacity, if it is for one."""
+    """uid of the service pod that gets the capacity; "" if it is not released for a service."""
     takes_master: bool = False
-    """Whether the job lacks its master from now on, so that the next guaranteed trainer hosts it."""
+    """Whether the job loses its master with it, so that the next guaranteed trainer hosts the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class DeleteServer:
 
 @dataclass(frozen=True, slots=True)
 class CancelAbsent:
-    """Takes back trainers that the built-in controller has not created yet."""
+    """Cancels trainers that the built-in controller has not created yet."""
 
     job: str
     count: int
@@ -152,7 +152,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Uncover:
-    """Lowers a job's covered minimum by what its queue's nominal quota does not cover."""
+    """Lowers a job's covered minimum by the trainers that its queue's nominal quota does not cover."""
 
     job: str
     count: int
@@ -160,7 +160,7 @@ class Uncover:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Keeps a job from getting more trainers for a while, as its last ones came to nothing."""
+    """Keeps a job from getting more trainers for a while, because its last ones were wasted."""
 
     job: str
     backoff: CreationBackoff
@@ -168,11 +168,11 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Makes a job that would get more trainers now wait until those under way have a node."""
+    """Makes a job that would get more trainers now wait until the newest trainers have a node."""
 
     job: str
     waiting: int
-    """Number of trainers under way, of all jobs."""
+    """Number of trainers of all jobs that have no node yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class HoldQuota:
 
     job: str
     is_relief: bool = False
-    """Whether this plan releases surplus for it."""
+    """Whether this plan releases surplus for that minimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +193,14 @@ class WaiveAvoidance:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leaves pods without capacity: they fit on no node, even without surplus."""
+    """Reports pods that get no capacity: they fit on no node, even without surplus."""
 
     pods: tuple[Pod, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Notes facts for the next plan; the fields are those of `Plan`."""
+    """Records facts for the next plan; the fields have the names of the fields in `Plan`."""
 
     offered: Mapping[str, int] = field(default_factory=dict)
     short: frozenset[str] = frozenset()
@@ -211,17 +211,17 @@ class Remember:
 
 
 OnNode = Reserve | Unreserve | Preempt
-"""Decisions that change what is free on a node."""
+"""Decisions that change a node's free capacity."""
 Creation = CreateTrainers | AddServers | RequestNodes | Expect
 """Decisions that give a job pods."""
 Ending = ReleaseTrainer | DeleteServer | CancelAbsent
 """Decisions that take pods from a job."""
 NoteOfJob = AwaitNodes | BackOff | Claim | HoldQuota | Pause | Uncover | WaiveAvoidance
-"""What other rules go by when they look at a job."""
+"""Decisions that other rules consider when they look at a job."""
 Note = Explain | Leave | Remember | NoteOfJob
-"""What other rules, or the next plan, go by."""
+"""Decisions that only other rules or the next plan consider."""
 Decision = OnNode | Creation | Ending | Note
 
 _T = TypeVar("_T")
 Decisions = Generator[Decision, None, _T]
-"""The decisions of a rule or of a part of one, and what that returns in the end."""
+"""A generator of the decisions of a rule, or of a part of a rule, with its return value."""

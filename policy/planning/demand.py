@@ -1,9 +1,9 @@
-"""How often a job has changed its demand, and how many trainers other jobs have given for it. Pure.
+"""How often a job has changed its demand, and how many trainers it has taken from other jobs. Pure.
 
-A move, and a minimum that starts, end trainers of other jobs at once. A job that lowers and raises its
-demand in turn would end them again and again. So from its second change within an hour, a job takes from
-others only as many trainers as it has given up, and a few more. For the rest it waits for free capacity,
-or until the hour is over (docs/decisions/0071).
+Other jobs lose trainers at once when trainers move to a job or when its minimum starts. A job that lowers
+and raises its demand in turn would cost them trainers again and again. So from its second change within an
+hour, a job takes from others only as many trainers as it has given up, and a few more. For further trainers
+it waits for free capacity, or until the hour is over (docs/decisions/0071).
 """
 
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from policy.cluster.snapshot import Job
 
 WINDOW_S = 3600.0
 _PERIOD_S = 600.0
-"""Length of a period: counts are forgotten one period at a time."""
+"""Length of a period; the history forgets whole periods."""
 _FREE_CHANGES = 1
-"""Changes within the window that cost the job nothing."""
+"""Number of changes within the window that have no consequences for the job."""
 _FEW = 4
-"""Trainers that a job may take within the window beyond those it has given up."""
+"""Number of trainers that a job may take within the window beyond those that it has given up."""
 
 
 class Demand(NamedTuple):
-    """What a job asks for: all settings of its user that its number of trainers depends on."""
+    """A job's demand: all settings of its user that influence its number of trainers."""
 
     weight: int
     queue: str
@@ -33,15 +33,15 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Counts of ten minutes of a job; times are seconds since the epoch."""
+    """Counts of a job within one period of ten minutes; times are seconds since the epoch."""
 
     since_s: float
     changes: int = 0
-    """Changes of its demand."""
+    """Number of changes of the job's demand."""
     failures: int = 0
-    """Plans that found new failures of its trainers: a user can give trainers up by letting them fail."""
+    """Number of plans that found new failures of its trainers: users can give up trainers that way."""
     gains: int = 0
-    """Trainers that the job got at the expense of other jobs."""
+    """Number of trainers that the job got at the expense of other jobs."""
     fewest: int = 0
     """Smallest number of its trainers."""
     most: int = 0
@@ -49,50 +49,51 @@ class Period:
 
     @property
     def forgotten_s(self) -> float:
-        """When the period stops counting: its end is then one window old."""
+        """When the period stops counting: one window after its end."""
         return self.since_s + _PERIOD_S + WINDOW_S
 
 
 @dataclass(frozen=True, slots=True)
 class DemandHistory:
-    """The demand of a job, and the periods since it changed, if that was recently."""
+    """A job's demand, and the counted periods since the demand changed or trainers failed."""
 
     demand: Demand
     last_failure_s: float
     """`TrainerAccounting.last_failure_s` of the job."""
     periods: tuple[Period, ...] = ()
-    """In order of time, the current one last; empty once none of them counts any more."""
+    """The periods in order of time, the current one last; empty if nothing happened in any of them."""
 
     @property
     def changes(self) -> int:
-        """Number of changes of its demand."""
+        """Number of changes of the job's demand in all periods."""
         return sum(period.changes for period in self.periods)
 
     @property
     def failures(self) -> int:
-        """Number of plans that found new failures of its trainers."""
+        """Number of plans in all periods that found new failures of its trainers."""
         return sum(period.failures for period in self.periods)
 
     @property
     def gains(self) -> int:
-        """Trainers that the job got at the expense of other jobs."""
+        """Number of trainers that the job got at the expense of other jobs in all periods."""
         return sum(period.gains for period in self.periods)
 
     @property
     def until_s(self) -> float:
-        """When none of the trainers that it has taken so far counts any more; seconds since the epoch."""
+        """When the last trainer taken from other jobs stops counting, in seconds since the epoch."""
         return max((period.forgotten_s for period in self.periods if period.gains), default=0.0)
 
     def allows(self, count: int, trainers: int, *, minimum: bool) -> bool:
-        """Returns whether other jobs give trainers for it.
+        """Returns whether the job may take trainers from other jobs.
 
-        The range of its size within the window is the largest number of trainers that it may have given
-        up; a job that only grows takes no more than that.
+        The job cannot have given up more trainers than the difference of its largest and its smallest
+        size within the window; a job that only grows does not take more than this difference either.
 
         Args:
-            count: Number of trainers that it would take, including those taken by this plan.
-            trainers: Number of trainers that it would have then.
-            minimum: Whether they belong to its minimum, which comes back however often trainers fail.
+            count: Number of trainers that the job would take, including those taken by this plan.
+            trainers: Number of trainers that the job would then have.
+            minimum: Whether these trainers belong to its minimum, which is restored however often
+                trainers fail.
         """
         changes = self.changes + (0 if minimum else self.failures)
         if changes <= _FREE_CHANGES:
@@ -102,7 +103,10 @@ class DemandHistory:
         return self.gains + count <= most - fewest + _FEW
 
     def after(self, gains: int) -> "DemandHistory":
-        """Returns the history after a plan that took trainers of other jobs for it; without periods they do not count."""
+        """Returns the history after a plan in which the job took `gains` trainers from other jobs.
+
+        They count only if the history has a period.
+        """
         if not (gains and self.periods):
             return self
         *earlier, current = self.periods
@@ -142,7 +146,7 @@ def observe(before: DemandHistory | None, job: Job, trainers: int, now_s: float)
 
 
 def of(job: Job) -> Demand:
-    """Returns the demand of a job now."""
+    """Returns a job's current demand."""
     return Demand(
         job.weight, job.queue, job.min_trainers, job.max_trainers, job.sizes, job.suspended
     )

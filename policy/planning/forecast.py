@@ -1,8 +1,8 @@
 """Forecasts the effect of a policy: carries out plan after plan, with an ideal kube-scheduler. Pure.
 
-One plan adds a few trainers and waits for them. A forecast repeats plans until nothing changes any more,
-while services and jobs stay the same. Time runs in steps that are longer than the delays of plans, so a
-forecast shows the result, not the time it takes.
+A single plan adds a few trainers and waits for them. A forecast repeats plans until nothing changes any
+more, while services and jobs stay the same. Its time steps are longer than the delays between plans, so a
+forecast shows the result but not how long it takes.
 """
 
 from dataclasses import replace
@@ -22,18 +22,18 @@ from policy.priority_classes import EDL_CLASSES
 
 STEP_S = 30.0
 MAX_STEPS = 200
-"""Two hours: a cluster that has not settled by then never does."""
+"""Two hours of simulated time: a cluster that has not settled by then never does."""
 
 
 class Forecast:
-    """A copy of a cluster whose time runs ahead."""
+    """A copy of a cluster that simulates the near future."""
 
     def __init__(self, plan_input: PlanInput, policy: Policy | None = None) -> None:
-        """Starts from a plan's input, with another policy if one is given."""
+        """Starts from a plan's input; `policy` replaces the input's policy."""
         self.policy = policy or plan_input.policy
         self.now_s = plan_input.at_s
         self.cluster = replace(plan_input, policy=self.policy).cluster()
-        self.cluster.first_seen = FirstSeen()  # new pods have times of the forecast
+        self.cluster.first_seen = FirstSeen()  # new pods have the forecast's times
         self.stopped: dict[str, int] = {}
         """Job key -> number of its trainers that were stopped while they had a node."""
         self._recent = RecentHistory.of(plan_input.history)
@@ -43,9 +43,10 @@ class Forecast:
         self._created = 0
 
     def settle(self, steps: int = MAX_STEPS) -> Plan:
-        """Steps until nothing changes twice in a row, or so often; returns the last plan.
+        """Steps until two steps in a row change nothing, at most `steps` times; returns the last plan.
 
-        It must rest twice: at first trainers may be too young to be moved, and nodes may cool down.
+        One step without changes is not enough: trainers may be too young to be moved, and nodes may be
+        cooling down. Time is advanced past both before the second step.
         """
         stability = self.policy.stability
         resting = False
@@ -60,7 +61,7 @@ class Forecast:
             resting = rests
 
     def step(self) -> tuple[Plan, bool]:
-        """Plans, carries that out, schedules; returns the plan, and whether any pod has changed."""
+        """Plans, carries out the plan, schedules pods; returns the plan and whether any pod has changed."""
         before = dict(self.cluster.pods)
         history = self._recent.history(self.now_s, self._scheduling)
         new_plan = plan(self.cluster, self.policy, self.now_s, history)
@@ -95,7 +96,7 @@ class Forecast:
 
     def _create(self, create: Create) -> None:
         job = self.cluster.jobs[create.job]
-        if job.uid in self._refused:  # why the API server refuses it, no forecast can know
+        if job.uid in self._refused:  # a forecast cannot know when the refusals end
             self._recent.record_creation(
                 job.uid,
                 self._refused[job.uid],
@@ -153,7 +154,7 @@ class Forecast:
         )
 
     def _schedule(self) -> None:
-        """Binds waiting pods in order of priority; a pod that fits nowhere preempts, or waits."""
+        """Binds waiting pods in order of priority; a pod that fits nowhere preempts others or waits."""
         waiting = sorted(
             self.cluster.waiting.values(), key=lambda pod: (-pod.priority, pod.created_s, pod.uid)
         )
@@ -166,7 +167,7 @@ class Forecast:
                 self.cluster.put_pod(replace(started, started_s=self.now_s))
 
     def _best_node(self, pod: Pod) -> str:
-        """Returns the node that kube-scheduler chooses by the extender's costs, or ""."""
+        """Returns the node that kube-scheduler chooses by the extender's costs; "" if the pod fits nowhere."""
         pools = self.policy.node_pools if pod.is_training else ()
         costs = dict(self.cluster.fits(pod.requests, pod.constraints, pools).costs)
         if pod.planned in costs:
@@ -174,7 +175,7 @@ class Forecast:
         return min(costs, key=lambda name: (costs[name], name), default="")
 
     def _preempt(self, pod: Pod) -> str:
-        """Ends the pods that a pod preempts; returns their node, or ""."""
+        """Ends the pods that a pod preempts; returns their node, or "" if it cannot preempt."""
         if not pod.preempts:
             return ""
         proposals = preemption.propose(pod, self.cluster, self.policy.node_pools)

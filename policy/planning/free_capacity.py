@@ -1,8 +1,8 @@
-"""Free capacity per node while one plan is made: free now, and free once leaving pods end.
+"""Free capacity per node while one plan is made: free now, and free once leaving pods have ended.
 
-Capacity counts as free only when pods have ended, so trainers are created on what is free now.
-Capacity that leaving pods will free needs no further release. A plan writes to its own copy of
-the few nodes it changes; the others are read from the cluster's state.
+A pod's capacity is free only when the pod has ended, so the plan creates trainers on capacity that is free
+now. Where leaving pods will free enough, it releases no others. A plan changes its own copy of the amounts
+on a few nodes; the amounts on all other nodes are read from the cluster's state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class When(IntEnum):
 
     NOW = 0
     LATER = 1
-    """Once the pods that are being deleted, and due soon, have ended."""
+    """Once the pods that are being deleted and due soon have ended."""
     RECLAIMED = 2
     """Once surplus trainers have been preempted as well."""
 
@@ -39,7 +39,7 @@ class FreeCapacity:
     """The free capacity of each node during one plan: a mutable overlay of the cluster's state."""
 
     def __init__(self, cluster: ClusterState, policy: Policy, now_s: float) -> None:
-        """Starts from what is free in the cluster; the policy's node pools limit trainers only."""
+        """Starts from the free capacity in the cluster; the policy's node pools limit only trainers."""
         self._cluster = cluster
         self._pools = policy.node_pools
         self._now = _CopyOnWrite(cluster.available)
@@ -58,11 +58,11 @@ class FreeCapacity:
                 self._changed(pod.node)
 
     def free_now(self, node: str) -> Resources:
-        """Returns the free capacity of a node now; negative where more is reserved than free."""
+        """Returns a node's free capacity now; an amount is negative if more is reserved than is free."""
         return self._now[node]
 
     def free_later(self, node: str) -> dict[str, int]:
-        """Returns a copy of the free capacity of a node once its leaving pods have ended."""
+        """Returns a copy of a node's free capacity once its leaving pods have ended."""
         free = dict(self._now[node])
         amounts.add(free, self._releasing[node])
         return free
@@ -72,7 +72,7 @@ class FreeCapacity:
         return self._releasing[node]
 
     def free_at(self, node: str, when: When) -> Resources:
-        """Returns the free capacity of a node at that time."""
+        """Returns a node's free capacity at the time `when`."""
         if when is When.NOW:
             return self._now[node]
         free = self.free_later(node)
@@ -81,29 +81,29 @@ class FreeCapacity:
         return free
 
     def nodes_with(self, when: When) -> Iterator[str]:
-        """Returns the nodes where more is free at that time than before it."""
+        """Returns the nodes where more is free at the time `when` than at the time before it."""
         amounts_by_node = self._releasing.keys() if when is When.LATER else self._surplus.keys()
         return (name for name in amounts_by_node if name in self._cluster.nodes)
 
     def open_nodes_with(
         self, when: When, constraints: Constraints, *, pooled: bool
     ) -> Iterable[str]:
-        """Returns the nodes that admit such a pod and where more may be free at that time than before it."""
+        """Returns the nodes that admit such a pod and where more may be free at `when` than before."""
         open_nodes = self.open_nodes(constraints, pooled=pooled)
         return (name for name in self.nodes_with(when) if name in open_nodes)
 
     def open_nodes(self, constraints: Constraints, *, pooled: bool) -> Collection[str]:
-        """Returns the nodes that admit such a pod, in no order; `pooled` applies node pools."""
+        """Returns the nodes that admit such a pod, unordered; `pooled` applies the node pools."""
         return self._cluster.open_nodes(constraints, self._pools if pooled else ())
 
     def add_reclaimable(self, pod: Pod) -> None:
-        """Counts a surplus trainer that the cluster's state does not count as one."""
+        """Counts a trainer as surplus that the cluster's state does not count as surplus."""
         if pod.node in self._cluster.nodes:
             amounts.add(self._surplus.writable(pod.node), pod.requests)
             self._changed(pod.node)
 
     def reserve(self, node: str, requests: Resources) -> None:
-        """Reserves capacity for a pod on a node; what is free there may become negative."""
+        """Reserves capacity for a pod on a node; the free capacity there may become negative."""
         amounts.subtract(self._now.writable(node), requests)
         self._changed(node)
 
@@ -115,15 +115,15 @@ class FreeCapacity:
     def place_each(
         self, requests: Resources, count: int, next_node: Callable[[], str]
     ) -> list[str]:
-        """Places equal pods one after the other, to see where they fit; reserves nothing.
+        """Finds nodes for equal pods, placed one after the other; no reservation remains.
 
         Args:
             requests: Requests of one pod.
             count: Number of pods.
-            next_node: Chooses the node of the next pod; "" where it fits on none.
+            next_node: Returns the node of the next pod; "" if it fits on none.
 
         Returns:
-            The nodes, fewer than `count` where not all pods fit.
+            The nodes; fewer than `count` if not all pods fit.
         """
         nodes: list[str] = []
         while len(nodes) < count and (node := next_node()):
@@ -135,7 +135,7 @@ class FreeCapacity:
         return nodes
 
     def add_leaving(self, pod: Pod) -> None:
-        """Counts a pod as leaving: its capacity is free later, and no longer reclaimable."""
+        """Counts a pod as leaving: its capacity is then free later and no longer reclaimable."""
         if pod.node in self._cluster.nodes:
             amounts.add(self._releasing.writable(pod.node), pod.requests)
             if is_surplus(pod):
@@ -151,11 +151,12 @@ class FreeCapacity:
         pooled: bool = True,
         when: When = When.NOW,
     ) -> str:
-        """Returns the node where a pod of this shape costs least at that time, or "" if it fits nowhere.
+        """Returns the node where a pod of this shape costs least at `when`; "" if it fits nowhere.
 
-        Amortised O(log nodes) a call: candidates are in a heap for each shape, and an entry whose
-        node has changed is priced again when it reaches the top. Jobs that avoid different nodes share
-        a heap, as its prices are the same for them. O(1) where the constraints name one node.
+        A call takes amortised O(log nodes): each shape has a heap of candidates, and an entry whose node
+        has changed is priced again when it reaches the top. Jobs that avoid different nodes share a heap,
+        because its prices are the same for all of them. A call takes O(1) if the constraints name one
+        node.
         """
         if constraints.only_node:
             open_nodes = self.open_nodes(constraints, pooled=pooled)
@@ -177,10 +178,11 @@ class FreeCapacity:
         pooled: bool,
         when: When = When.RECLAIMED,
     ) -> int:
-        """Returns how many such pods fit, one after the other, on the free capacity at that time.
+        """Returns how many such pods fit on all nodes with the free capacity at `when`.
 
-        `when` is LATER, or RECLAIMED for the nodes that `choose_node` finds. Amortised O(1) for a shape
-        while the plan changes nothing, otherwise O(nodes that it changed).
+        `when` is LATER, or RECLAIMED for the nodes that `choose_node` finds. A call for a known shape
+        takes amortised O(1) if the plan has changed nothing since the last one, and otherwise O(number
+        of changed nodes).
         """
         key = (when, tuple(sorted(requests.items())), constraints, closed, pooled)
         count, counted = self._slots.get(key, (0, -1))
@@ -208,8 +210,8 @@ class FreeCapacity:
     ) -> tuple[str, bool]:
         """Returns the node for a pod that outranks surplus: (node or "", whether it must preempt there).
 
-        In order of preference: capacity that is free, that leaving pods will free, and that
-        surplus trainers hold. Among equals the node where the pod fragments capacity least.
+        Free capacity is preferred, then capacity that leaving pods will free, then capacity that
+        surplus trainers use. Among equal nodes, the one where the pod fragments capacity least is taken.
         """
         for when in When:
             node = self.cheapest_node(requests, constraints, closed, pooled=pooled, when=when)
@@ -244,12 +246,12 @@ class FreeCapacity:
         return _Heap(entries, price, self._version_of, len(self._changes))
 
     def _version_of(self, node: str) -> int:
-        """Returns the version of a node; negative if this plan changed it, so that versions differ."""
+        """Returns a node's version; negative if this plan changed the node, unlike the cluster's versions."""
         own_version = self._versions.get(node)
         return self._cluster.versions.get(node, 0) if own_version is None else own_version
 
     def _changed(self, node: str) -> None:
-        """Reprices a node: its cost may rise or fall, as what remains may fit a trainer exactly."""
+        """Marks a node to be priced again: its cost may rise or fall with every change."""
         self._changes.append(node)
         self._versions[node] = -len(self._changes)
 
@@ -270,7 +272,7 @@ class _Heap:
         self._position = position
 
     def catch_up(self, changes: Sequence[str]) -> None:
-        """Queues the nodes that changed since the last call before all others, to be priced again."""
+        """Queues the nodes changed since the last call ahead of all others, so that they are priced again."""
         if self._position < len(changes):
             for node in dict.fromkeys(changes[self._position :]):
                 heappush(self._entries, (CHEAPEST, node, _UNPRICED))
@@ -281,7 +283,7 @@ class _Heap:
         passed: dict[str, Entry] = {}
         node = self._first()
         while node in avoided:
-            passed[node] = heappop(self._entries)  # again for the same node: an equal entry
+            passed[node] = heappop(self._entries)  # a node may come again: the entries are equal
             node = self._first()
         for entry in passed.values():
             heappush(self._entries, entry)
@@ -301,7 +303,7 @@ class _Heap:
 
 
 class _CopyOnWrite:
-    """Amounts per node: those of the cluster's state, or a copy where the plan changed them."""
+    """Amounts per node: those in the cluster's state, or the plan's copy if the plan changed them."""
 
     def __init__(self, base: Mapping[str, Resources]) -> None:
         self._base = base
@@ -312,7 +314,7 @@ class _CopyOnWrite:
         return self._base.get(node, _NOTHING) if amounts_copy is None else amounts_copy
 
     def writable(self, node: str) -> dict[str, int]:
-        """Returns the plan's own copy, for the caller to change."""
+        """Returns the plan's own copy of a node's amounts, which the caller may change."""
         if node not in self._own:
             self._own[node] = dict(self._base.get(node, _NOTHING))
         return self._own[node]
@@ -324,4 +326,4 @@ class _CopyOnWrite:
 
 _NOTHING: Resources = {}
 _UNPRICED = 0
-"""Lies between the versions of the cluster's state (positive) and those of plans (negative)."""
+"""Version of an entry without a valid price: versions in the cluster's state are positive, in plans negative."""

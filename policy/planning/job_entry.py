@@ -1,4 +1,4 @@
-"""One job in the book of a plan: the facts, which stay, and what the plan has decided so far. Pure."""
+"""One job in the book of a plan: its constant facts, and the plan's decisions so far. Pure."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -22,32 +22,32 @@ class JobFacts:
     job: Job
     live: LiveTrainers
     demand_history: DemandHistory
-    """How often it has changed what it asks for."""
+    """How often it has changed its demand."""
     trainer_measure: float
     """Fairness measure of one trainer; see `Book.measure`."""
     servers_measure: float = 0.0
-    """Fairness measure of all parameter servers that the job asks for."""
+    """Fairness measure of all parameter servers that the job requests."""
     server_count: int = 0
-    """Parameter servers that count as the job's: all, or 0 before it starts."""
+    """Number of parameter servers that count as the job's: all of them, or 0 before it starts."""
     stranded: int = 0
-    """Guaranteed trainers on nodes that are drained or lost, to be replaced."""
+    """Number of guaranteed trainers to replace, because their nodes are drained or lost."""
     masterless: bool = False
-    """Whether it asked for a master and no pod hosts one."""
+    """Whether it requests a master and no pod hosts one."""
     priority: int = 0
-    """Priority of its queue; a higher one comes first."""
+    """Priority of its queue; higher priorities come first."""
     covered_min: int = 0
-    """Its minimum as far as its queue's nominal quota covers it; all of it before it starts."""
+    """The part of its minimum that its queue's nominal quota covers; the whole minimum before it starts."""
     claimed: int = 0
-    """Trainers that count against its queue's nominal quota."""
+    """Number of its trainers that count against its queue's nominal quota."""
 
     @property
     def absent(self) -> int:
-        """Trainers that the built-in controller should create and has not created yet."""
+        """Number of trainers that the built-in controller should create and has not created yet."""
         return 0 if self.job.managed else max(0, self.job.parallelism - len(self.live.pods))
 
     @property
     def count(self) -> int:
-        """Trainers before this plan."""
+        """Number of trainers before this plan."""
         return len(self.live.pods) + self.absent
 
     @property
@@ -57,12 +57,12 @@ class JobFacts:
 
     @property
     def leaving(self) -> int:
-        """Trainers that are being deleted and have not ended."""
+        """Number of trainers that are being deleted and have not ended."""
         return self.live.leaving
 
     @property
     def ending(self) -> bool:
-        """Whether a trainer succeeded, and no master decides instead: no more creations."""
+        """Whether a trainer has succeeded in a job without EDL's master, so that no more are created."""
         return self.live.succeeded
 
 
@@ -82,32 +82,32 @@ class JobEntry:
         self.grows = not (self.stopped or facts.ending or facts.job.error)
         """Whether trainers may be created for it."""
         self.covered_min = facts.covered_min
-        """`JobFacts.covered_min` less the quota that new servers and other jobs of the queue have taken since."""
+        """`JobFacts.covered_min` minus what new servers and the queue's other jobs have used since."""
         self.live = list(facts.live.pods)
         """Trainers that remain, in order of loss: surplus before guaranteed."""
-        self._positions: dict[str, int] = {}  # uid -> where in `live` it was at first
-        self._removed: list[int] = []  # those of them that were removed, ascending
+        self._positions: dict[str, int] = {}  # uid -> initial position in `live`
+        self._removed: list[int] = []  # initial positions of removed trainers, ascending
         self._surplus = facts.live.surplus
-        self.guaranteed = len(facts.live.guaranteed)  # live trainers of the guaranteed tier
+        self.guaranteed = len(facts.live.guaranteed)  # number of live guaranteed trainers
         self.absent = facts.absent
-        self.count = facts.count  # trainers after this plan
+        self.count = facts.count  # number of trainers after this plan
         self.expected_count = 0
-        """Trainers for which capacity is reserved that leaving pods will free."""
+        """Number of future trainers; leaving pods will free the capacity that is reserved for them."""
         self.creates: dict[Tier, list[str]] = {Tier.GUARANTEED: [], Tier.SURPLUS: []}
         """Tier -> nodes of the trainers to create."""
         self.node_request: plan.Create | None = None
-        """Trainers to create though no node has capacity for them."""
+        """Trainers to create although no node has capacity for them."""
         self.server_count = facts.server_count
         self.server_creates: dict[int, str] = {}
-        """Index -> node of a parameter server to create; "" for one that waits for a node."""
+        """Index of a parameter server to create -> its node; "" if it waits for a node."""
         self.masterless = facts.masterless
         """Whether its master is missing; the next guaranteed trainer hosts it."""
         self.gains = 0
-        """Trainers that this plan gives it at the expense of other jobs."""
+        """Number of trainers that this plan gives it at the expense of other jobs."""
         self.paused = False
-        """Whether it would get more trainers now, were it its turn."""
+        """Whether it would get more trainers, but must wait until the newest trainers have a node."""
         self.awaits_nodes = False
-        """Whether pods of it wait, or will, for an autoscaler to add nodes."""
+        """Whether some of its pods wait, or will wait, for an autoscaler to add nodes."""
         self.blocked = Blocked(Reason.AT_MAX, {"max": facts.job.max_trainers})
         """Why it has its target."""
 
@@ -150,7 +150,7 @@ class JobEntry:
             self.guaranteed -= pod.tier is Tier.GUARANTEED
 
     def _position_of(self, pod: Pod) -> int:
-        """Returns where a trainer is in `live`, from which it is about to be removed."""
+        """Returns the current position in `live` of a trainer that is about to be removed."""
         self._positions = self._positions or {p.uid: n for n, p in enumerate(self.live)}
         at_first = self._positions[pod.uid]
         removed_before = bisect_left(self._removed, at_first)
@@ -158,7 +158,7 @@ class JobEntry:
         return at_first - removed_before
 
     def requests(self, *, first: bool) -> Resources:
-        """Returns the requests of a new trainer; the first guaranteed one also hosts a missing master."""
+        """Returns the requests of a new trainer; the first guaranteed trainer also hosts a missing master."""
         if not (first and self.masterless):
             return self.job.requests
         with_master = dict(self.job.requests)
@@ -167,16 +167,15 @@ class JobEntry:
 
     @property
     def spare(self) -> list[Pod]:
-        """Surplus trainers that may be released without taking the job below its minimum.
+        """Surplus trainers, in order of loss, whose release leaves the job its covered minimum.
 
-        In order of loss. Where guaranteed trainers are missing, surplus ones count towards the
-        minimum, as far as that is covered.
+        If guaranteed trainers are missing, surplus trainers count towards the covered minimum.
         """
         return self.surplus[: max(0, self.count - self.covered_min)]
 
     @property
     def uncovered(self) -> int:
-        """How much of its minimum its queue's nominal quota does not cover."""
+        """The part of its minimum that its queue's nominal quota does not cover, in trainers."""
         return self.job.min_trainers - self.covered_min
 
     @property

@@ -1,4 +1,7 @@
-"""The pods that must leave so that a waiting job fits, by capacity alone, without other waiting jobs. Pure."""
+"""The pods that must leave so that a waiting job fits. Pure.
+
+Only capacity is considered; other waiting jobs are ignored.
+"""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -15,25 +18,25 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class MustLeave:
-    """The capacity that a job lacks, and jobs that would free it by ending."""
+    """The capacity that a job lacks, and the jobs that would free it if they ended."""
 
     trainers: int
     """Number of trainers without capacity; 0 if the job waits for something else."""
     any_of: tuple[str, ...] = ()
-    """Keys of running jobs, each of which would free enough by ending; the longest-running first, at most 5."""
+    """Keys of at most 5 running jobs that would each free enough alone; the longest-running comes first."""
     all_of: tuple[str, ...] = ()
-    """Keys of the jobs that would have to end together, if one is not enough."""
+    """Keys of the jobs that would have to end together, if no single job would free enough."""
 
     @property
     def services(self) -> bool:
-        """Whether only services, or pods of no job, could free the capacity."""
+        """Whether only services, or pods that belong to no job, could free the capacity."""
         return self.trainers > 0 and not (self.any_of or self.all_of)
 
 
 def must_leave(cluster: ClusterState, policy: Policy, job: Job, missing: int) -> MustLeave:
     """Returns the pods that must leave so that `missing` more trainers of a job fit.
 
-    Surplus of others and leaving pods count as gone: the plan takes their capacity anyway.
+    Other jobs' surplus and leaving pods count as gone: the plan takes their capacity anyway.
     """
     slots = cluster.slots(job.requests, job.constraints, policy.node_pools)
     lacking = missing - slots.total
@@ -54,7 +57,7 @@ def must_leave(cluster: ClusterState, policy: Policy, job: Job, missing: int) ->
 
 
 def _together(gains: Iterable[tuple[float, str, int]], lacking: int) -> tuple[str, ...]:
-    """Returns the longest-running jobs that free enough together; none if all jobs are not enough."""
+    """Returns the longest-running jobs that free enough together; empty if even all jobs free too little."""
     keys: list[str] = []
     for _, key, gain in gains:
         if gain and lacking > 0:
@@ -64,7 +67,7 @@ def _together(gains: Iterable[tuple[float, str, int]], lacking: int) -> tuple[st
 
 
 def _gain(cluster: ClusterState, slots: Slots, pods: Iterable[Pod], usable: Container[str]) -> int:
-    """Returns how many more pods of a shape fit on its nodes once these pods have ended."""
+    """Returns how many more pods of a shape fit on the usable nodes once `pods` have ended."""
     freed: dict[str, dict[str, int]] = {}
     for pod in pods:
         if pod.node in usable and not is_surplus(pod):

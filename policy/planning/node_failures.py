@@ -1,6 +1,6 @@
-"""Nodes where trainers fail at their start: the nodes that a job avoids, and failures that count against it.
+"""Trainers that fail at their start: the nodes that a job avoids, and the failures that count against it.
 
-Everything follows from ended pods that still exist, so no state is kept and a restart forgets nothing.
+Everything is computed from ended pods that still exist, so no state is kept and a restart loses nothing.
 One failure does not show whether the job's program or the node is to blame; the numbers of failing nodes
 and jobs do (docs/decisions/0019).
 """
@@ -24,29 +24,29 @@ MAX_AVOIDED = 10
 """Largest number of nodes that one pod avoids; each is an entry in its spec."""
 
 _FIRST_S, _MAX_S = 600.0, 3600.0
-"""How long a job avoids a node after a first failure there; doubles with each further one."""
+"""How long a job avoids a node after a first failure there, and at most; each failure doubles the time."""
 _FORGET_S = 6 * 3600.0
-"""Older failures do not count."""
+"""Failures older than this do not count."""
 _BATCH_S = 10.0
-"""Trainers created within this time of each other may fail on a node together, which counts once."""
+"""Trainers created within this time of each other may fail on a node together, which counts as one failure."""
 _AGAIN_S = 600.0
-"""A node that lacks capacity for a job's trainers again within this time counts as one that fails."""
+"""If a node lacks capacity for a job's trainers again within this time, that counts as a failure."""
 _MANY_NODES = 3
-"""A job that fails on this many nodes, and on more nodes than it runs on, is the cause itself."""
+"""A job that fails on this many nodes, and on more nodes than it runs on, is itself the cause."""
 _VOTES = 3
 """Number of jobs, or of other namespaces, whose trainers fail on a node before all jobs avoid it."""
 
 
 def failed_s(pod: Pod) -> float:
-    """Returns when a trainer failed; never before its creation, in case the node's clock is late."""
+    """Returns when a trainer failed; at least its creation time, in case the node's clock is slow."""
     return max(pod.ended_s, pod.created_s)
 
 
 def batches(failed: Iterable[Pod]) -> dict[str, list[list[Pod]]]:
     """Returns node -> trainers that failed there at their start; trainers that failed together share a list.
 
-    A trainer does not count again if it was created before an earlier failure could be known. A lack of
-    capacity is known at once.
+    A trainer joins the list of an earlier failure if it was created before that failure could be known.
+    A lack of capacity is known at once.
     """
     by_node: dict[str, list[list[Pod]]] = {}
     for pod in sorted(failed, key=lambda p: (p.created_s, p.trainer_id, p.uid)):
@@ -60,17 +60,17 @@ def batches(failed: Iterable[Pod]) -> dict[str, list[list[Pod]]]:
 
 
 def _known_s(first: Pod) -> float:
-    """Returns when the reconciler knows about the failure of the first trainer of a batch."""
+    """Returns when the reconciler knows about the failure of a batch's first trainer."""
     return (
         failed_s(first) if first.lacked_room else max(first.created_s + _BATCH_S, failed_s(first))
     )
 
 
 def blamable(failed: Iterable[Pod]) -> list[Pod]:
-    """Returns the failures at the start that say something about the node or the job.
+    """Returns the trainers whose failure at the start says something about the node or the job.
 
-    A first lack of capacity on a node is left out: two schedulers used the same capacity, which passes. A
-    kubelet that counts differently from the schedulers lacks capacity again at once.
+    A node's first lack of capacity is left out: two schedulers used the same capacity, which happens
+    rarely. If the kubelet counts differently from the schedulers, the next trainer lacks capacity too.
     """
     blamable_pods: list[Pod] = []
     for node_batches in batches(failed).values():
@@ -83,7 +83,7 @@ def blamable(failed: Iterable[Pod]) -> list[Pod]:
 
 
 def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
-    """Returns node -> until when a job avoids it.
+    """Returns node -> end of the time for which a job avoids it.
 
     Args:
         failed: The job's trainers that failed at their start.
@@ -100,7 +100,7 @@ def avoided_until(failed: Iterable[Pod], now_s: float) -> dict[str, float]:
 
 
 def _blames_itself(failing: int, elsewhere: int) -> bool:
-    """Returns whether a job is the cause of its failures: it fails on too many of its nodes.
+    """Returns whether a job is itself the cause of its failures, because it fails on too many nodes.
 
     Args:
         failing: Number of nodes where it fails.
@@ -110,7 +110,7 @@ def _blames_itself(failing: int, elsewhere: int) -> bool:
 
 
 def _proved_s(pods: Iterable[Pod]) -> list[tuple[float, str]]:
-    """Returns for each running trainer when it had run too long to fail at its start, and its node."""
+    """Returns (time at which its start had succeeded, node) for each running trainer."""
     return [(pod.started_s + START_S, pod.node) for pod in _running(pods)]
 
 
@@ -121,9 +121,9 @@ def _running(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _nodes_at(failed: Iterable[Pod], pods: Iterable[Pod]) -> dict[float, tuple[int, int]]:
-    """Returns time of a failure -> number of nodes that failed around it, and of other nodes that ran then.
+    """Returns time of a failure -> (number of nodes that failed around then, of other nodes that ran).
 
-    One pass in order of time: a job may have thousands of failures.
+    A single pass in order of time does this, because a job may have thousands of failures.
     """
     failures = sorted((failed_s(pod), pod.node) for pod in failed)
     proved = sorted(_proved_s(pods))
@@ -156,10 +156,10 @@ def _nodes_at(failed: Iterable[Pod], pods: Iterable[Pod]) -> dict[float, tuple[i
 
 
 class Blame:
-    """The failures of one job that count against it, from all its pods."""
+    """Judges which failures of one job's pods count against the job."""
 
     def __init__(self, pods: Collection[Pod]) -> None:
-        """Looks at ended pods and at live ones."""
+        """Reads all pods of the job, ended and live ones."""
         failed = blamable(pod for pod in pods if failed_at_start(pod))
         self._nodes_at = _nodes_at(failed, pods)
         self._running = sum(p.phase is Phase.RUNNING and not p.deleting for p in pods)
@@ -170,9 +170,10 @@ class Blame:
         }
 
     def repeats(self, pod: Pod) -> bool:
-        """Returns whether the failure says nothing new.
+        """Returns whether a failure says nothing new.
 
-        It is a repetition among trainers that failed on a node together, or a first lack of capacity.
+        This is so for the second and later trainers that failed on a node together, and for a node's
+        first lack of capacity.
         """
         return failed_at_start(pod) and pod.uid not in self._first
 
@@ -181,7 +182,7 @@ class Blame:
         return self.is_of_node(pod) or self.is_of_surplus(pod, min_trainers)
 
     def is_of_node(self, pod: Pod) -> bool:
-        """Returns whether the node is to blame: the job runs elsewhere, or has had this failure already."""
+        """Returns whether the node is to blame: the job runs elsewhere, or the failure repeats another."""
         if not failed_at_start(pod):
             return False
         failing, elsewhere = self._nodes_at.get(failed_s(pod), (0, 0))
@@ -190,7 +191,7 @@ class Blame:
         return elsewhere > 0 or self.repeats(pod)
 
     def is_of_surplus(self, pod: Pod, min_trainers: int) -> bool:
-        """Returns whether a surplus trainer failed while the job's minimum and at least one other trainer run."""
+        """Returns whether a surplus trainer failed while the job's minimum, and at least one trainer, runs."""
         return is_surplus(pod) and self._running >= max(1, min_trainers)
 
 
@@ -198,7 +199,7 @@ class AvoidedNodes:
     """The nodes that jobs avoid in one plan."""
 
     def __init__(self, cluster: ClusterState, pools: tuple[NodePool, ...], now_s: float) -> None:
-        """Counts which jobs fail where; reads the cluster's state.
+        """Counts on which nodes each job fails, from the cluster's state.
 
         Args:
             cluster: The cluster.
@@ -209,7 +210,7 @@ class AvoidedNodes:
         self._pools = pools
         self._own: dict[str, dict[str, float]] = {}
         self._votes: dict[str, dict[str, list[float]]] = {}
-        """Node -> namespace -> until when each of its jobs avoids the node."""
+        """Node -> namespace -> for each of its jobs, the end of the time for which it avoids the node."""
         self._voted_by_namespace: dict[str, dict[str, float]] = {}
         self.by_job: dict[str, Mapping[str, float]] = {}
         """`Plan.avoided` of the jobs that were passed to `avoiding`."""
@@ -232,11 +233,11 @@ class AvoidedNodes:
             self._votes.setdefault(node, {}).setdefault(job.namespace, []).append(end_s)
 
     def of(self, job: Job) -> dict[str, float]:
-        """Returns node -> until when a job avoids it, the latest `MAX_AVOIDED`.
+        """Returns node -> end of the time for which a job avoids it; only the `MAX_AVOIDED` latest ends.
 
-        A job avoids nodes where its own trainers failed, unless it is the cause itself, and nodes where
-        trainers of several other jobs failed that run elsewhere. All jobs of another namespace count as
-        one: they may belong to one tenant and have the same fault.
+        A job avoids nodes where its own trainers failed, unless the job itself is the cause. It also
+        avoids nodes where trainers of several other jobs failed, if those jobs run elsewhere. All jobs in
+        another namespace count as one: they may belong to one tenant and have the same fault.
         """
         avoided = dict(self._own.get(job.key, {}))
         for node, end_s in self._voted(job.namespace).items():
@@ -245,7 +246,7 @@ class AvoidedNodes:
         return dict(islice(latest, MAX_AVOIDED))
 
     def _voted(self, namespace: str) -> Mapping[str, float]:
-        """Returns node -> until when all jobs of a namespace avoid it; computed once for each namespace."""
+        """Returns node -> end of the time for which all jobs in a namespace avoid it; cached by namespace."""
         voted = self._voted_by_namespace.get(namespace)
         if voted is None:
             voted = self._voted_by_namespace[namespace] = {}
@@ -259,7 +260,7 @@ class AvoidedNodes:
     def avoiding(self, job: Job) -> Job:
         """Returns the job with constraints that exclude the nodes it avoids.
 
-        Unchanged if no node would remain: the job then has to try failed nodes again.
+        The job is returned unchanged if no node would remain: it then has to try failed nodes again.
         """
         avoided = self.of(job) if self._own and job.managed else {}
         if not avoided or not self._has_other(job, avoided):
@@ -269,7 +270,7 @@ class AvoidedNodes:
         return replace(job, constraints=constraints)
 
     def waive(self, key: str) -> None:
-        """Lets guaranteed trainers of a job run on nodes that it avoids: no other has capacity."""
+        """Lets a job's guaranteed trainers run on nodes that it avoids, because no other has capacity."""
         self._waived.add(key)
 
     def names(self, job: Job, tier: Tier | None = None) -> tuple[str, ...]:

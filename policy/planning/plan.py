@@ -1,4 +1,4 @@
-"""The types of a plan: its history as input, and its decisions as output."""
+"""The types around a plan: `History`, which is an input, and `Plan` with its actions, the output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ class MoveKey(NamedTuple):
     constraints: Constraints
     reason: Reason
     step: int
-    """Number of trainers that the move gives."""
+    """Number of trainers that the receiver gets by the move."""
     measure: float
     """Fairness measure of one trainer."""
     scope: tuple[int | str, ...]
-    """The quotas that cover the receiver, by index, and the queue that owns one."""
+    """Indices of the quotas that cover the receiver, and its queue if that has a nominal quota."""
     priority: int
-    """Of the receiver's queue."""
+    """Priority of the receiver's queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FailedMove:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The job that waits at the head of the line, while nodes are held for it."""
+    """The job at the head of the line, for which nodes are held."""
 
     key: str
     uid: str
@@ -53,57 +53,57 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The jobs that wait for capacity, where the policy wants them to start in order."""
+    """The jobs that wait for capacity, if the policy lets them start in order."""
 
     blocked_since: Mapping[str, float] = field(default_factory=dict)
-    """Job uid -> since when every plan has found no capacity for its minimum."""
+    """Job uid -> time since which no plan has found capacity for its minimum."""
     head: Head | None = None
     vain: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Job key -> (number of failed holds, end of the pause after the last), of the newest holds."""
+    """Job key -> (number of failed holds, end of the pause after the last one), for the newest holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Facts of earlier plans that a plan uses. Losing them in a restart only delays moves."""
+    """Facts from earlier plans that a plan uses. If they are lost in a restart, only moves are delayed."""
 
     cooling: Mapping[str, float] = field(default_factory=dict)
-    """Node -> time until which no trainer is added there, because it just gave capacity back."""
+    """Node -> time until which no trainer is added there, because the node just gave capacity back."""
     reclaimed_for: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """uid of a service pod -> (number, time of the last) of releases for it."""
+    """uid of a service pod -> (number of releases for it, time of the last one)."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict)
     """As the previous plan returned them."""
     moved: frozenset[str] = frozenset()
     """As the previous plan returned them."""
     offered: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-    """uid of the owner of waiting pods -> (since when free capacity has been reserved for one of them
-    without fewer of them waiting, number that wait). A pod without an owner has its own uid."""
+    """uid of the owner of waiting pods -> (time since which free capacity has been reserved for one of
+    them while their number did not fall, that number). A pod without an owner has its own uid here."""
     quota_reliefs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Job uid -> (number, time of the last) of releases for it, because of a ResourceQuota."""
+    """Job uid -> (number of releases for it because of a ResourceQuota, time of the last one)."""
     short_since: Mapping[str, float] = field(default_factory=dict)
-    """Job uid -> since when no capacity was found for its minimum, by every plan since."""
+    """Job uid -> time since which no plan has found capacity for its minimum."""
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
-    """Node -> since when surplus alone has used it, in every plan since."""
+    """Node -> time since which every plan has found only surplus on it."""
     tainted_since: Mapping[TaintKey, float] | None = None
-    """Since when the taints of `Plan.tainted` are there, 0 where that was before the first plan."""
+    """Taint in `Plan.tainted` -> time since which it exists; 0 if it is older than the first plan."""
     vain_requests: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Job uid -> (number, time of the last) of requests for nodes that did not come."""
+    """Job uid -> (number of its requests for nodes that were never added, time of the last one)."""
     scheduling: Scheduling = UNMARKED
     """How training pods ask for a scheduler now."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict)
-    """Job uid -> its back-off, as the previous plan returned it or after refusals since."""
+    """Job uid -> its back-off, as the previous plan returned it or as refusals changed it afterwards."""
     demands: Mapping[str, DemandHistory] = field(default_factory=dict)
-    """Job uid -> how often it has changed what it asks for, as the previous plan returned it."""
+    """Job uid -> how often it has changed its demand, as the previous plan returned it."""
     line: Line = Line()
     """As the previous plan returned it."""
     placeable: int = 0
-    """Trainers that may wait for kube-scheduler, by its pace between the last few plans."""
+    """Number of trainers that may wait for kube-scheduler, given its pace between the last few plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
     """A job's target number of trainers, and why it is not higher.
 
-    `live` counts trainers that exist and are not leaving; `target` is `live` plus creations less
+    `live` counts trainers that exist and are not leaving. `target` is `live` plus creations minus
     releases. `share` is the job's weighted share at `target`.
     """
 
@@ -114,7 +114,7 @@ class JobPlan:
     figures: Figures
     share: float
     uncovered: int = 0
-    """How much of its minimum its queue's nominal quota does not cover; see `JobEntry.covered_min`."""
+    """The part of its minimum that its queue's nominal quota does not cover; see `JobEntry.covered_min`."""
 
     @property
     def detail(self) -> str:
@@ -129,10 +129,10 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """The creation of trainers of a job in one tier.
+    """The creation of a job's trainers in one tier.
 
-    `nodes` has one node for each trainer: one with free capacity, or with surplus to preempt; ""
-    where it has to wait for an autoscaler to add one.
+    `nodes` has a node for each trainer, with free capacity or with surplus to preempt, or "" if the
+    trainer must wait for an autoscaler to add a node.
     """
 
     job: str
@@ -140,13 +140,13 @@ class Create:
     nodes: tuple[str, ...]
     reason: Reason
     master: bool = False
-    """Whether the first of them hosts the job's master."""
+    """Whether the first trainer hosts the job's master."""
     node_request: NodeRequest | None = None
-    """Why they are created though no node has room for them."""
+    """Why the trainers are created although no node has capacity; None if they have nodes."""
     avoided_nodes: tuple[str, ...] = ()
-    """Nodes on which they must not run, in order of name."""
+    """Nodes on which the trainers must not run, in order of name."""
     low_share: bool = False
-    """Whether kube-scheduler, where it preempts by priorities alone, is to spare them longer than other surplus."""
+    """Whether kube-scheduler, if it preempts by priority alone, should preempt other surplus first."""
 
     @property
     def count(self) -> int:
@@ -161,7 +161,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The release of one trainer: its eviction, for the given reason."""
+    """The release of one trainer, which evicts its pod."""
 
     job: str
     uid: str
@@ -186,7 +186,7 @@ class Release:
 class CreateServers:
     """The creation of a job's parameter servers, each on a node with reserved capacity.
 
-    A node "" is one that an autoscaler has to add.
+    The node is "" if an autoscaler has to add it.
     """
 
     job: str
@@ -203,7 +203,7 @@ class ReleaseServer:
     namespace: str
     pod: str
     reason: Reason
-    """JobStopped; SchedulerChanged; NodesNotAdded; ServerMoves where the pod has ended or its node is
+    """JobStopped, SchedulerChanged, NodesNotAdded, or ServerMoves if the pod has ended or its node is
     not ready."""
     node_lost: bool = False
     """Whether its node is not ready, so that no kubelet would confirm the deletion."""
@@ -211,7 +211,7 @@ class ReleaseServer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All actions to take now; empty where nothing is to be done."""
+    """All actions to take now; empty if there is nothing to do."""
 
     jobs: tuple[JobPlan, ...] = ()
     creates: tuple[Create, ...] = ()
@@ -221,39 +221,39 @@ class Plan:
     reclaimed_for: frozenset[str] = frozenset()
     """uids of service pods for which this plan releases trainers."""
     offered: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """uid of an owner -> its waiting pods, where free capacity is reserved for one of them, or was
-    until they did not take it. For the next plan's history."""
+    """uid of an owner -> number of its waiting pods, if free capacity is reserved for one of them, or was
+    reserved in vain. For the next plan's history."""
     short: frozenset[str] = field(default_factory=frozenset, compare=False)
     """uids of jobs for whose minimum no capacity was found. For the next plan's history."""
     quota_reliefs: frozenset[str] = field(default_factory=frozenset, compare=False)
-    """uids of jobs for which this plan releases surplus, because of a ResourceQuota."""
+    """uids of jobs for which this plan releases surplus because of a ResourceQuota."""
     unneeded: frozenset[str] = field(default_factory=frozenset, compare=False)
-    """Nodes that surplus alone uses, where the policy wants it to leave them."""
+    """Nodes that only surplus uses, if the policy wants surplus to leave them."""
     tainted: frozenset[TaintKey] = field(default_factory=frozenset, compare=False)
-    """Taints that make replacements of trainers after a while. For the next plan's history."""
+    """Taints that cause trainers to be replaced if they last a while. For the next plan's history."""
     gave_up: frozenset[str] = frozenset()
-    """uids of jobs whose request for nodes this plan takes back, as none came in time."""
+    """uids of jobs whose request for nodes this plan withdraws, because no node came in time."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)
     """For the next plan's history."""
     moved: frozenset[str] = field(default_factory=frozenset, compare=False)
-    """uids of trainers that were released for a fairer share, by this plan or earlier ones, as long as
-    they exist. For the next plan's history."""
+    """uids of existing trainers that this plan or an earlier one released for a fairer share. For the
+    next plan's history."""
     avoided: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False)
-    """Job key -> node -> until when the job creates no trainer there, because trainers fail there."""
+    """Job key -> node where trainers fail -> time until which the job creates no trainer there."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict, compare=False)
     """Job uid -> its back-off, for the next plan's history."""
     demands: Mapping[str, DemandHistory] = field(default_factory=dict, compare=False)
-    """For the next plan's history; what this plan takes of other jobs is counted in it."""
+    """Job uid -> history of its demand, including this plan's gains. For the next plan's history."""
     gains: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """Job uid -> trainers that this plan gives it at the expense of other jobs, where there are any."""
+    """Job uid -> number of trainers that it gets at the expense of other jobs; jobs with 0 are missing."""
     line: Line = field(default_factory=Line, compare=False)
     """For the next plan's history."""
     deferred: bool = False
-    """Whether moves were left untried for the next plan, which should follow soon."""
+    """Whether some moves were left for the next plan, which should follow soon."""
 
     @property
     def growing(self) -> frozenset[str]:
-        """Keys of the jobs that will get more trainers once those before have a node."""
+        """Keys of the jobs that will get more trainers once the newest ones have a node."""
         return frozenset(job.key for job in self.jobs if job.reason is Reason.GROWING)
 
     @property

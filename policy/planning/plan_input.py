@@ -1,4 +1,4 @@
-"""All that a plan depends on, as one value: it can be written down and planned again elsewhere."""
+"""Everything that a plan depends on, as one value that can be stored and planned again elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,23 +15,23 @@ _EMPTY = b"{}"
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """The cluster at one time, the policy in force, and what is remembered of earlier plans."""
+    """The cluster at one time, the active policy, and the history of earlier plans."""
 
     at_s: float
-    """The time of the plan, seconds since the epoch."""
+    """The time of the plan, in seconds since the epoch."""
     snapshot: Snapshot = field(repr=False)
     policy: Policy = field(default_factory=Policy)
     history: History = field(default_factory=History, repr=False)
     own_times: Mapping[str, OwnTimes] | None = field(default=None, repr=False)
-    """Pod uid -> when its changes were seen, by the clock that decides; None where timestamps count."""
+    """Pod uid -> when its changes were seen by the local clock; None if timestamps count (`FirstSeen`)."""
 
     @classmethod
     def of(
         cls, cluster: ClusterState, policy: Policy, now_s: float, history: History | None = None
     ) -> "PlanInput":
-        """The input of a plan on `cluster`; a copy, in order of names.
+        """Returns the input of a plan for `cluster`: a copy whose records are sorted by name.
 
-        Pod templates are left out: no decision reads them, and they may contain secrets.
+        Pod templates are left out, because no decision reads them and they may contain secrets.
         """
         jobs = (_without_templates(job) for _, job in sorted(cluster.jobs.items()))
         return cls(
@@ -47,18 +47,18 @@ class PlanInput:
         )
 
     def cluster(self) -> ClusterState:
-        """A new state with these records, as the policy counts them."""
+        """Returns a new cluster state with these records, counted by the rules of the policy."""
         state = ClusterState.of(self.snapshot, self.policy)
         state.first_seen = FirstSeen.of(self.own_times)
         return state
 
     def plan(self) -> Plan:
-        """The plan."""
+        """Returns the plan for this input."""
         return plan(self.cluster(), self.policy, self.at_s, self.history)
 
 
 def _without_templates(job: Job) -> Job:
-    """The job with empty pod templates in place of the user's: whether there is one does count."""
+    """Returns the job with empty pod templates; they stay present, because their presence matters."""
     servers = job.servers
     if servers is not None and servers.template_json:
         servers = replace(servers, template_json=_EMPTY)

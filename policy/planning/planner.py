@@ -1,8 +1,9 @@
-"""The planner: how many trainers each job should have now, and which to create or release.
+"""The planner: how many trainers each job should have now, and which ones to create or release.
 
 Pure: takes the cluster's state, a policy and a time, and returns a plan. The rules are in
 `policy.planning.rules` and are applied in the order of their numbers (docs/decisions/0003). Each rule reads the
-book and yields decisions (`policy.planning.decisions`); each is booked before the rule goes on. Planning always terminates: each loop creates or releases one of a bounded number of trainers, or
+book and yields decisions (`policy.planning.decisions`). Each decision is recorded before the rule continues.
+Planning always terminates: each pass of a loop creates or releases one of a bounded number of trainers, or
 removes a job from its list.
 """
 
@@ -26,16 +27,16 @@ from policy.planning.rules import (
 def plan(
     cluster: ClusterState, policy: Policy, now_s: float, history: History | None = None
 ) -> Plan:
-    """What to do now.
+    """Returns the actions to take now.
 
     Args:
         cluster: The cluster; it is not changed.
         policy: The active policy.
         now_s: Seconds since the epoch.
-        history: Recent reclaims, cool-downs and failed moves.
+        history: Facts from earlier plans, such as reclaims, cool-downs and failed moves.
 
     Returns:
-        The plan. Planning again on its outcome gives nothing more to do.
+        The plan. Once it is carried out, a further plan finds nothing more to do.
     """
     book = Book(cluster, policy, now_s, history or History())
     for decision in _decisions(book):
@@ -44,26 +45,26 @@ def plan(
 
 
 def _decisions(book: Book) -> Decisions[None]:
-    """Makes the decisions of all rules; each is in the book before the next one is made."""
+    """Yields the decisions of all rules; each is in the book before the next one is made."""
     # 1. Services first: release capacity for those that grow in place; reserve capacity for waiting
     # pods that outrank surplus.
     yield from services.serve(book)
-    # 2. Limits: release trainers above a maximum or a quota, those of stopped jobs, and waiting
-    # ones that no scheduler takes any more.
+    # 2. Limits: release trainers above a maximum or a quota, trainers of stopped jobs, and waiting
+    # trainers that no scheduler takes any more.
     yield from limits.release(book)
     # 3. Parameter servers: replace those that running jobs have lost.
     yield from servers.maintain(book)
-    # 4. Waiting trainers: keep the capacity they wait for, withdraw those that waited too long.
+    # 4. Waiting trainers: keep the capacity for which they wait; release those that waited too long.
     yield from sharing.place_waiting(book)
-    # 5. Admission: create the first trainers of a job, all or none.
+    # 5. Admission: create all first trainers of a job together, or none.
     yield from admission.admit(book)
-    # 6. Masters: give a job its master back.
+    # 6. Masters: replace a job's missing master.
     yield from masters.restore_masters(book)
     # 7. Sharing: add surplus trainers; return borrowed shares. Rules 8 and 9 wait until no more can be added.
     is_grown = yield from sharing.grow(book)
     yield from lending.return_shares(book)
     if is_grown:
-        # 8. Allowed sizes: release trainers that are too few for the next size.
+        # 8. Allowed sizes: release trainers beyond an allowed size that are too few for the next one.
         yield from limits.release_to_allowed_size(book)
         # 9. Stability: move trainers between jobs for a clear gain.
         yield from stability.rebalance(book)

@@ -11,7 +11,7 @@ from policy.planning.victims import Candidate
 
 
 def promised(pod: Pod, state: ClusterState) -> dict[str, dict[str, int]]:
-    """Node -> requests of the pods nominated there whose capacity `pod` must not use."""
+    """Returns node -> requests of the pods nominated there whose capacity `pod` must not use."""
     reserved: dict[str, dict[str, int]] = {}
     for other in state.waiting.values():
         if other.nominated and other.uid != pod.uid and other.priority >= pod.priority:
@@ -20,12 +20,12 @@ def promised(pod: Pod, state: ClusterState) -> dict[str, dict[str, int]]:
 
 
 def waits_for_victims(pod: Pod, state: ClusterState) -> bool:
-    """Whether victims are still being deleted on the node that a pod is nominated for."""
+    """Returns whether victims are still being deleted on the node for which a pod is nominated."""
     return any(bound_pod.deleting for bound_pod in state.bound.get(pod.nominated, {}).values())
 
 
 def propose(pod: Pod, state: ClusterState, pools: tuple[NodePool, ...]) -> Iterator[Candidate]:
-    """One candidate for each node where preempting pods of lower priority frees enough."""
+    """Yields a candidate for each node where preempting pods of lower priority frees enough."""
     reserved = promised(pod, state)
     pools = pools if pod.role is Role.TRAINER else ()
     for name in sorted(state.open_nodes(pod.constraints, pools)):
@@ -38,7 +38,7 @@ def propose(pod: Pod, state: ClusterState, pools: tuple[NodePool, ...]) -> Itera
 
 
 def _victims(pod: Pod, state: ClusterState, name: str, free: dict[str, int]) -> list[Pod]:
-    """Removes all pods of lower priority, then reprieves those that fit, by importance."""
+    """Returns the victims: all pods of lower priority, minus the most important ones that can stay."""
     lower = [
         victim for victim in state.bound.get(name, {}).values() if victim.priority < pod.priority
     ]
