@@ -1,6 +1,6 @@
-"""The quotas of namespaces and queues while a plan is made, and what is left of each.
+"""The quotas of namespaces and queues while a plan is made, and the unused amounts of each quota.
 
-Cluster-wide; nodes do not matter here. The plan asks before every trainer that it adds.
+Quotas apply to the whole cluster; nodes play no part. The plan checks them before it adds a trainer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,8 +20,8 @@ from policy.planning.borrowing import Borrowing
 class Quotas:
     """The unused part (balance) of each quota while a plan is made.
 
-    Trainers and the parameter servers that EDL creates count, those that exist as they are;
-    services and fixed pods have ResourceQuota for that.
+    Trainers count, and the parameter servers that EDL creates; existing pods count with their own amounts.
+    Services and other pods do not count: a ResourceQuota can limit them.
     """
 
     def __init__(self, policy: Policy, cluster: ClusterState) -> None:
@@ -32,7 +32,7 @@ class Quotas:
         self._per_trainer_by_job: dict[str, Resources] = {}
         """Job key -> amounts of one trainer."""
         self._balances_by_job: dict[str, list[dict[str, int]]] = {}
-        """Job key -> those of `_balances` whose quota covers the job."""
+        """Job key -> the balances of the quotas that cover the job."""
         self.borrowing = Borrowing(policy.queues)
         for job in cluster.jobs.values() if policy.quotas or self.borrowing else ():
             servers = cluster.counted_servers(job)
@@ -41,7 +41,7 @@ class Quotas:
             self.reserve(job, 0, cluster.server_count(job) - len(servers))
 
     def scope(self, job: Job) -> tuple[int | str, ...]:
-        """Returns the indices of the quotas that cover a job, and its queue if that lends and borrows."""
+        """Returns the indices of the quotas that cover a job, and its queue if the queue lends and borrows."""
         scope = tuple(i for i, quota in enumerate(self._quotas) if _covers(quota, job))
         return (*scope, job.queue) if self.borrowing.covers(job.queue) else scope
 
@@ -69,13 +69,13 @@ class Quotas:
         """Returns the amounts of `count` trainers and `servers` parameter servers."""
         needed = amounts.scaled(self._per_trainer(job), count)
         if servers and job.servers is not None:
-            # EDL's own have their memory request as limit, and no limit of CPU.
+            # EDL's own servers have their memory request as the memory limit, and no CPU limit.
             of_server = with_limits(job.servers.requests, job.servers.limits)
             needed = amounts.plus(needed, amounts.scaled(of_server, servers))
         return needed
 
     def allow(self, job: Job, count: int = 1, servers: int = 0) -> bool:
-        """Returns whether this number of further pods of `job` stays inside every quota that covers it."""
+        """Returns whether this number of further pods of `job` stays within every quota that covers it."""
         if not self._cover(job):
             return True
         amounts_needed = self._sum(job, count, servers)
@@ -99,7 +99,7 @@ class Quotas:
         return self.borrowing.room_for_minimum(job.queue, trainer, count, server)
 
     def lack_for_minimum(self, job: Job, count: int, servers: int) -> Figures:
-        """Returns the resource in which these guaranteed pods exceed that quota, and by how much."""
+        """Returns the resource in which these guaranteed pods exceed the nominal quota, and by how much."""
         return self.borrowing.lack_for_minimum(job.queue, self._sum(job, count, servers))
 
     def borrows(self, job: Job, count: int) -> bool:
@@ -109,10 +109,10 @@ class Quotas:
         return not self.borrowing.owns(job.queue, self._sum(job, count, 0))
 
     def lends(self, giver: Job, job: Job, freed: Resources) -> bool:
-        """Returns whether the queue of `giver` may release `freed` for a job of a queue that would borrow it.
+        """Returns whether the queue of `giver` may release `freed` for a job whose queue would borrow it.
 
-        A queue gives only borrowed amounts to another one. A queue without a nominal quota borrows
-        nothing and gives nothing: growth would give it back before any job borrows.
+        A queue gives only borrowed amounts to another queue. A queue without a nominal quota borrows
+        nothing and gives nothing: its jobs would grow again before any job borrows.
         """
         if giver.queue == job.queue:
             return True
@@ -123,7 +123,8 @@ class Quotas:
     def lack(self, job: Job, count: int, servers: int = 0) -> Figures:
         """Returns the first quota that these further pods of `job` would exceed, and by how much.
 
-        With no pods at all: the first quota that is exceeded already. Empty if none is.
+        If both numbers are 0, it returns the first quota that is already exceeded. The result is empty if
+        there is no such quota.
         """
         amounts_needed = dict.fromkeys(self._live_amounts(job), 0)
         amounts_needed |= self._sum(job, count, servers)
@@ -143,13 +144,13 @@ class Quotas:
         self.reserve(job, -count, -servers)
 
     def release(self, job: Job, pods: Iterable[Pod]) -> None:
-        """Counts live trainers of `job` as gone."""
+        """Counts these live trainers of `job` as gone."""
         if self._cover(job):
             self._add(job, of_pods(job, pods), 1)
 
     @contextmanager
     def without(self, releases: Iterable[tuple[Job, Iterable[Pod]]]) -> Iterator[None]:
-        """Counts live trainers of jobs as gone inside a `with` block, to see what that would allow."""
+        """Counts live trainers of jobs as gone inside a `with` block, to check what that would allow."""
         gone = [(job, list(pods)) for job, pods in releases]
         for job, pods in gone:
             self.release(job, pods)
@@ -169,7 +170,7 @@ class Quotas:
     def relieves(self, job: Job, count: int, giver: Job, servers: int = 0) -> bool:
         """Returns whether releasing a trainer of `giver` helps against a quota that stops pods of `job`.
 
-        Its trainers may have amounts that new ones would not have: admission added them.
+        Live trainers may have amounts that admission added and that are not in the job's template.
         """
         amounts_needed = self._sum(job, count, servers)
         live, new = self._live_amounts(giver), self._per_trainer(giver)
@@ -190,9 +191,9 @@ class Quotas:
         return any(new.get(name, 0) > 0 for name in self._exceeded(job))
 
     def reliever(self, job: Job, pods: Iterable[Pod]) -> Pod | None:
-        """Returns the first of a job's trainers that uses a resource that is exceeded in one of its quotas.
+        """Returns the first of `pods` that uses a resource in which one of the job's quotas is exceeded.
 
-        Its amounts may differ from the template: admission added some, or a resize in place did.
+        A pod's amounts may differ from the template, because of admission or an in-place resize.
         """
         exceeded = self._exceeded(job)
         if not exceeded:

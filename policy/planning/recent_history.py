@@ -1,4 +1,4 @@
-"""The recent past as the next plan needs it: cooling nodes, reclaims, failed moves. Pure.
+"""The recent past that the next plan needs: cooling nodes, reclaims, failed moves. Pure.
 
 The reconciler and its simulation keep a `RecentHistory`; the extender needs only `CoolDowns`.
 """
@@ -16,12 +16,12 @@ from policy.scheduling import UNMARKED, Scheduling
 
 _KEEP_PLACED_S = 5.0
 _MAX_PLACED = 50
-"""Plans are at least a tenth of a second apart."""
+"""Most plans that the pace is computed from; plans are at least a tenth of a second apart."""
 _WINDOW_S = 0.5
-"""Shorter spans say little about the pace: a plan may come while pods of the last one are being created."""
+"""Shorter spans say little about the pace: pods of the last plan may still be being created at the next."""
 _MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.3, 1.0
-"""Bounds of the assumed time between plans. If plans come faster, pods are under way for longer than one
-plan; if they come more slowly, more trainers would wait and take turns from services."""
+"""Bounds of the assumed time between plans. If plans come faster, pods wait for longer than one plan. If
+they come more slowly, more trainers would wait, and services would wait behind them."""
 _AHEAD = 1.5
 _KEEP_RECLAIMED_S = 1800.0
 """Longer than the longest back-off of the services rule, so that the doubling is not forgotten."""
@@ -30,8 +30,8 @@ _KEEP_RELIEF_S = 7200.0
 _KEEP_VAIN_S = 7200.0
 """Longer than the longest pause between requests for nodes."""
 _SAME_REQUEST_S = 240.0
-"""Shorter than the shortest of these pauses: within it a second withdrawal belongs to the same request,
-because the first attempt failed."""
+"""Shorter than the shortest pause between requests. A second withdrawal within this time belongs to the
+same request: the first attempt to withdraw it failed."""
 
 
 class CoolDowns:
@@ -45,39 +45,40 @@ class CoolDowns:
         self._until_s[node] = now_s + cool_down_s
 
     def cooling(self, now_s: float) -> Mapping[str, float]:
-        """Returns node -> end of its cool-down; drops the ones that have ended."""
+        """Returns node -> end of its cool-down, and forgets cool-downs that have ended."""
         self._until_s = {node: end_s for node, end_s in self._until_s.items() if end_s > now_s}
         return self._until_s
 
 
 class PlacementPace:
-    """The pace at which kube-scheduler places trainers, between two plans. Times are seconds on any one clock."""
+    """The pace at which kube-scheduler places trainers. Times are seconds on any one clock."""
 
     def __init__(self) -> None:
         self._placed: deque[tuple[float, int]] = deque(maxlen=_MAX_PLACED)
-        """(time, trainers placed since the plan before) of each plan, the oldest first."""
+        """(time of a plan, number of trainers placed since the previous plan), the oldest first."""
 
     def record(self, count: int, now_s: float) -> None:
-        """Records, before a plan, how many trainers have got a node since the last call."""
+        """Records, before a plan, how many trainers were placed since the last call."""
         self._placed.append((now_s, count))
 
     def until_next_plan(self, now_s: float) -> int:
         """Returns 1.5 times the number of trainers that kube-scheduler can place until the next plan.
 
-        The factor makes the number grow from plan to plan until kube-scheduler always has one to place. The
-        next plan is assumed to come after the same time as the last one. The pace is the best of the last
-        `_KEEP_PLACED_S`, because a time without plans, or without capacity, says nothing about the scheduler.
+        The factor makes the number grow from plan to plan until kube-scheduler always has a trainer to
+        place. The time until the next plan is assumed to be the time between the last two plans. The pace
+        is the best one within `_KEEP_PLACED_S`, because times without plans or without capacity say
+        nothing about the scheduler.
         """
         while self._placed and not now_s - _KEEP_PLACED_S < self._placed[0][0] <= now_s:
             self._placed.popleft()
-        if len(self._placed) < 2:  # noqa: PLR2004 - a time has two ends
+        if len(self._placed) < 2:  # noqa: PLR2004 - an interval has two ends
             return 0
         interval_s = self._placed[-1][0] - self._placed[-2][0]
         interval_s = min(max(interval_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
         return int(_AHEAD * self._best_pace() * interval_s)
 
     def _best_pace(self) -> float:
-        """Returns the placed trainers a second, in the best part of at least `_WINDOW_S`."""
+        """Returns the largest number of placed trainers per second over any span of at least `_WINDOW_S`."""
         best, first, count = 0.0, 0, 0
         for end_s, placed in islice(self._placed, 1, None):
             count += placed
@@ -89,7 +90,7 @@ class PlacementPace:
 
 
 class RecentHistory:
-    """The outcome of earlier plans, as far as the next plan considers it. Entries expire by age."""
+    """The outcome of earlier plans, if the next plan considers it. Entries expire by age."""
 
     def __init__(self) -> None:
         self.cool_downs = CoolDowns()
@@ -110,7 +111,7 @@ class RecentHistory:
 
     @classmethod
     def of(cls, history: History) -> "RecentHistory":
-        """Returns a history that continues from an earlier one; only the pace of placements is lost."""
+        """Returns a recent history that continues `history`; only the pace of placements is lost."""
         recent = cls()
         for node, until_s in history.cooling.items():
             recent.cool_downs.start(node, until_s, 0.0)
@@ -131,10 +132,10 @@ class RecentHistory:
         """Records a plan that is about to be executed.
 
         Args:
-            plan: Its releases for services start the cool-down of their nodes. Its failed moves are not
-                tried again at once, and its moves count until their trainers have ended.
+            plan: The plan. Its releases for services start the cool-down of their nodes. Its failed moves
+                are not tried again at once, and its moves count until their trainers have ended.
             now_s: Seconds since the epoch.
-            cool_down_s: How long no trainer is added to a freed node.
+            cool_down_s: How long no trainer is added to a node that gave capacity back.
         """
         self._failed_moves, self._moved = plan.failed_moves, plan.moved
         self._demands, self._gains, self._line = plan.demands, plan.gains, plan.line
@@ -228,6 +229,6 @@ class RecentHistory:
         )
 
     def _next_offer(self, owner: str, waiting: int, now_s: float) -> tuple[float, int]:
-        """Returns the entry of `History.offered`: its time starts again whenever fewer pods wait."""
+        """Returns an owner's entry in `History.offered`; its time starts anew whenever fewer pods wait."""
         since_s, before = self._offered.get(owner, (now_s, waiting))
         return (now_s if waiting < before else since_s), waiting

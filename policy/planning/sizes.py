@@ -1,4 +1,4 @@
-"""The sizes that policy and job allow: a job has one of these numbers of trainers."""
+"""The sizes of a job: the numbers of trainers that both the policy and the job allow."""
 
 from fnmatch import fnmatchcase
 
@@ -25,7 +25,7 @@ def floor_size(policy: Policy, job: Job, trainers: int) -> int:
 
 
 def _sizes(policy: Policy, job: Job) -> tuple[int, ...] | None:
-    """Returns the allowed sizes of a job, ascending and with min among them, or None for all.
+    """Returns a job's allowed sizes, ascending and including min; None if all sizes are allowed.
 
     If both job and policy restrict the sizes, both must allow a size.
     """
@@ -38,7 +38,7 @@ def _sizes(policy: Policy, job: Job) -> tuple[int, ...] | None:
 
 
 def _allowed_by_policy(policy: Policy, job: Job) -> tuple[int, ...] | None:
-    """Returns the sizes that the policy allows a job, its minimum among them, or None for all."""
+    """Returns the sizes that the policy allows a job, including its minimum; None for all sizes."""
     for rule in policy.sizes:
         if not any(fnmatchcase(job.namespace, pattern) for pattern in rule.namespaces):
             continue

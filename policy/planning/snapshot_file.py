@@ -1,7 +1,7 @@
-"""The text of a snapshot: all that a plan depends on, as JSON with a version. Pure.
+"""The text of a snapshot: everything that a plan depends on, as JSON with a version. Pure.
 
-Fields at their default are left out. What is read is checked field by field, because people send such
-files to each other: unknown fields, other versions and halves of files are refused in one line.
+Fields with their default value are left out. A text is checked field by field, because people send such
+files to each other: unknown fields, other versions and truncated files are rejected in one line.
 """
 
 import json
@@ -20,25 +20,25 @@ from policy.planning.plan_input import PlanInput
 
 KIND: Literal["edl.training/snapshot"] = "edl.training/snapshot"
 VERSION: Literal[1] = 1
-"""Grows with every change after which an older reader would plan something else."""
+"""Version of the text; it grows with every change after which an older reader would plan differently."""
 MAX_BYTES = 128 * 2**20
-"""Some five times the snapshot of 5 000 nodes with 50 000 pods."""
+"""About five times the size of a snapshot of 5000 nodes with 50 000 pods."""
 _MAX_PROBLEMS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """The contents of one file."""
+    """The contents of a snapshot file."""
 
     input: PlanInput
     decided: Plan | None = field(default=None, repr=False)
-    """The plan that the reconciler made of it: of `Plan`, what comparisons look at."""
+    """The plan that the reconciler made from it, reduced to the fields that comparisons read."""
     complete: bool = True
-    """Whether it has what the reconciler remembers; the API server alone does not know that."""
+    """Whether it contains the reconciler's memory, which cannot be read from the API server."""
 
 
 class _Document(BaseModel):
-    """The fields of the file. JSON has no keys of several values: these mappings are lists in it."""
+    """The fields of the file. Mappings whose keys are tuples are lists here, because JSON has no such keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,7 +58,7 @@ class _Document(BaseModel):
 
 
 def dumps(file: SnapshotFile) -> bytes:
-    """The text of a snapshot, in UTF-8."""
+    """Returns the text of a snapshot in UTF-8."""
     plan_input, history = file.input, file.input.history
     tainted = history.tainted_since
     document = _Document(
@@ -79,10 +79,11 @@ def dumps(file: SnapshotFile) -> bytes:
 
 
 def loads(text: bytes) -> SnapshotFile:
-    """The snapshot in a text.
+    """Parses the text of a snapshot.
 
     Raises:
-        SnapshotError: it is not a snapshot, one of another version, cut or damaged; in one line.
+        SnapshotError: the text is not a snapshot, has another version, or is truncated or damaged; the
+            message is one line.
     """
     try:
         fields = json.loads(text)
@@ -111,7 +112,7 @@ def loads(text: bytes) -> SnapshotFile:
 
 
 def _problems(error: ValidationError) -> str:
-    """The first invalid fields in one line, and how many more there are."""
+    """Returns the first invalid fields and the number of further ones, in one line."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults]
     others = [f"and {len(lines) - _MAX_PROBLEMS} more"] if len(lines) > _MAX_PROBLEMS else []
@@ -119,7 +120,7 @@ def _problems(error: ValidationError) -> str:
 
 
 def comparable(plan: Plan) -> Plan:
-    """What comparisons of plans look at: actions and reasons, without notes for the next plan."""
+    """Returns the part of a plan that comparisons read: actions and reasons, not notes for the next plan."""
     return Plan(
         plan.jobs,
         plan.creates,

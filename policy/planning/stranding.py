@@ -1,10 +1,10 @@
-"""Nodes whose trainers must be replaced elsewhere: those that are being drained, lost and deleted ones.
+"""Nodes whose trainers must be replaced elsewhere: nodes that are being drained, are lost or were deleted.
 
-A PodDisruptionBudget lets a drain evict a guaranteed trainer only when its replacement runs. So a
-drain has to be recognised by its first sign: a cordon, or a taint that lets no such pod in. Agents
-of networks and disks taint a node for the seconds of their own restart, too; no list has all of
-their taints, so one that is not known as a drain's counts only when it has been there for a minute.
-The API gives the time only for NoExecute, so the plans remember it.
+A PodDisruptionBudget lets a drain evict a guaranteed trainer only when its replacement runs. A drain
+therefore has to be recognised by its first sign: a cordon, or a taint that such pods do not tolerate.
+Network and storage agents also taint a node for a few seconds while they restart. No list contains all of
+their taints, so a taint that is not known to announce a drain counts only once it has existed for a
+minute. The API reports since when a taint exists only for NoExecute, so plans remember that time.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,29 +13,29 @@ from policy.cluster.placement import tolerated
 from policy.cluster.snapshot import RESTART_S, Node, Pod, Taint, Toleration
 
 _OF_CONDITIONS = "node.kubernetes.io/"
-"""Prefix of the taints by which Kubernetes itself repeats a node's conditions, its readiness among
-them: these come and go. A drain also cordons the node, which is a field of its own."""
+"""Prefix of the taints that Kubernetes itself adds to repeat a node's conditions, such as its readiness.
+They come and go. A drain also cordons the node, which EDL reads from a separate field."""
 _SHUT_DOWN = "node.kubernetes.io/out-of-service"
-"""The one with that prefix that an admin adds once a node is off for good."""
+"""The only taint with that prefix that an admin adds, once a node is shut down for good."""
 _OF_DRAINS = (
     "karpenter.sh/",
     "ToBeDeletedByClusterAutoscaler",
     "aws-node-termination-handler/",
     "cloud.google.com/impending-node-termination",
 )
-"""Prefixes of the taints by which autoscalers and clouds announce that a node goes."""
+"""Prefixes of the taints by which autoscalers and cloud providers announce a node's removal."""
 
 TaintKey = tuple[str, str]
 """(node, key of a taint)."""
 _MISSING = "edl.training/missing-node"
-"""Used as the key of a taint where a node with pods is missing: it was deleted."""
+"""Stands for the key of a taint if a node that has pods is missing, because it was deleted."""
 _MISSING_S = 10.0
-"""The watch of nodes may be later than that of pods, and a node may be created again. Kubernetes takes up to a
-minute to remove the pods of a deleted node."""
+"""How long a node must be missing to count as deleted: the watch of nodes may lag behind the watch of pods,
+and a node may be created again. Kubernetes takes up to a minute to remove the pods of a deleted node."""
 
 
 class StrandingNodes:
-    """The nodes of one plan that new pods of a job must not count on. Never changes."""
+    """The nodes whose trainers must be replaced elsewhere, for one plan; it never changes."""
 
     def __init__(
         self,
@@ -44,14 +44,15 @@ class StrandingNodes:
         tainted_since: Mapping[TaintKey, float] | None = None,
         missing: Collection[str] = (),
     ) -> None:
-        """Looks at every one of these nodes once.
+        """Examines each of these nodes once.
 
         Args:
             nodes: Node name -> node; nodes that are ready, not cordoned and without taints may be left out.
-            now_s: Seconds since the epoch: nodes count as lost, and some taints count, after a while.
-            tainted_since: Since when the `passing_taints` are there; a missing one is new. None
-                where nothing is known of them: all count.
-            missing: Names of nodes that have pods and do not exist; they count after a while, too.
+            now_s: Seconds since the epoch: lost nodes, missing nodes and some taints count only after a
+                while.
+            tainted_since: Taint in `passing_taints` -> time since which it exists; a missing taint is
+                new. None if no times are known: then all taints count.
+            missing: Names of nodes that have pods and do not exist.
         """
         since_s = {} if tainted_since is None else tainted_since
         unknown_s = 0.0 if tainted_since is None else now_s
@@ -61,7 +62,7 @@ class StrandingNodes:
             for name in missing
             if now_s - since_s.get((name, _MISSING), unknown_s) >= _MISSING_S
         )
-        """The nodes with pods that have been missing for a while: they were deleted."""
+        """The nodes that have pods and have been missing for a while, because they were deleted."""
         self._for_all = self.gone.union(closed)
 
         def counts(name: str, taint: Taint) -> bool:
@@ -95,7 +96,7 @@ class StrandingNodes:
 
 
 def passing_taints(nodes: Mapping[str, Node], missing: Iterable[str] = ()) -> frozenset[TaintKey]:
-    """Returns the taints that count only after a while, for the next plan to know their age.
+    """Returns the taints that count only after a while, so that the next plan knows their age.
 
     Args:
         nodes: Nodes with taints.
@@ -111,7 +112,7 @@ def passing_taints(nodes: Mapping[str, Node], missing: Iterable[str] = ()) -> fr
 
 
 def _may_pass(taint: Taint) -> bool:
-    """Returns whether a taint may be gone in seconds; NoExecute ends pods at once, so it never counts as one."""
+    """Returns whether a taint may be gone in seconds; False for NoExecute, which ends pods at once."""
     return taint.effect == "NoSchedule" and not taint.key.startswith(_OF_DRAINS)
 
 

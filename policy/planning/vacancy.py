@@ -9,10 +9,10 @@ from policy.planning.plan import History
 
 
 def unneeded_nodes(cluster: ClusterState, policy: Policy) -> frozenset[str]:
-    """Returns nodes with the labels of `autoscaling.vacate` that run nothing but surplus, or nothing at all.
+    """Returns nodes with the labels in `autoscaling.vacate` that run nothing but surplus, or nothing at all.
 
-    Pods that are bound to one node by name, such as those of DaemonSets, and pods that are being deleted
-    need no node.
+    Some pods do not keep a node: pods bound to it by name, such as a DaemonSet's pods, and pods that are
+    being deleted.
     """
     labels = policy.autoscaling.vacate
     if not labels:
@@ -28,7 +28,7 @@ def unneeded_nodes(cluster: ClusterState, policy: Policy) -> frozenset[str]:
 def closed_nodes(
     cluster: ClusterState, policy: Policy, history: History, now_s: float
 ) -> frozenset[str]:
-    """Returns nodes that get no surplus now: unneeded ones, and nodes that just gave capacity back."""
+    """Returns the nodes that get no surplus now: unneeded nodes, and nodes that just gave capacity back."""
     cooling = (node for node, until_s in history.cooling.items() if until_s > now_s)
     return unneeded_nodes(cluster, policy).union(cooling)
 

@@ -1,10 +1,11 @@
 """Chooses the training pods to preempt, for the plan and for kube-scheduler's preemption.
 
-Order: surplus before guaranteed before support (a master never before a trainer, and its host
-last in its tier), then the jobs with the largest weighted share, then the least uncommitted work,
-then the youngest. For a pending service: the node where the fewest guaranteed trainers, and then
-the fewest trainers in all, end for each service that then fits; leaving pods cost nothing. Candidates with victims other than
-training pods are returned to kube-scheduler unchanged.
+Victims on a node are chosen in this order: surplus before guaranteed before support (a master never before
+a trainer, and its host last in its tier), then pods of the jobs with the largest weighted share, then the
+least uncommitted work, then the youngest. A pending service gets the node where the fewest guaranteed
+trainers end, and then the fewest trainers in total for each such service that fits afterwards; leaving pods
+cost nothing. A candidate is returned to kube-scheduler unchanged if some of its victims are not training
+pods.
 """
 
 from collections import Counter
@@ -35,7 +36,7 @@ class Candidate:
 class Promise:
     """Capacity of a node that was promised to a pod which is not bound there yet.
 
-    Covers the time between an answer to kube-scheduler and the watch events that follow from it.
+    It covers the time between the answer to kube-scheduler and the watch events that result from it.
     """
 
     uid: str
@@ -60,9 +61,9 @@ class Shares:
         self._by_job: dict[str, float] = {}
 
     def of(self, pod: Pod) -> float:
-        """Returns the share of the Job that owns a pod; any other pod has its own dominant share.
+        """Returns the share of the Job that owns a pod; for a pod without a Job, the pod's dominant share.
 
-        The label alone does not count: a tenant could write the name of a smaller job there.
+        The pod's label alone does not count: a tenant could write a smaller job's name there.
         """
         key = job_key(pod)
         job = self._cluster.jobs.get(key)
@@ -89,7 +90,7 @@ def choose(
     weights: Mapping[str, int] | None = None,
     horizon: Horizon = ALWAYS,
 ) -> Candidate | None:
-    """Returns the candidate that kube-scheduler takes from the result of `narrow`; None if that is empty."""
+    """Returns the candidate that kube-scheduler takes from the result of `narrow`; None if there is none."""
     remaining = narrow(preemptor, candidates, cluster, promises, weights=weights, horizon=horizon)
     return expected(remaining, cluster)
 
@@ -105,17 +106,17 @@ def narrow(
 ) -> tuple[Candidate, ...]:
     """Returns the candidates that kube-scheduler may choose from.
 
-    Among candidates whose victims are all training pods only the cheapest for training remains, with
-    victims chosen by EDL. It never has more budget violations or a victim of higher priority than
-    kube-scheduler found. All other candidates stay unchanged: EDL does not decide which services end.
+    Of the candidates whose victims are all training pods, only the one that costs training least remains,
+    with victims chosen by EDL. It never has more budget violations, or a victim of higher priority, than
+    kube-scheduler's proposal. All other candidates stay unchanged: EDL does not decide which services end.
 
     Args:
         preemptor: The pod that needs capacity; only pods of lower priority are preempted.
-        candidates: kube-scheduler's proposals, one for each node, each with at least one victim.
+        candidates: kube-scheduler's proposals: one for each node, with at least one victim.
         cluster: The cluster.
         promises: Capacity promised to other pods that `cluster` may not show yet.
         weights: Queue -> weight.
-        horizon: When leaving pods must be due, for their capacity to count as free.
+        horizon: When leaving pods must be due for their capacity to count as free.
     """
     before = tuple(promise for promise in promises if promise.uid != preemptor.uid)
     search = _Search(preemptor, cluster, before, weights, horizon)
@@ -135,10 +136,10 @@ def narrow(
 def expected(candidates: Iterable[Candidate], cluster: ClusterState) -> Candidate | None:
     """Returns the candidate that kube-scheduler takes; None if there are no candidates.
 
-    Its order (k8s.io/kubernetes `pickOneNodeForPreemption`): the fewest budget violations, the lowest
-    highest priority, the lowest sum of priorities, the fewest victims, the latest start among
-    the highest. Its choice among equals is random; here the name decides. Candidates with
-    pods that `cluster` lacks come last.
+    kube-scheduler's order (k8s.io/kubernetes `pickOneNodeForPreemption`) is: the fewest budget violations,
+    the lowest maximum priority of a victim, the lowest sum of priorities, the fewest victims, the latest
+    start among the victims with the highest priority. It chooses at random among equal candidates; here
+    the node's name decides. Candidates with pods that are missing in `cluster` come last.
     """
 
     def rank(candidate: Candidate) -> tuple[float, ...]:
@@ -154,16 +155,16 @@ def expected(candidates: Iterable[Candidate], cluster: ClusterState) -> Candidat
 
 
 LOOK_AHEAD = 3
-"""Number of further victims of a node that are examined; a fourth rarely helps."""
+"""Number of further victims on a node that are examined; a fourth one rarely helps."""
 _PRIORITY_OFFSET = 1 << 31
-"""kube-scheduler adds it to priorities, so that few victims of a negative one beat many."""
+"""kube-scheduler adds it to each priority, so that fewer victims win even if priorities are negative."""
 _NONE_LOST = -_PRIORITY_OFFSET - 1
-"""Highest priority of no victims: below all others."""
+"""Stands for the highest priority if there are no victims: it is below all priorities."""
 
 _Rank = tuple[int, int, int, int, int, float, float, float, float, str]
-"""Budget violations, highest priority of a victim, whether training frees too little (by what EDL
-knows), support pods lost, guaranteed trainers lost, trainers lost for each service that then fits,
-largest share of a victim's job (negated), uncommitted work, age, node."""
+"""Budget violations, highest priority of a victim, whether training pods free too little (as far as EDL
+knows), support pods lost, guaranteed trainers lost, trainers lost for each service that then fits, largest
+share of a victim's job (negated), uncommitted work, earliest start (negated), node."""
 
 
 def _known(candidate: Candidate, cluster: ClusterState) -> list[Pod]:
@@ -192,7 +193,7 @@ class _Search:
         self._shares = Shares(cluster, weights or {}, self._leaving)
         self._equal_pods = 1
         self._before: dict[str, list[Pod]] = {}
-        """Node -> nominated pods of at least the preemptor's priority."""
+        """Node -> pods nominated there whose priority is at least the preemptor's."""
         for pod in cluster.waiting.values():
             if pod.uid == preemptor.uid:
                 continue
@@ -225,13 +226,14 @@ class _Search:
             pod for pod in bound if pod.uid in self._leaving or pod.leaves_within(self._horizon)
         ]
         if not self._preemptor.only_resources:
-            # A victim may have its host port, volume or device: kube-scheduler knows which one.
+            # A victim may use the host port, volume or device that the preemptor needs; only
+            # kube-scheduler knows which victim.
             free = self._free_after(candidate.node, leaving)
             return self._rank(candidate, proposed, free, preemptible), candidate
         free, victims = self._cheapest(candidate.node, leaving, preemptible)
         nameable = [pod for pod in leaving if pod.is_training]
         if victims is not None and not (victims or nameable):
-            # Services that leave would be enough, but kube-scheduler needs a victim to wait for.
+            # Leaving services would free enough, but kube-scheduler needs a victim to wait for.
             free, victims = self._cheapest(candidate.node, (), preemptible)
         if victims is None or not (victims or nameable):
             return self._rank(candidate, proposed, free, preemptible, doubtful=True), candidate
@@ -244,7 +246,7 @@ class _Search:
     def _cheapest(
         self, node: str, leaving: Iterable[Pod], preemptible: Iterable[Pod]
     ) -> tuple[dict[str, int], list[Pod] | None]:
-        """Returns the free capacity of a node without that of pods that come first, and the cheapest victims."""
+        """Returns a node's free capacity for the preemptor (see `_free_after`), and the cheapest victims."""
         free = self._free_after(node, leaving)
         return free, _choose_victims(self._preemptor, free, preemptible, self._shares)
 
@@ -272,10 +274,11 @@ class _Search:
     def _lost_per_pod(
         self, free: Mapping[str, int], victims: list[Pod], preemptible: Iterable[Pod]
     ) -> float:
-        """Returns the trainers lost for each pod like the preemptor, if such pods keep arriving at the node.
+        """Returns the number of trainers lost for each pod like the preemptor, if more such pods arrive.
 
-        A node of 17 with three trainers of 5 fits one pod of 4 for the first trainer released, but
-        three for two. Victims beyond those needed now are only counted, not chosen.
+        For example, a node with 17 CPU and three trainers of 5 CPU fits one pod of 4 CPU once one trainer
+        has ended, but three such pods once two have ended. Victims beyond those needed now are only
+        counted, not chosen.
         """
         if not victims:
             return 0.0
@@ -295,7 +298,7 @@ class _Search:
         return max(1, min(self._equal_pods, amounts.times(self._preemptor.requests, free)))
 
     def _free_after(self, node: str, leaving: Iterable[Pod]) -> dict[str, int]:
-        """Returns the free capacity of a node once leaving pods have ended and promised pods have been bound."""
+        """Returns a node's free capacity once leaving pods have ended and promised pods are bound."""
         bound = self._cluster.bound[node]
         free = self._cluster.free(node)
         for pod in leaving:
@@ -312,13 +315,13 @@ class _Search:
 def _choose_victims(
     preemptor: Pod, available: Mapping[str, int], preemptible: Iterable[Pod], shares: Shares
 ) -> list[Pod] | None:
-    """Returns the cheapest of `preemptible` that free enough capacity; None if all of them are not enough.
+    """Returns the cheapest of `preemptible` that free enough capacity; None if even all free too little.
 
     Args:
         preemptor: The pod that needs capacity.
         available: Free capacity of the node, counting leaving pods as gone.
         preemptible: Pods of the node that may be preempted.
-        shares: Shares of their jobs.
+        shares: The shares of the pods' jobs.
     """
     free = dict(available)
     victims: list[Pod] = []
@@ -349,7 +352,7 @@ def _choose_victims(
 
 
 def _same_request(pod: Pod, preemptor: Pod) -> bool:
-    """Returns whether a waiting pod requests the same as the preemptor."""
+    """Returns whether a waiting pod has the preemptor's role and requests, and at least its priority."""
     return (
         pod.role is preemptor.role
         and pod.priority >= preemptor.priority
@@ -358,7 +361,10 @@ def _same_request(pod: Pod, preemptor: Pod) -> bool:
 
 
 def _damage(pods: Iterable[Pod]) -> tuple[int, int]:
-    """(support and foreign pods lost, guaranteed trainers lost; a master's host counts twice)."""
+    """Returns (number of support and other pods lost, number of guaranteed trainers lost).
+
+    A trainer that hosts a master counts once more.
+    """
     losses = [(tier_rank(pod), pod.master) for pod in pods]
     guaranteed = sum(1 for rank, _ in losses if rank == 1)
     masters = sum(1 for _, master in losses if master)
@@ -370,7 +376,7 @@ def _highest(pods: Iterable[Pod]) -> int:
 
 
 def _named(candidate: Candidate, victims: Iterable[Pod], violations: int) -> Candidate:
-    """A candidate with other victims, the most important first, as kube-scheduler expects them."""
+    """Returns the candidate with other victims, the most important first, as kube-scheduler expects."""
     order = sorted(victims, key=lambda pod: (-pod.priority, pod.started_s or inf, pod.uid))
     return Candidate(candidate.node, tuple(pod.uid for pod in order), violations)
 
@@ -378,8 +384,8 @@ def _named(candidate: Candidate, victims: Iterable[Pod], violations: int) -> Can
 def _violations(candidate: Candidate, proposed: Iterable[Pod], victims: Iterable[Pod]) -> int:
     """Returns the disruption budget violations of the chosen victims.
 
-    EDL's budgets do not cover surplus. Guaranteed trainers of one job share a budget; each one beyond the
-    proposal may violate it.
+    EDL's budgets do not cover surplus. A job's guaranteed trainers share one budget, and each victim among
+    them beyond kube-scheduler's proposal may violate it.
     """
     further = sum((_guaranteed(victims) - _guaranteed(proposed)).values())
     covered = [pod for pod in victims if pod.uid in candidate.uids or pod.tier is Tier.GUARANTEED]

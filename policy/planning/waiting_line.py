@@ -1,8 +1,8 @@
 """The order in which waiting jobs start, and the jobs that must end first. Pure.
 
-The run time of jobs is unknown. So running jobs end one after another on copies of the cluster, in several
-orders, and plans show which waiting job starts then. The result contains only facts that nearly all copies
-agree on: each job has a range of places.
+Nobody knows how long jobs will run. So running jobs end one after another on copies of the cluster, in a
+different order on each copy, and plans show which waiting jobs start after each end. The result contains
+only facts on which nearly all copies agree, so each job has a range of places in the line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,32 +18,32 @@ from policy.planning.plan_input import PlanInput
 
 SCENARIOS = 12
 _DISSENTERS = 1
-"""Number of scenarios that may disagree; measured in docs/decisions/0060."""
+"""Number of scenarios that may disagree with a fact; measured in docs/decisions/0060."""
 MAX_ENDS = 60
-"""Number of steps in which jobs end in one scenario; of more jobs, several end together."""
+"""Most steps in which jobs end in one scenario; if there are more jobs, several end in one step."""
 _LARGE = 500
-"""Clusters with more nodes get fewer and shorter scenarios, so that the answer takes less than a minute."""
+"""Clusters with more nodes than this get fewer and shorter scenarios, to answer in less than a minute."""
 _LARGE_SCENARIOS, _LARGE_ENDS = 2, 8
 _CATCH_UP, _LARGE_CATCH_UP = 3, 1
-"""Number of steps after an end in which the plan uses the capacity."""
+"""Number of forecast steps after an end, in which plans use the freed capacity."""
 _SPREAD = 2.0
-"""How much longer than others a job may run, in ages of the oldest one."""
+"""How much longer than others a job may run in a scenario, as a multiple of the oldest job's age."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a job that lacks trainers of its minimum."""
+    """The place in the line of a job that lacks trainers of its minimum."""
 
     plan: JobPlan
-    """Its entry in the plan."""
+    """The job's entry in the plan."""
     missing: int
-    """Guaranteed trainers that it lacks."""
+    """Number of guaranteed trainers that it lacks."""
     first: int
     last: int
-    """Its place is between these two; 1 for the job that starts first."""
+    """The job's place is between `first` and `last`; the job that starts first has place 1."""
     ends: int | None
-    """Number of running jobs that end before it starts, as the median of the scenarios; 0 if it starts now,
-    None if no number suffices: services must leave, or its reason says more."""
+    """Median number of running jobs that end before it starts; 0 if it starts now. None if it does not
+    start even when all jobs have ended: services must leave, or its reason in the plan says more."""
     ahead: tuple[str, ...]
     """Keys of the jobs that start before it in nearly all scenarios."""
 
@@ -92,9 +92,9 @@ def _before(scenarios: Sequence[Mapping[str, float]], first: str, second: str) -
 
 
 def _scenarios(plan_input: PlanInput, waiting: Mapping[str, JobPlan]) -> list[dict[str, float]]:
-    """Returns for each scenario: waiting job -> number of jobs that have ended before it starts.
+    """Returns, for each scenario, waiting job -> number of jobs that have ended before it starts.
 
-    Jobs that start together differ by fractions, in the order of the plan.
+    The numbers of jobs that start together differ by fractions, in the order of the plan.
     """
     large = len(plan_input.snapshot.nodes) > _LARGE
     number, max_ends = (_LARGE_SCENARIOS, _LARGE_ENDS) if large else (SCENARIOS, MAX_ENDS)
@@ -126,7 +126,7 @@ class _Scenario:
         return {key: self._starts.get(key, inf) for key in waiting}
 
     def _run(self, ends: int) -> None:
-        """Plans after an end, and notes which waiting jobs have started."""
+        """Plans after an end, and records which waiting jobs have started."""
         jobs = self._forecast.cluster.jobs
         for _ in range(_LARGE_CATCH_UP if self._large else _CATCH_UP):
             _, changed = self._forecast.step()
@@ -144,7 +144,7 @@ class _Scenario:
             self._starts[key] = ends + position / len(new)
 
     def _rank(self, key: str) -> tuple[int, float, str]:
-        """Returns the sort key of jobs that start with one plan."""
+        """Returns the sort key of jobs that start with the same plan."""
         job = self._forecast.cluster.jobs[key]
         return -self._priorities.get(job.queue, 0), job.created_s, key
 
@@ -160,7 +160,7 @@ class _Scenario:
         return sorted(started, key=lambda key: (started[key] + span_s * self._luck(key), key))
 
     def _luck(self, key: str) -> float:
-        """Returns how much longer than others a job runs in this scenario, in ages of the oldest job."""
+        """Returns how much longer than others a job runs here, as a multiple of the oldest job's age."""
         return _SPREAD * crc32(f"{self._salt} {key}".encode()) / 2**32 if self._salt else 0.0
 
 
