@@ -1,6 +1,6 @@
 """The load of the cluster, and the limits above which training must not grow: reserve, headroom and time windows.
 
-Cluster-wide; nodes do not matter here. The plan asks before every trainer that it adds.
+The limits apply to the whole cluster; nodes play no part. The plan checks them before it adds a trainer.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NOTHING: Resources = {}
 
 
 def active_window(policy: Policy, now: datetime) -> Window | None:
-    """Returns the first time window of the policy that is open at `now` (aware), or None."""
+    """Returns the policy's first time window that is open at `now` (with a time zone), or None."""
     return next((window for window in policy.windows if _inside(window, now)), None)
 
 
@@ -35,8 +35,8 @@ def _inside(window: Window, now: datetime) -> bool:
 def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, int]:
     """Returns resource -> total requests of all pods above which training must not grow.
 
-    This is maxLoad of the active window or of the reserve, less the headroom. Resources that the
-    policy does not name, or allows entirely, are limited only by the nodes.
+    The limit is maxLoad of the active window, or else of the reserve, minus the headroom. Resources that
+    the policy does not name, or whose whole amount it allows, are limited only by the nodes.
     """
     window = active_window(policy, now)
     shares = window.max_load if window else policy.reserve.max_load
@@ -52,7 +52,7 @@ def load_limits(policy: Policy, total: Resources, now: datetime) -> dict[str, in
 
 
 class Load:
-    """Requests of all pods while a plan is made, now and once leaving pods have ended, beside the load limits."""
+    """The load limits, and the requests of all pods during a plan: now, and once leaving pods have ended."""
 
     def __init__(self, limits: Mapping[str, int], used: Mapping[str, int]) -> None:
         self._limits = limits
@@ -68,15 +68,15 @@ class Load:
         amounts.subtract(self._used, requests)
 
     def add_leaving(self, requests: Resources) -> None:
-        """Counts requests as leaving: in use now, but not later."""
+        """Counts requests as leaving: they are in use now, but not later."""
         amounts.add(self._leaving, requests)
 
     def add_expected(self, requests: Resources) -> None:
-        """Counts a pod that starts once leaving pods have ended."""
+        """Adds the requests of a pod that will start once leaving pods have ended."""
         amounts.subtract(self._leaving, requests)
 
     def allow(self, requests: Resources, count: int = 1) -> bool:
-        """Returns whether `count` more such pods stay inside every limit, now and with expected pods."""
+        """Returns whether `count` more such pods stay within every limit, both now and with expected pods."""
         return all(
             max(self._used.get(name, 0), self._later(name)) + requests[name] * count <= limit
             for name, limit in self._limits.items()
@@ -90,13 +90,13 @@ class Load:
         count: int = 1,
         claimed: Resources = _NOTHING,
     ) -> bool:
-        """Returns whether `count` more such pods stay inside every limit once all leaving pods have ended.
+        """Returns whether `count` more such pods stay within every limit once all leaving pods have ended.
 
         Args:
             requests: Requests of one pod.
-            freed: Requests of further pods that would be released.
+            freed: Requests of pods that would be released in addition.
             count: Number of pods.
-            claimed: Requests of other pods that start before them.
+            claimed: Requests of other pods that would start before these pods.
         """
         return all(
             self._later(name) - freed.get(name, 0) + claimed.get(name, 0) + requests[name] * count

@@ -22,7 +22,7 @@ KIND: Literal["edl.training/snapshot"] = "edl.training/snapshot"
 VERSION: Literal[1] = 1
 """Version of the text; it grows with every change after which an older reader would plan differently."""
 MAX_BYTES = 128 * 2**20
-"""About five times the size of a snapshot of 5000 nodes with 50 000 pods."""
+"""About five times the size of a snapshot of 5 000 nodes with 50 000 pods."""
 _MAX_PROBLEMS = 3
 
 

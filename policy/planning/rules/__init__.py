@@ -1,4 +1,4 @@
-"""The rules of the plan, one module each, applied in the order of `policy.planning.planner.plan`.
+"""The rules of the plan, one module each; `policy.planning.planner` applies them in order.
 
-Each rule reads and changes the `Book` of the plan and nothing else.
+Each rule reads the plan's `Book` and yields decisions, which the book records.
 """

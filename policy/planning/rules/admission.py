@@ -1,8 +1,7 @@
 """Rule 5, admission: a job's first guaranteed trainers are created all together or not at all.
 
-So partly started jobs never block each other. The parameter servers of a starting job are part
-of the gang. Surplus of other jobs counts as reclaimable: a new job starts at once on a full
-cluster.
+Partly started jobs can therefore never block each other. A starting job's parameter servers are part of
+the gang. Other jobs' surplus counts as reclaimable, so that a new job starts at once on a full cluster.
 """
 
 from policy.backoff import pause_s
@@ -39,15 +38,15 @@ _MAX_BACKOFF_S = 360.0
 
 
 def backoff_s(failures_in_row: int) -> float:
-    """Seconds without creations after the last of several failures: 10 s, doubling to 6 min.
+    """Returns for how long no trainer is created after the last failure: 10 s, doubling up to 6 min.
 
-    These are the delays of the built-in Job controller.
+    The built-in Job controller has the same delays.
     """
     return pause_s(_FIRST_BACKOFF_S, _MAX_BACKOFF_S, failures_in_row)
 
 
 def backing_off(book: Book, entry: JobEntry) -> Blocked | None:
-    """Returns how a job's trainers failed so recently that none is created now, if they did."""
+    """Returns why a job gets no trainers now, if its trainers failed recently; None if it may get some."""
     accounting = entry.job.accounting
     until_s = accounting.last_failure_s + backoff_s(accounting.failures_in_row)
     if until_s <= book.now_s:
@@ -58,10 +57,10 @@ def backing_off(book: Book, entry: JobEntry) -> Blocked | None:
 
 
 def replacing(entry: JobEntry, step: int) -> Blocked | None:
-    """Returns how many other trainers must end before `step` more are created, if some must.
+    """Returns how many trainers must end before `step` more may be created; None if none must.
 
-    Under `podReplacementPolicy: Failed` a trainer counts against max until it has ended, those that
-    this plan releases included. Replacements of stranded trainers come on top.
+    Under `podReplacementPolicy: Failed` a trainer counts against max until it has ended, even if this
+    plan releases it. Replacements of stranded trainers may exceed max.
     """
     facts = entry.facts
     present = facts.count + facts.leaving + sum(map(len, entry.creates.values()))
@@ -72,12 +71,12 @@ def replacing(entry: JobEntry, step: int) -> Blocked | None:
 
 
 def hold(book: Book, entry: JobEntry) -> Blocked | None:
-    """Returns why no guaranteed trainer is created now: failures or refusals; None where one may be."""
+    """Returns why a job gets no guaranteed trainer now (failures or refusals); None if it may get one."""
     return backing_off(book, entry) or creation_backoffs.refusal(book, entry)
 
 
 def admit(book: Book) -> Decisions[None]:
-    """Creates missing guaranteed trainers, the oldest job first; releases those that are not covered."""
+    """Creates missing guaranteed trainers, oldest job first; releases guaranteed trainers not covered."""
     yield from creation_backoffs.take_back_partial_starts(book)
     yield from node_requests.settle(book)
     turns = node_requests.turns(book)
@@ -96,7 +95,7 @@ def admit(book: Book) -> Decisions[None]:
         count, server_count = entry.count, entry.server_count
         has_turn = entry.key in turns
         created = yield from _start(book, entry, missing, held, has_turn=has_turn)
-        missing = admission_order.missing(entry)  # without what its queue's quota does not cover
+        missing = admission_order.missing(entry)  # `_start` may have lowered it
         if created < missing:
             yield from node_requests.request(book, entry, missing - created, has_turn=has_turn)
         low = entry.covered_min
@@ -107,10 +106,10 @@ def admit(book: Book) -> Decisions[None]:
 
 
 def _release_uncovered(book: Book) -> Decisions[None]:
-    """Releases guaranteed trainers above their job's minimum that their queue's nominal quota does not cover.
+    """Releases guaranteed trainers above a job's minimum that the queue's nominal quota does not cover.
 
-    They count as surplus, and would become a minimum again if it were raised: a tenant that lowers and
-    raises minimums in turn would gather guaranteed trainers. Surplus may take their place.
+    These trainers count as surplus, but would be part of the minimum again if it were raised: a tenant
+    that lowers and raises minimums in turn would gather guaranteed trainers. Surplus may replace them.
     """
     for entry in book.entries if book.quotas.borrowing and book.has_excess else ():
         pods = [pod for pod in entry.surplus if pod.uid in entry.facts.excess]
@@ -126,13 +125,13 @@ def _release_uncovered(book: Book) -> Decisions[None]:
 def _start(
     book: Book, entry: JobEntry, missing: int, held: admission_order.Held, *, has_turn: bool
 ) -> Decisions[int]:
-    """Creates a job's missing trainers as far as there is capacity; all or none where it starts.
+    """Creates as many of a job's missing trainers as capacity allows; a starting job gets all or none.
 
-    The parameter servers of a starting job are created with them. Surplus in the same quota
-    counts as reclaimable too: it is released if all missing trainers then fit.
+    A starting job's parameter servers are created with them. Surplus in the same quota counts as
+    reclaimable too: it is released if all missing trainers then fit.
 
     Returns:
-        The number of trainers that it creates.
+        The number of trainers to create.
     """
     missing = yield from _covered_by_own_quota(book, entry, missing)
     if missing <= 0:
@@ -161,7 +160,8 @@ def _start(
 def _covered_by_own_quota(book: Book, entry: JobEntry, missing: int) -> Decisions[int]:
     """Returns how many of a job's missing trainers its queue's nominal quota covers: minimums do not borrow.
 
-    All or none where the job starts. Other jobs of the queue may have started since the plan began.
+    For a starting job, the quota must cover all of them; otherwise the result is 0. The check is needed
+    because other jobs in the queue may have started since the plan began.
     """
     wanted, server_count = entry.covered_min - entry.facts.claimed, entry.servers_to_start
     lacking = wanted - book.quotas.room_for_minimum(entry.job, wanted, server_count)

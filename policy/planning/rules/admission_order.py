@@ -1,9 +1,9 @@
-"""Rule 5, admission order: a minimum that has waited long keeps its nodes from younger jobs.
+"""Rule 5, admission order: nodes are held for a minimum that has waited long.
 
-Jobs start where they fit, so younger small jobs could always take the capacity that a large minimum
-waits for. Where the policy wants jobs to start in order, the nodes that the oldest job may use are held
-for it: no younger job starts there. Running trainers stay, lost ones are replaced, and surplus uses the
-nodes meanwhile. One job at a time is at the head of the line, for a limited time (docs/decisions/0022).
+Jobs start where they fit, so younger small jobs could always take the capacity for which a large minimum
+waits. If the policy demands that jobs start in order, the nodes that the oldest job can use are held for
+it: no younger job starts there. Meanwhile running trainers stay, lost trainers are replaced, and surplus
+uses the nodes. One job at a time is at the head of the line, for a limited time (docs/decisions/0022).
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ from policy.planning.plan import Head, Line
 from policy.reasons import Reason
 
 _MAX_EXAMINED = 4
-"""How many jobs one plan examines as the next head, where earlier ones could never start."""
+"""Number of jobs that one plan examines to find the next head, if earlier ones could never start."""
 _MAX_VAIN = 256
-"""How many jobs with failed holds are remembered."""
+"""Number of jobs whose failed holds are remembered."""
 _BLOCKED = (Reason.WAITING_FOR_ROOM, Reason.QUEUED)
 
 
@@ -33,27 +33,27 @@ def turn(entry: JobEntry) -> tuple[int, float, str]:
 
 
 def missing(entry: JobEntry) -> int:
-    """Returns the number of guaranteed trainers to create; 0 or less where a job has its minimum."""
+    """Returns the number of guaranteed trainers to create; 0 or less if the job has its minimum."""
     present = entry.guaranteed - entry.facts.stranded if entry.job.managed else entry.count
     return entry.covered_min - present
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The line of jobs that wait, and the nodes that are held for its head."""
+    """The line of waiting jobs, and the nodes that are held for its head."""
 
     line: Line
     nodes: frozenset[str] = NOWHERE
     younger: frozenset[str] = frozenset()
-    """Keys of the jobs that must not start on these nodes."""
+    """Keys of the jobs that must not start on the held nodes."""
 
     def closed_to(self, entry: JobEntry) -> frozenset[str]:
-        """Returns the nodes that a job must not start on."""
+        """Returns the nodes on which a job must not start."""
         return self.nodes if entry.key in self.younger else NOWHERE
 
 
 def hold_nodes(book: Book) -> Held:
-    """Holds nodes for the head of the line: closes them to younger jobs that have not started."""
+    """Holds nodes for the head of the line: younger jobs must not start there."""
     if book.policy.admission.order is not AdmissionOrder.STRICT_FIFO:
         return Held(Line())
     before = book.history.line
@@ -74,7 +74,7 @@ def hold_nodes(book: Book) -> Held:
 
 
 def _nodes_of_head(book: Book, blocked: Mapping[str, JobEntry], head: Head) -> frozenset[str]:
-    """Returns the nodes that are still held for the head of the line; none where its hold is over."""
+    """Returns the nodes that are still held for the head of the line; none if its hold is over."""
     waits = head.uid in blocked and head.uid in book.history.line.blocked_since
     expired = book.now_s - head.since_s >= book.policy.admission.hold_seconds
     return _nodes_for(book, blocked[head.uid]) if waits and not expired else NOWHERE
@@ -83,7 +83,7 @@ def _nodes_of_head(book: Book, blocked: Mapping[str, JobEntry], head: Head) -> f
 def _next_head(
     book: Book, blocked: Mapping[str, JobEntry], vain: Mapping[str, tuple[int, float]]
 ) -> tuple[Head | None, frozenset[str]]:
-    """Returns the job for which nodes are held from now on, and these nodes."""
+    """Returns the job for which nodes are held from now on, and those nodes."""
     for entry in _ranked(book, blocked, vain)[:_MAX_EXAMINED]:
         nodes = _nodes_for(book, entry)
         if nodes:
@@ -92,7 +92,7 @@ def _next_head(
 
 
 def _has_minimum(book: Book, head: Head) -> bool:
-    """Returns whether the head of the line has started, so that its hold was a success."""
+    """Returns whether the head of the line has its minimum, so that its hold succeeded."""
     return any(
         entry.job.uid == head.uid and entry.grows and missing(entry) <= 0 for entry in book.entries
     )
@@ -101,7 +101,7 @@ def _has_minimum(book: Book, head: Head) -> bool:
 def _after_vain(
     vain: Mapping[str, tuple[int, float]], head: Head, now_s: float
 ) -> Mapping[str, tuple[int, float]]:
-    """Adds a failed hold; the next one may start after a pause of the same length."""
+    """Adds a failed hold; the next hold may start after a pause that is as long as the failed hold."""
     number = vain.get(head.key, (0, 0.0))[0] + 1
     newest = sorted(vain.items(), key=lambda item: item[1][1])[1 - _MAX_VAIN :]
     return {**dict(newest), head.key: (number, 2 * now_s - head.since_s)}
@@ -110,10 +110,10 @@ def _after_vain(
 def _ranked(
     book: Book, blocked: Mapping[str, JobEntry], vain: Mapping[str, tuple[int, float]]
 ) -> list[JobEntry]:
-    """Returns the jobs that have waited long enough to be the head of the line, the next first.
+    """Returns the jobs that have waited long enough to be the head of the line, best candidate first.
 
-    The namespace with the fewest failed holds comes first, then the job with the fewest, then the
-    oldest: a namespace with many jobs that never fit keeps nodes from others only briefly.
+    Jobs are sorted by the failed holds of their namespace, then by their own failed holds, then by
+    `turn`. A namespace with many jobs that never fit thus keeps nodes from others only briefly.
     """
     if any(until_s > book.now_s for _, until_s in vain.values()):
         return []
@@ -137,10 +137,10 @@ def _ranked(
 
 
 def _nodes_for(book: Book, entry: JobEntry) -> frozenset[str]:
-    """Returns the nodes that a job waits for: one of its pods would fit there without other jobs.
+    """Returns the nodes for which a job waits: on each, one of its pods would fit without other jobs.
 
-    Empty where the missing pods would not fit even then: services are in the way, or the cluster is
-    too small.
+    The result is empty if the missing pods would not fit even without other jobs: services use the
+    capacity, or the cluster is too small.
     """
     spec, servers = entry.job.servers, entry.servers_to_start
     job, capacity = book.cluster.jobs[entry.key], book.capacity
@@ -162,7 +162,7 @@ def _nodes_for(book: Book, entry: JobEntry) -> frozenset[str]:
 
 
 def _room_without_jobs(book: Book) -> dict[str, dict[str, int]]:
-    """Returns node -> free capacity there without the trainers and servers of all jobs."""
+    """Returns node -> free capacity if no job had trainers or servers there."""
     nodes = book.cluster.nodes
     room = {name: dict(book.capacity.free_at(name, When.RECLAIMED)) for name in nodes}
     for entry in book.entries:
@@ -173,7 +173,7 @@ def _room_without_jobs(book: Book) -> dict[str, dict[str, int]]:
 
 
 def explained(book: Book, held: Held, entry: JobEntry, blocked: Blocked) -> Blocked:
-    """Adds to the reason of a job that lacks capacity what the order has to do with it."""
+    """Adds the effect of the order to the reason why a job lacks capacity."""
     head, policy = held.line.head, book.policy.admission
     if blocked.reason is not Reason.WAITING_FOR_ROOM:
         return blocked
@@ -188,7 +188,7 @@ def explained(book: Book, held: Held, entry: JobEntry, blocked: Blocked) -> Bloc
 
 
 def _with_wait(book: Book, line: Line, entry: JobEntry, blocked: Blocked) -> Blocked:
-    """Adds from when on nodes are held for a job that waits, while that is ahead."""
+    """Adds the time from which nodes will be held for a waiting job, if that time is in the future."""
     policy = book.policy.admission
     if policy.order is not AdmissionOrder.STRICT_FIFO:
         return blocked
@@ -201,7 +201,7 @@ def _with_wait(book: Book, line: Line, entry: JobEntry, blocked: Blocked) -> Blo
 
 
 def line_after(book: Book, held: Held) -> Line:
-    """Returns for the next plan which jobs wait, and whether one still is the head of the line."""
+    """Returns the line for the next plan, with the jobs that wait now."""
     if book.policy.admission.order is not AdmissionOrder.STRICT_FIFO:
         return held.line
     before = held.line.blocked_since

@@ -1,4 +1,4 @@
-"""Jobs whose new trainers are refused or never placed: each waits on its own, others go on."""
+"""Jobs whose new trainers are refused or never placed: each such job pauses, and other jobs continue."""
 
 from policy.cluster.snapshot import Pod
 from policy.decisions import Figure, time
@@ -12,12 +12,12 @@ from policy.reasons import Reason
 
 
 def is_stuck(book: Book, entry: JobEntry, pod: Pod) -> bool:
-    """Returns whether a waiting trainer waits for more than kube-scheduler's next free moment."""
+    """Returns whether something besides kube-scheduler's pace keeps a waiting trainer from a node."""
     return pod.refused or pod.gated or entry.job.uid in book.creation_backoffs
 
 
 def refusal(book: Book, entry: JobEntry) -> Blocked | None:
-    """Returns why the API server takes no further trainers of a job for now, as far as is known."""
+    """Returns why the API server would refuse further trainers of a job now; None if it may accept them."""
     backoff = book.creation_backoffs.get(entry.job.uid)
     if entry.job.unprobed:
         return Blocked(Reason.CHECKING)
@@ -31,10 +31,11 @@ def refusal(book: Book, entry: JobEntry) -> Blocked | None:
 
 
 def surplus_hold(book: Book, entry: JobEntry) -> Blocked | None:
-    """Returns why a job gets no further surplus trainer for now; None where it may get one.
+    """Returns why a job gets no further surplus trainer for now; None if it may get one.
 
-    After the pause it gets one, or the number of its next allowed size. While trainers have
-    scheduling gates, from the template or an admission webhook, more would have them too.
+    After a pause the job gets one trainer, or as many as its next allowed size takes. A job with gated
+    trainers gets none: the scheduling gates come from the template or an admission webhook, so new
+    trainers would have them too.
     """
     if blocked := refusal(book, entry):
         return blocked
@@ -56,8 +57,8 @@ def surplus_hold(book: Book, entry: JobEntry) -> Blocked | None:
 def may_receive(book: Book, entry: JobEntry) -> bool:
     """Returns whether other jobs may give trainers to a job.
 
-    A job whose last trainers came to nothing gets them rarely, and one size at a time. A job gets none
-    while a minimum of its namespace takes the rest of a ResourceQuota.
+    A job whose last trainers were refused or not placed gets them rarely, and one size at a time. A job
+    gets none while a minimum in its namespace needs the rest of a ResourceQuota.
     """
     if entry.job.namespace in book.awaiting_quota:
         return False
@@ -70,15 +71,15 @@ def may_receive(book: Book, entry: JobEntry) -> bool:
 
 
 def _had_more(book: Book, entry: JobEntry, backoff: CreationBackoff) -> bool:
-    """Returns whether a job has had a larger allowed size than it has now."""
+    """Returns whether a job has fewer trainers than the allowed size that it had at the back-off."""
     return entry.count < sizes.floor_size(book.policy, entry.job, backoff.trainers)
 
 
 def after_unplaced(book: Book, entry: JobEntry, pod: Pod) -> CreationBackoff | None:
     """Returns the back-off of a job whose trainer is withdrawn although a node has capacity for it.
 
-    None where kube-scheduler has not tried it, which says nothing about the job; nor while it places
-    other trainers of the job, as it is only slow then. Trainers of one attempt count once.
+    The result is None, meaning no new back-off, if kube-scheduler has not tried the trainer, or if it
+    still places other trainers of the job and is only slow. Trainers of the same attempt count once.
     """
     if not pod.refused:
         return None
@@ -94,7 +95,7 @@ def after_unplaced(book: Book, entry: JobEntry, pod: Pod) -> CreationBackoff | N
 
 
 def take_back_partial_starts(book: Book) -> Decisions[None]:
-    """Releases the first trainers of a job where the API server refused some of them."""
+    """Releases a job's first trainers if the API server refused some of them."""
     for entry in book.entries:
         backoff = book.creation_backoffs.get(entry.job.uid)
         if backoff is None or not backoff.partial or entry.guaranteed >= entry.job.min_trainers:

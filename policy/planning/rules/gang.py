@@ -1,4 +1,4 @@
-"""A gang: the trainers and parameter servers that a job starts with, and where all of them fit. Rule 5."""
+"""A gang: the trainers and parameter servers with which a job starts, and nodes for all of them. Rule 5."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -17,9 +17,9 @@ from policy.reasons import Reason
 
 
 class Gang:
-    """The missing trainers of a job's minimum, with its first parameter servers, and nodes for them.
+    """The missing trainers of a job's minimum, its first parameter servers, and nodes for all of them.
 
-    The constructor searches; it changes nothing in the book.
+    The constructor searches the nodes; it changes nothing in the book.
     """
 
     def __init__(
@@ -31,14 +31,14 @@ class Gang:
         *,
         has_turn: bool,
     ) -> None:
-        """Searches for nodes, all or none where the job starts.
+        """Searches for nodes; for a starting job it finds nodes for all trainers or for none.
 
         Args:
             book: The plan so far.
             entry: The job.
-            missing: Number of trainers that it lacks.
+            missing: Number of trainers that the job lacks.
             held: The nodes that are held for older jobs.
-            has_turn: Whether it may request nodes now.
+            has_turn: Whether the job may request nodes now.
         """
         self._book = book
         self._entry = entry
@@ -48,11 +48,11 @@ class Gang:
         self.trainers: list[Placement] = []
         self.servers: list[Placement] = []
         self.blocked: Blocked | None = None
-        """Why trainers are missing, if some are."""
+        """Why some trainers cannot be created; None if all can."""
         self.is_waived = False
-        """Whether trainers need nodes that the job avoids."""
+        """Whether some trainers need nodes that the job avoids."""
         self.victims = self._quota_victims()
-        """(donor, trainer) pairs: surplus to release so that the quotas allow the trainers."""
+        """(donor, trainer) pairs of the surplus to release so that the quotas allow the trainers."""
         all_or_none = bool(self.victims) or not entry.live
         with Trial(book) as trial:
             placeable = self._place(trial, all_or_none=all_or_none)
@@ -82,8 +82,8 @@ class Gang:
     def _placeable(self) -> int:
         """Returns an upper bound for the missing trainers that free capacity and quotas allow.
 
-        It spares each plan the work of placing a minimum that can never start, such as ten thousand
-        trainers, and of taking it back again.
+        With this bound, plans do not place a minimum that can never start, such as ten thousand trainers,
+        only to undo the placements.
         """
         job, quotas = self._entry.job, self._book.quotas
         numbers = range(1, 1 + min(self._missing, self._slots()))
@@ -92,17 +92,17 @@ class Gang:
     def _slots(self) -> int:
         """Returns how many trainers fit on nodes; an upper bound if the job lacks its master."""
         entry, capacity = self._entry, self._book.capacity
-        constraints = self._book.cluster.jobs[entry.key].constraints  # avoided nodes are tried, too
+        constraints = self._book.cluster.jobs[entry.key].constraints  # including avoided nodes
         needs = (entry.job.requests, entry.requests(first=True))
         slots = [capacity.slots(n, constraints, self._closed, pooled=True) for n in needs]
         return slots[0] if slots[1] else 0
 
     def _place_trainers(self, trial: Trial) -> None:
-        """Places up to all missing trainers.
+        """Places as many of the missing trainers as fit.
 
-        On nodes that the job avoids only where they fit on no others: a crash may have been its own,
-        and a node that fails again costs less than a minimum that waits. Not while an autoscaler may
-        still add nodes for them.
+        Nodes that the job avoids are used only if no other node fits and no autoscaler may still add
+        nodes for the trainers. The job itself may have caused the failure there, and a second failure
+        costs less than a minimum that keeps waiting.
         """
         book, entry, job = self._book, self._entry, self._entry.job
         constraints, submitted = job.constraints, book.cluster.jobs[entry.key].constraints
@@ -128,11 +128,11 @@ class Gang:
     def _quota_victims(self) -> list[tuple[JobEntry, Pod]]:
         """Finds surplus to release so that the quotas allow the missing trainers, richest jobs first.
 
-        All surplus of the job itself may be released, as each trainer is replaced by a guaranteed one.
+        All of the job's own surplus may be released, because guaranteed trainers replace it.
 
         Returns:
-            (donor, trainer) pairs. None where nothing must be released, where the trainers have no
-            capacity, where all surplus is not enough, and where other jobs do not give it now.
+            (donor, trainer) pairs. The list is empty if nothing must be released, if there is no capacity
+            for the trainers, if even all surplus frees too little, or if other jobs must not give now.
         """
         book, quotas = self._book, self._book.quotas
         job, server_count = self._entry.job, self._entry.servers_to_start
@@ -145,7 +145,7 @@ class Gang:
         with ExitStack() as gone:
             while not quotas.allow(job, self._missing, server_count):
                 donors = self._donors(candidates)
-                if not donors:  # the remaining surplus is of queues that do not borrow
+                if not donors:  # the remaining surplus does not relieve the quotas
                     return []
                 counts = Counter(donor.key for donor, _ in victims)
                 donor = max(donors, key=lambda e: (book.measure(e, e.count - counts[e.key]), e.key))
@@ -156,7 +156,7 @@ class Gang:
         return [] if self.blocked else victims
 
     def _donors(self, candidates: Mapping[str, Sequence[Pod]]) -> list[JobEntry]:
-        """Returns the jobs with candidates whose release helps against the quotas."""
+        """Returns the jobs that have candidates and whose releases relieve the quotas."""
         job, server_count = self._entry.job, self._entry.servers_to_start
         return [
             donor
@@ -168,14 +168,14 @@ class Gang:
     def _all_relieve(self, candidates: Mapping[str, Sequence[Pod]]) -> bool:
         """Returns whether the quotas would allow the trainers if all candidates were released.
 
-        Victims are chosen one by one, which takes time for each; this check saves it where all are too few.
+        Choosing victims one by one takes long; this check avoids it if even all candidates are too few.
         """
         quotas, entry = self._book.quotas, self._entry
         with quotas.without((d.job, candidates[d.key]) for d in self._donors(candidates)):
             return quotas.allow(entry.job, self._missing, entry.servers_to_start)
 
     def _lack(self, missing: int) -> Blocked:
-        """Returns what a job lacks for its missing trainers: quota, or capacity of nodes."""
+        """Returns what a job lacks for its missing trainers: quota, or capacity on nodes."""
         book, entry = self._book, self._entry
         job, needs = entry.job, entry.requests(first=True)
         server_count = entry.servers_to_start - len(self.servers)
@@ -188,7 +188,7 @@ class Gang:
                 "needs": job.servers.requests,
             }
             return Blocked(Reason.WAITING_FOR_ROOM, server_figures)
-        constraints = book.cluster.jobs[entry.key].constraints  # avoided nodes were tried, too
+        constraints = book.cluster.jobs[entry.key].constraints  # including avoided nodes
         pools = book.policy.node_pools
         slots = book.capacity.slots(needs, constraints, pooled=True)
         if slots or book.cluster.fits_empty_node(needs, constraints, pools):

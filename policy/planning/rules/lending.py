@@ -1,10 +1,11 @@
-"""Rule 7, lending: surplus that a queue borrows is returned at once when the owner asks for it.
+"""Rule 7, lending: a queue returns borrowed capacity at once when the owner needs it.
 
-A queue asks for its share when one of its jobs could grow within its nominal quota but lacks capacity or
-quota. Neither the pace of moves nor the shares of jobs count here: one plan returns everything the owner
-can use. A queue never gives below its own quota, except for the rest of the last trainer. Minimums never
-borrow (`policy.planning.borrowing`), so no minimum is evicted. A returned share is not asked back: the queue
-that gave it would have to borrow again.
+The owner needs its share when one of its jobs could grow within its nominal quota but lacks capacity or
+quota. The limit on simultaneous moves and the shares of jobs play no part here: one plan returns
+everything that the owner can use. A queue never gives below its own quota, except that its last released
+trainer may be larger than the amount still borrowed. Minimums never borrow (`policy.planning.borrowing`), so
+no minimum is evicted. A returned share does not move back and forth: the queue that returned it could only
+get it back by borrowing again.
 """
 
 from heapq import heapify, heappop, heappush
@@ -24,7 +25,7 @@ from policy.reasons import Reason
 def return_shares(book: Book) -> Decisions[None]:
     """Releases borrowed surplus for jobs that lack part of their own queue's quota.
 
-    Waits while services reclaim capacity, because they decide how much remains to share.
+    The rule waits while services reclaim capacity, because they determine how much remains to share.
     """
     if book.burst or not book.quotas.borrowing:
         return
@@ -34,7 +35,7 @@ def return_shares(book: Book) -> Decisions[None]:
     donors = Donors(book)
     ruled_out_nodes: dict[tuple[object, ...], set[str]] = {}
     failed_steps: dict[tuple[object, ...], int] = {}
-    """Kind of owner -> its smallest step that failed: later owners of the kind find even less."""
+    """Kind of owner -> smallest step that failed: later owners of that kind find even less."""
     while owners:
         *_, owner = heappop(owners)
         job = owner.job
@@ -55,9 +56,9 @@ def return_shares(book: Book) -> Decisions[None]:
 
 
 def explain_minimums(book: Book) -> Decisions[None]:
-    """Explains to running jobs below their minimum what their queue's nominal quota does not cover.
+    """Explains for running jobs below their minimum what their queue's nominal quota does not cover.
 
-    They may borrow the rest, as surplus, but the missing quota is the reason to show.
+    They may borrow the uncovered part as surplus, but the missing quota is the reason to report.
     """
     for entry in book.entries:
         is_short = entry.covered_min <= entry.count < entry.job.min_trainers
@@ -82,27 +83,27 @@ class _Return:
         self._owner = owner
 
     def donors(self, donors: Donors) -> dict[str, JobEntry]:
-        """Returns the jobs of queues that borrow: the lowest priority first, then the largest share."""
+        """Returns the jobs in borrowing queues, the lowest priority first, then the largest share."""
         borrowers = [entry for entry in donors.all() if self._borrowed(entry, {})]
         return {entry.key: entry for entry in sorted(borrowers, key=lambda d: d.facts.priority)}
 
     def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:  # noqa: ARG002
-        """Returns whether the donor's queue still borrows before its last trainer is released."""
+        """Returns whether the donor's queue still borrows before the last of these trainers is released."""
         before = dict(freed)
         amounts.subtract(before, donor.job.requests)
         return bool(self._borrowed(donor, before))
 
     def may_leave(self, pod: Pod) -> bool:
-        """Allows trainers that have a node: one without soon gets one or is withdrawn."""
+        """Returns whether a trainer has a node; one without a node soon gets one or is withdrawn."""
         return bool(pod.node)
 
     def explain(self, donor: JobEntry) -> tuple[Reason, Figures]:
-        """Explains a return by what the donor's queue uses and owns."""
+        """Explains a return by the use and the nominal quota of the donor's queue."""
         requests = self._owner.job.requests
         figures = self._book.quotas.borrowing.figures(donor.job.queue, requests)
         return Reason.SHARE_RETURNED, {**figures, "to": self._owner.key}
 
     def _borrowed(self, donor: JobEntry, freed: Resources) -> list[str]:
-        """Returns the resources that the donor's queue borrows."""
+        """Returns the resources that the donor's queue still borrows after `freed` is released."""
         requests, queue = self._owner.job.requests, donor.job.queue
         return self._book.quotas.borrowing.borrowed(queue, requests, freed)

@@ -1,6 +1,6 @@
-"""Rules 2, 8 and 10, limits, allowed sizes and reserve: releases trainers above a limit.
+"""Rules 2, 8 and 10 (limits, allowed sizes and reserve): release trainers above a limit.
 
-Rule 2 also releases pods that wait for a scheduler that training does not use any more.
+Rule 2 also releases pods that wait for a scheduler which training no longer uses.
 """
 
 from heapq import heapify, heappop, heappush
@@ -21,10 +21,10 @@ def release(book: Book) -> Decisions[None]:
 
 
 def _release_excess(book: Book) -> Decisions[None]:
-    """Releases trainers of stopped jobs, and those above max or quota.
+    """Releases trainers of stopped jobs, and trainers above max or a quota.
 
-    A quota takes no job below its minimum. A job whose annotations became invalid keeps its
-    trainers until they are corrected.
+    A quota takes no job below its minimum. A job whose annotations became invalid keeps its trainers
+    until the annotations are corrected.
     """
     for entry in book.entries:
         if entry.job.error and not entry.stopped:
@@ -50,7 +50,7 @@ def _release_excess(book: Book) -> Decisions[None]:
 
 
 def _allowed_count(entry: JobEntry) -> int:
-    """Returns the number of live trainers that a job may keep, less missing guaranteed ones."""
+    """Returns the number of live trainers that a job may keep, minus its missing guaranteed trainers."""
     if entry.stopped:
         return 0
     if not entry.job.managed:
@@ -63,9 +63,9 @@ def _allowed_count(entry: JobEntry) -> int:
 def _replace_outdated(book: Book) -> Decisions[None]:
     """Releases waiting trainers and parameter servers that were created for another scheduler.
 
-    Without the extender's entries no scheduler finds a node for a pod with the marker resource. Surplus
-    would be withdrawn after a while anyway; guaranteed trainers and parameter servers wait for ever.
-    Rules 3 and 5 create them again, for the scheduler in use.
+    A scheduler without the extender's entries finds no node for a pod with the marker resource. Surplus
+    would be withdrawn after a while anyway, but guaranteed trainers and parameter servers would wait
+    forever. Rules 3 and 5 create them again for the scheduler in use.
     """
     for entry in book.entries:
         if not (entry.job.managed and entry.grows):
@@ -91,8 +91,7 @@ def _why(book: Book, entry: JobEntry, pod: Pod) -> str:
 def _is_outdated(book: Book, entry: JobEntry, pod: Pod) -> bool:
     """Returns whether a pod has no node, was created for another scheduler, and has waited a while.
 
-    The delay prevents endless replacements where the webhook learns of a change later than the
-    reconciler.
+    The delay prevents endless replacements if the webhook learns of a change later than the reconciler.
     """
     return (
         not (pod.node or pod.nominated)
@@ -108,7 +107,7 @@ def release_to_allowed_size(book: Book) -> Decisions[None]:
         excess = entry.count - size
         if entry.grows and entry.job.managed and excess > 0 and not entry.paused:
             backoff = book.creation_backoffs.get(entry.job.uid)
-            if backoff is not None:  # these trainers keep it from the next size
+            if backoff is not None:  # the excess trainers were wasted
                 yield BackOff(entry.key, backoff.after_vain(excess))
             for pod in entry.surplus[:excess]:
                 figures = {"live": entry.facts.count, "size": size}
@@ -116,7 +115,7 @@ def release_to_allowed_size(book: Book) -> Decisions[None]:
 
 
 def keep_reserve(book: Book) -> Decisions[None]:
-    """Releases surplus from nodes that an autoscaler may remove, and above what the policy reserves."""
+    """Releases surplus from nodes that an autoscaler may remove, and surplus that uses the reserve."""
     yield from _vacate_nodes(book)
     yield from _restore_reserve(book)
 
@@ -140,8 +139,8 @@ def _vacate_nodes(book: Book) -> Decisions[None]:
 def _restore_reserve(book: Book) -> Decisions[None]:
     """Releases surplus, a few trainers at a time, while more is in use than the reserve allows.
 
-    Waits during a burst: services then get capacity through preemption, and the remaining capacity
-    is known only once they run.
+    The rule waits during a burst: services then get capacity through preemption, and the remaining
+    capacity is known only once they run.
     """
     if book.burst:
         return
@@ -159,7 +158,7 @@ def _restore_reserve(book: Book) -> Decisions[None]:
 
 
 def _richness(book: Book, entry: JobEntry) -> tuple[bool, int, float]:
-    """Returns the sort key of donors: queues that borrow, the lowest priority, the largest share."""
+    """Returns the sort key of donors: borrowing queues first, then the lowest priority, the largest share."""
     queue = entry.job.queue
     borrowed = book.quotas.borrowing.borrowed(queue, entry.job.requests)
     return not borrowed, entry.facts.priority, -book.expected_measure(entry)

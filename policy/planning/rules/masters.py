@@ -1,9 +1,9 @@
-"""Rule 6, masters: a job that lost its master gets it back, even at the cost of a trainer.
+"""Rule 6, masters: a job that lost its master gets a new one, even at the cost of a trainer.
 
 A master is a sidecar and cannot be added to a running pod, so it is created with a new guaranteed
-trainer. Usually its former host is missing and rule 5 replaces it. Where that rule creates no
-trainer, because no node has capacity or no trainer is missing, this rule releases a live one:
-without their master the others would soon have nothing to do (docs/decisions/0009).
+trainer. Usually the master's former host is missing, and rule 5 replaces that trainer. If rule 5 creates
+no trainer, because no node has capacity or no trainer is missing, this rule releases a live trainer:
+without their master, the others would soon have nothing to do (docs/decisions/0009).
 """
 
 from policy.cluster.snapshot import Constraints, Pod, Resources
@@ -24,7 +24,7 @@ from policy.reasons import Reason
 
 
 def restore_masters(book: Book) -> Decisions[None]:
-    """Creates the trainer that hosts the master of each running job without one, or frees capacity for it."""
+    """Creates a host for the master of each running job without a master, or frees capacity for the host."""
     for entry in book.entries:
         if not (entry.job.master and entry.grows and entry.live):
             continue
@@ -41,7 +41,7 @@ def restore_masters(book: Book) -> Decisions[None]:
 def _maintain(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
     """Frees capacity for a waiting host; releases a host whose node is lost or deleted.
 
-    Kubernetes itself would give up such a node only after minutes.
+    Kubernetes itself would evict the pods of such a node only after minutes.
     """
     node = book.cluster.nodes.get(host.node)
     is_lost = host.node in book.gone_nodes or (node is not None and node.is_lost(book.now_s))
@@ -64,7 +64,7 @@ def _free_capacity(book: Book, entry: JobEntry, host: Pod) -> Decisions[None]:
 def _replace(book: Book, entry: JobEntry) -> Decisions[None]:
     """Creates one guaranteed trainer, and releases at least one live trainer for it.
 
-    Uses a node that the job avoids only if no other node helps.
+    A node that the job avoids is used only if no other node helps.
     """
     job, requests = entry.job, entry.requests(first=True)
     node, victims = _host_node(book, entry, requests, job.constraints)

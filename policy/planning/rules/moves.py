@@ -1,4 +1,4 @@
-"""Moves of trainers from one job to another, on the terms of the rule that makes them."""
+"""Moves of trainers from some jobs to another one, on the terms of the rule that makes the moves."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -24,18 +24,18 @@ class MoveTerms(Protocol):
     """The terms on which other jobs give trainers to one job."""
 
     gives_more: bool
-    """Whether small trainers of any node are released as well until quotas and reserve allow a large one."""
+    """Whether small trainers on any node may also be released until quotas and reserve allow a large one."""
 
     def donors(self, donors: "Donors") -> dict[str, JobEntry]:
-        """Returns job key -> job, of jobs that may give, in the order in which they give."""
+        """Returns job key -> job for the jobs that may give trainers, in the order in which they give."""
 
     def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:
         """Returns whether a donor may give this number of trainers.
 
         Args:
             donor: The job that gives.
-            given: Number of its trainers that it gives in this move.
-            freed: Amounts that all donors of its queue give in this move, where queues lend.
+            given: Number of trainers that the donor gives in this move.
+            freed: Amounts that all donors in its queue give in this move; empty if no queue lends.
         """
 
     def may_leave(self, pod: Pod) -> bool:
@@ -46,7 +46,7 @@ class MoveTerms(Protocol):
 
 
 class Donors:
-    """The jobs that have spare trainers, sorted with the largest share first."""
+    """The jobs that have spare trainers, the largest share first."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -67,9 +67,9 @@ class Donors:
             insort(self._sorted, self._ranked[entry.key])
 
     def above(self, least: float, priority: int) -> dict[str, JobEntry]:
-        """Returns job key -> donor, with a measure of at least `least` or of lower priority.
+        """Returns job key -> donor, for donors with a lower priority or a measure of at least `least`.
 
-        The lowest priority first, and then the largest measure.
+        The lowest priority comes first, then the largest measure.
         """
         richest = [item[1:] for item in takewhile(lambda item: -item[0] >= least, self._sorted)]
         if self._priorities != {priority}:
@@ -85,9 +85,9 @@ class Donors:
 
 
 class Move:
-    """A move: trainers of richer jobs whose release lets one job reach its next allowed size.
+    """A move: trainers of other jobs whose release lets one job reach its next allowed size.
 
-    The constructor searches for them; `decisions` makes the move.
+    The constructor searches for these trainers; `decisions` makes the move.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Move:
             book: The plan so far.
             receiver: The job that gets the trainers.
             donors: The jobs that may release trainers.
-            terms: Which of them do.
-            ruled_out_nodes: Nodes that cannot help this move; the search adds to them. They stay
-                ruled out within a plan: receivers only become richer, so fewer and fewer jobs may give.
+            terms: The terms on which the donors release trainers.
+            ruled_out_nodes: Nodes that cannot help this move; the search adds nodes. They stay ruled out
+                within a plan: receivers only become richer, so fewer and fewer jobs may give trainers.
         """
         self._book = book
         self._ruled_out_nodes = ruled_out_nodes
@@ -118,11 +118,11 @@ class Move:
         self._terms = terms
         self._donors = terms.donors(donors)
         self._slots = _free_slots(book, receiver, self._step)
-        """Nodes with free capacity for its new trainers."""
+        """Nodes with free capacity for the receiver's new trainers, the cheapest last."""
         self._any_node_helps = bool(self._slots)
-        """Whether the receiver lacks quota or load and not a node, so that any release helps."""
+        """Whether the receiver lacks quota or load but no node, so that releases on any node help."""
         self._unlabelled = any(d.facts.excess or not d.job.managed for d in self._donors.values())
-        """Whether some donors' trainers have no role label (of the built-in controller, or above a minimum)."""
+        """Whether some donors' surplus lacks the surplus label (guaranteed excess, built-in controller)."""
         self._suitable_nodes: set[str] = set()
         self._open = book.capacity.open_nodes(receiver.job.constraints, pooled=True)
         self._in_quota = book.quotas.allow(receiver.job, self._step)
@@ -139,7 +139,7 @@ class Move:
         self.possible = enough and (self._allowed() or (terms.gives_more and self._give_more()))
 
     def _take_from(self, donor: JobEntry) -> bool:
-        """Adds the trainers of a donor that help; returns whether the move is complete."""
+        """Adds those trainers of a donor that help; returns whether the move is complete."""
         relieves = self._in_quota or self._book.quotas.relieves(
             self._receiver.job, self._step, donor.job
         )
@@ -150,7 +150,7 @@ class Move:
         return False
 
     def _victim_groups(self, donor: JobEntry) -> Iterator[list[Pod]]:
-        """Yields groups of trainers that a donor may release together: single ones, or whole steps."""
+        """Yields groups of trainers that a donor may release together: single trainers or whole steps."""
         ruled_out_nodes = self._ruled_out_nodes
         old_enough = (
             pod
@@ -173,9 +173,9 @@ class Move:
             yield group
 
     def _is_suitable(self, node: str) -> bool:
-        """Returns whether the receiver would fit on a node if donors released all they may there.
+        """Returns whether the receiver would fit on a node if donors released all trainers that they may.
 
-        Most nodes are unsuitable for a shape; each is examined once.
+        Most nodes are unsuitable for a shape; each node is examined once.
         """
         if self._any_node_helps:
             return bool(node)
@@ -203,13 +203,13 @@ class Move:
         return amounts.within(self._requests, free)
 
     def _may_give(self, donor: JobEntry, count: int) -> bool:
-        """Returns whether a donor may give `count` more trainers, by the terms of the move."""
+        """Returns whether a donor may give `count` more trainers under the terms of the move."""
         given = self._victim_counts[donor.key] + count
         freed = self._freed_in_queue(donor, count)
         return donor is not self._receiver and self._terms.may_give(donor, given, freed)
 
     def _freed_in_queue(self, donor: JobEntry, count: int) -> Resources:
-        """Returns the amounts that a donor's queue gives with `count` more trainers, where queues lend."""
+        """Returns the amounts that a donor's queue gives with `count` more trainers; empty if none lends."""
         if not self._book.quotas.borrowing:
             return {}
         freed = amounts.scaled(donor.job.requests, count)
@@ -237,7 +237,7 @@ class Move:
     def _victims_beside(
         self, pod: Pod, victims: list[tuple[JobEntry, Pod]]
     ) -> list[tuple[JobEntry, Pod]]:
-        """Returns further small trainers of the node to release with `pod` so that a large one fits."""
+        """Returns further small trainers on the node to release with `pod` so that a large one fits."""
         free = self._free_on(pod.node)
         chosen = {id(neighbour) for _, neighbour in victims}
         for _, neighbour in victims:
@@ -260,7 +260,7 @@ class Move:
         return []
 
     def _gives_one(self, owner: JobEntry, pod: Pod, count: int) -> bool:
-        """Returns whether a job may release `count` trainers one by one, this one among them."""
+        """Returns whether a job may release `count` trainers one by one, including `pod`."""
         remaining = owner.count - self._victim_counts[owner.key] - count
         return (
             not pod.deleting
@@ -275,7 +275,7 @@ class Move:
 
         Args:
             pods: The trainers that leave for it.
-            fewest_slots: Number of nodes with free capacity that are left to other receivers.
+            fewest_slots: Number of nodes with free capacity that must be left unused.
         """
         for pod in pods:
             usable = pod.node in self._open and pod.node not in self._book.closed
@@ -310,7 +310,7 @@ class Move:
             self._victim_ids.difference_update(ids)
 
     def _allowed(self, count: int | None = None) -> bool:
-        """Returns whether quotas and reserve hold after the move, or after its first `count` releases."""
+        """Returns whether quotas and reserve allow the move with its first `count` releases, or with all."""
         book, job = self._book, self._receiver.job
         freed: dict[str, int] = {}
         victims = self.victims[:count]
@@ -321,9 +321,10 @@ class Move:
         return allowed and book.load.allow_later(job.requests, freed, self._step)
 
     def _give_more(self) -> bool:
-        """Adds single trainers of the donors until quotas and reserve hold; returns whether they do.
+        """Adds single trainers of donors until quotas and reserve allow the move; returns whether they do.
 
-        Doubles the number of victims until they suffice, then drops unneeded ones: each check counts all.
+        It doubles the number of victims until they suffice, then drops unneeded ones, because each check
+        has to count all victims.
         """
         further = (
             (donor, pod)
@@ -359,7 +360,7 @@ class Move:
 
 
 def _free_slots(book: Book, receiver: JobEntry, count: int) -> list[str]:
-    """Nodes with room for up to `count` more trainers of a job that only load or quota stops."""
+    """Returns nodes for up to `count` more trainers of a job that only load or quota stops."""
     nodes = book.capacity.place_each(
         receiver.job.requests, count, lambda: free_slot(book, receiver)
     )

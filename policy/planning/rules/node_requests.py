@@ -1,9 +1,9 @@
 """Rule 5, node requests: a minimum that fits nowhere makes an autoscaled cluster grow.
 
-Cluster autoscalers add nodes only for pending pods. If the policy allows it, guaranteed trainers that
-have found no capacity for a while are created without a node, with the parameter servers of a starting
-job. They wait, and are taken back if no node comes (docs/decisions/0017). Surplus is created on free
-capacity only, so it never makes a cluster grow.
+Cluster autoscalers add nodes only for pending pods. If the policy allows it, guaranteed trainers for which
+no capacity was found for a while are created without a node, together with a starting job's parameter
+servers. They wait for nodes, and are deleted if none is added (docs/decisions/0017). Surplus is created
+only on free capacity, so it never makes a cluster grow.
 """
 
 from collections import Counter
@@ -30,16 +30,16 @@ from policy.planning.rules import placements
 from policy.reasons import Reason
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 300.0, 3600.0
-"""First and longest pause of a job after requested nodes did not come."""
+"""First and longest pause of a job whose requested nodes were not added."""
 _NEVER = (0, 0.0)
 """Default of `History.vain_requests`: no request has failed."""
 
 
 def settle(book: Book) -> Decisions[None]:
-    """Keeps the pods that wait for nodes, or takes them back after a while.
+    """Keeps the pods that wait for nodes, or releases them after a while.
 
     A job that has never had its minimum loses all its pods: a part of the minimum would hold capacity
-    that others can use.
+    that other jobs can use.
     """
     for entry in book.entries:
         pending = _pending(book, entry)
@@ -89,9 +89,9 @@ def request(book: Book, entry: JobEntry, missing: int, *, has_turn: bool) -> Dec
 
     Args:
         book: The plan so far.
-        entry: A job for whose trainers no capacity was found; the reason is recorded.
-        missing: Number of trainers that found none.
-        has_turn: Whether it may request nodes now.
+        entry: A job for whose trainers no capacity was found; its reason is already recorded.
+        missing: Number of trainers without capacity.
+        has_turn: Whether the job may request nodes now.
     """
     job, settings = entry.job, book.policy.autoscaling
     lacks_room = entry.reason in (Reason.WAITING_FOR_ROOM, Reason.FITS_NO_NODE)
@@ -111,7 +111,7 @@ def request(book: Book, entry: JobEntry, missing: int, *, has_turn: bool) -> Dec
         Tier.GUARANTEED,
         ("",) * missing,
         Reason.NODES_REQUESTED,
-        master=entry.masterless and not entry.live,  # otherwise rule 6 finds it a place
+        master=entry.masterless and not entry.live,  # otherwise rule 6 places it
         node_request=NodeRequest.START if starts else NodeRequest.REPLACEMENT,
         avoided_nodes=book.avoided_nodes.names(job),
     )
@@ -123,10 +123,10 @@ def request(book: Book, entry: JobEntry, missing: int, *, has_turn: bool) -> Dec
 
 
 def may_come(book: Book, entry: JobEntry, *, has_turn: bool) -> bool:
-    """Returns whether nodes may still be added for a job's minimum: it will request them, or has.
+    """Returns whether nodes may still be added for a job's minimum: the job has requested them, or will.
 
-    A job whose last request failed, or that is due while other jobs have all turns, has to use the
-    existing nodes.
+    A job has to use the existing nodes if its last request failed, or if it is due while other jobs have
+    all turns.
     """
     job, history, settings = entry.job, book.history, book.policy.autoscaling
     if settings.mode_of(job.queue) is NodeRequests.NONE or not job.managed:
@@ -140,8 +140,8 @@ def may_come(book: Book, entry: JobEntry, *, has_turn: bool) -> bool:
 def turns(book: Book) -> frozenset[str]:
     """Chooses the jobs that may request nodes now, and returns their keys.
 
-    Each namespace gets one turn before any gets a second one, and jobs whose requests failed come last:
-    jobs that no node can run take no turns from the jobs of other tenants.
+    Each namespace gets one turn before any namespace gets a second one. Jobs whose requests failed come
+    last, so that jobs which no node can run take no turns from other tenants' jobs.
     """
     vain = book.history.vain_requests
     awaiting = [entry.job.namespace for entry in book.entries if entry.awaits_nodes]
@@ -168,7 +168,7 @@ def _is_due(book: Book, entry: JobEntry) -> bool:
 
 
 def _reserve_part(book: Book, entry: JobEntry, missing: int) -> Decisions[None]:
-    """Reserves free capacity for some of the trainers: kube-scheduler places these at once."""
+    """Reserves free capacity for those of the trainers that kube-scheduler can place at once."""
     for number in range(missing):
         requests = entry.requests(first=not number)
         node = yield from placements.place(

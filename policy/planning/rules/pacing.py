@@ -1,10 +1,10 @@
 """How many surplus trainers may wait for kube-scheduler, and how namespaces share that number.
 
-The job with the least share grows first. Where many tiny trainers make a small share, the same job
-stays first for long, and kube-scheduler places only a limited number of pods a second. So each namespace
-gets a part of the number. Unused parts go round again to the namespaces that lack them, and in the end to
-the least share. A job that waits for its next turn keeps its claim: richer jobs use their part only
-where capacity for the claim remains.
+The job with the smallest share grows first. If even many of its trainers make only a small share, the same
+job stays first for long, while kube-scheduler places only a limited number of pods a second. So each
+namespace gets a part of the number. In further rounds, unused parts go to the namespaces that need more,
+and in the last round to the jobs with the smallest share. A job that waits for its next turn keeps its
+claim: richer jobs use their part only if enough capacity for the claim remains.
 """
 
 from collections import Counter
@@ -20,31 +20,31 @@ from policy.planning.rules import creation_backoffs
 
 _MIN_IN_FLIGHT = 8
 _IN_FLIGHT = 0.04
-"""Fraction of all target trainers that may wait for the scheduler at one time (but 8 always may).
+"""Fraction of all target trainers that may wait for the scheduler at the same time (8 always may).
 
-Where kube-scheduler is faster, as many as it places until the next plan may wait (`PlacementPace`).
+If kube-scheduler is faster, as many trainers may wait as it places until the next plan (`PlacementPace`).
 """
 _LAST_ROUND = 8
-"""The number of the last round of one plan; the first is 0."""
+"""The number of a plan's last round; the first round is 0."""
 _LEVELS = 4
-"""Claims are added up to shares that are a factor of 2 ** (1 / _LEVELS) apart, rounded up."""
+"""A job's share is rounded up to a power of 2 ** (1 / _LEVELS) before claims up to it are summed."""
 _MAX_SHAPES = 32
-"""Shapes of claims that are compared with the free capacity for each; others only add to the sum."""
+"""Number of shapes whose claims are compared with the free capacity; others only count in the sum."""
 
 
 class Pacing:
-    """The trainers under way in one plan, and the jobs that wait for their next turn."""
+    """The trainers without a node in one plan, and the jobs that wait for their next turn."""
 
     def __init__(self, book: Book) -> None:
-        """Counts the trainers that wait for kube-scheduler already, and starts the first round."""
+        """Counts the trainers that already wait for kube-scheduler, and starts the first round."""
         self._book = book
         share = int(_IN_FLIGHT * book.trainers)
         self.budget = max(_MIN_IN_FLIGHT, share, book.history.placeable)
-        """Trainers of all jobs that may be under way."""
+        """Number of trainers of all jobs that may wait for kube-scheduler."""
         self.waiting = 0
-        """Trainers of all jobs that are under way."""
+        """Number of trainers of all jobs that wait for kube-scheduler."""
         self._used = Counter[str]()
-        """Namespace -> trainers of its jobs that are under way."""
+        """Namespace -> number of its jobs' trainers that wait for kube-scheduler."""
         for entry in book.entries:
             count = _about_to_be_placed(book, entry)
             self._used[entry.job.namespace] += count
@@ -57,18 +57,18 @@ class Pacing:
         self._is_shared = len(namespaces) > 1
         self._round = 0
         self._limits = dict.fromkeys(namespaces, max(1, self.budget // max(1, len(namespaces))))
-        """Namespace -> how many of its trainers may be under way in this round."""
+        """Namespace -> number of its trainers that may wait for kube-scheduler in this round."""
         self._before = self.waiting
-        """Trainers under way when the round began."""
+        """The value of `waiting` when the round began."""
         self._claims = _Claims(book)
         self.paused: list[JobEntry] = []
         """Jobs that wait for their next turn, in the order in which they were paused."""
         self.owner_waits = False
-        """Whether one of them lacks part of its queue's own quota: until it has that, no queue borrows."""
+        """Whether a paused job lacks part of its queue's own quota; until it has that, no queue borrows."""
         self.is_full = False
         """Whether no job gets further trainers in this plan."""
         self.holds_moves = False
-        """Whether a job waits that has not had its part yet, so that it is unknown which jobs lack capacity."""
+        """Whether some job has not had its part yet, so that it is unknown which jobs lack capacity."""
 
     def add(self, entry: JobEntry, step: int) -> None:
         """Counts trainers that the plan creates."""
@@ -79,8 +79,8 @@ class Pacing:
     def allows(self, entry: JobEntry, step: int) -> bool:
         """Returns whether a job may create `step` trainers in this round.
 
-        A step that is larger than a part, or than the whole budget, is allowed while none of it is used.
-        Where the whole budget does not suffice, no smaller step overtakes.
+        A step that is larger than a part, or than the whole budget, is allowed while none of that part or
+        budget is used. If the whole budget does not suffice for a step, no smaller step overtakes it.
         """
         namespace = entry.job.namespace
         limit = self._limits.get(namespace, self.budget)
@@ -91,16 +91,17 @@ class Pacing:
         return is_turn and not self.is_full and self._claims.leave(entry, step)
 
     def pause(self, entry: JobEntry) -> None:
-        """Lets a job wait for its next turn; its claim comes before richer jobs."""
+        """Lets a job wait for its next turn; its claim has precedence over richer jobs."""
         self.paused.append(entry)
         self._claims.add(entry)
         lends = self._book.quotas.borrowing.covers(entry.job.queue)
         self.owner_waits = self.owner_waits or (lends and not self._book.standing(entry)[0])
 
     def next_round(self) -> list[JobEntry]:
-        """Returns the paused jobs, if some of the budget is unused, and gives them larger parts.
+        """Starts a round with larger parts and returns its jobs: the paused ones, if budget is unused.
 
-        After a round without creations comes the last one, which gives the rest to the least share.
+        After a round without creations comes the last one, in which the jobs with the smallest share get
+        the rest.
         """
         unused = self.budget - self.waiting
         if not self.paused or self.is_full or unused <= 0 or self._round == _LAST_ROUND:
@@ -119,14 +120,14 @@ class Pacing:
 
 
 def own_in_flight(entry: JobEntry) -> int:
-    """Returns the surplus trainers of a job without a node, including ones that kube-scheduler cannot place."""
+    """Returns how many surplus trainers of a job have no node, even if kube-scheduler cannot place them."""
     return len(entry.waiting) + len(entry.creates[Tier.SURPLUS])
 
 
 def _about_to_be_placed(book: Book, entry: JobEntry) -> int:
-    """Returns the number of surplus trainers of a job that kube-scheduler is about to place.
+    """Returns the number of a job's surplus trainers that kube-scheduler is about to place.
 
-    Trainers that it cannot place count only for their own job.
+    Trainers that it cannot place count only for their own job (`own_in_flight`).
     """
     return sum(not creation_backoffs.is_stuck(book, entry, pod) for pod in entry.waiting)
 
@@ -138,25 +139,25 @@ def _fits(used: int, step: int, limit: int) -> bool:
 class _Claims:
     """The trainers that paused jobs would still get before a richer job, compared with the free capacity.
 
-    Free capacity counts in whole trainers of a shape: smaller pieces do not help. Shapes are compared by
-    the resource of which a trainer takes the largest share.
+    For each shape, free capacity counts in whole trainers, because smaller pieces do not help. It is
+    measured in the resource of which a trainer of the shape takes the largest share.
     """
 
     def __init__(self, book: Book) -> None:
         self._book = book
         self._taken: dict[str, int] = {}
-        """Requests of trainers that this plan creates."""
+        """Requests of the trainers that this plan creates."""
         self._rooms: dict[_Shape, tuple[str, int]] = {}
-        """Shape -> that resource, and how much of it all trainers take that fit at first."""
+        """Shape -> (that resource, the amount of it in all trainers of the shape that fit at first)."""
         self._entries: list[JobEntry] = []
         self._level: int | None = None
-        """The share up to which claims are added up, as a power of 2 ** (1 / _LEVELS)."""
+        """The share up to which claims are summed, as an exponent of 2 ** (1 / _LEVELS)."""
         self._priority = 0
-        """The priority from which claims are added up."""
+        """The priority of the job for which claims are summed."""
         self._sum: dict[str, int] = {}
-        """All claims."""
+        """Requests of all claimed trainers."""
         self._counts = Counter[_Shape]()
-        """Shape -> claimed trainers; the first `_MAX_SHAPES`."""
+        """Shape -> number of claimed trainers, for the first `_MAX_SHAPES` shapes."""
 
     def clear(self) -> None:
         """Drops all claims."""
@@ -173,9 +174,9 @@ class _Claims:
         amounts.add(self._taken, amounts.scaled(entry.job.requests, step))
 
     def leave(self, entry: JobEntry, step: int) -> bool:
-        """Returns whether capacity remains for `step` trainers of a job beside the claims before them.
+        """Returns whether capacity remains for `step` trainers of a job beside the claims of poorer jobs.
 
-        Poorer jobs claim the trainers that they would get up to the job's share.
+        Poorer jobs claim the trainers that they would get until they reach the job's share.
         """
         measure = self._book.expected_measure(entry)
         if not self._entries or measure <= 0:
@@ -199,7 +200,7 @@ class _Claims:
         return self._taken.get(resource, 0) + requests.get(resource, 0) + claim <= room
 
     def _add(self, claimant: JobEntry, level: int) -> None:
-        """Adds the claim of a job; one of higher priority claims all that it lacks."""
+        """Adds a job's claim; a job of higher priority claims all trainers up to its maximum."""
         lacking = 2 ** (level / _LEVELS) - self._book.expected_measure(claimant)
         job, count = claimant.job, claimant.job.max_trainers - claimant.count
         if claimant.facts.trainer_measure > 0 and claimant.facts.priority <= self._priority:

@@ -1,4 +1,4 @@
-"""Capacity for pods that outrank surplus: where they fit, and which pods leave for them."""
+"""Capacity for pods that outrank surplus: the nodes where they fit, and the pods that leave for them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -20,9 +20,9 @@ class Placement(NamedTuple):
     node: str
     requests: Resources
     preempted: Resources
-    """Amounts that kube-scheduler must preempt there."""
+    """Amounts that kube-scheduler must preempt on the node."""
     is_free: bool
-    """Whether the capacity is free now. Otherwise kube-scheduler may preempt other pods than those that leave."""
+    """Whether the capacity is free now. If not, kube-scheduler may preempt others than the leaving pods."""
 
 
 def find(
@@ -33,7 +33,7 @@ def find(
     *,
     pooled: bool,
 ) -> Placement | None:
-    """Finds a node for one pod; None where it fits on no node, even without surplus."""
+    """Returns a node for one pod; None if the pod fits on no node, even without surplus."""
     capacity = book.capacity
     node, must_preempt = capacity.choose_node(requests, constraints, closed, pooled=pooled)
     if not node:
@@ -73,7 +73,7 @@ def place(
 def count_preempted(
     book: Book, entry: JobEntry, placements: Iterable[Placement]
 ) -> Decisions[None]:
-    """Counts what kube-scheduler preempts for reserved placements of a job as leaving."""
+    """Counts the amounts that kube-scheduler preempts for a job's reserved placements as leaving."""
     for placement in placements:
         preempted = dict(placement.preempted)
         if preempted:
@@ -84,10 +84,10 @@ def count_preempted(
 
 
 def release_excess(book: Book, entry: JobEntry, node: str) -> Decisions[Resources]:
-    """Releases trainers for what is reserved on a node and kube-scheduler would not preempt.
+    """Releases trainers that a reservation on a node needs and that kube-scheduler would not preempt.
 
-    It preempts surplus for a trainer, but no pod of the same priority: guaranteed trainers that other
-    jobs have above their minimum leave by this plan. As few of them as are needed.
+    kube-scheduler preempts surplus for a trainer, but no pod of the same priority. The plan therefore
+    releases other jobs' guaranteed trainers above their minimum, as few as needed.
 
     Args:
         book: The plan so far.
@@ -132,17 +132,17 @@ def fewest_victims(
     pooled: bool,
     allow_master_host: bool,
 ) -> tuple[str, list[Pod]]:
-    """The node where releasing the fewest of the job's trainers fits the pod, and those trainers.
+    """Returns the node where the pod fits after the fewest releases of the job's trainers, and these trainers.
 
-    Surplus counts as free already, so only guaranteed trainers are examined. A node does not count
-    where a waiting service would take the capacity first.
+    Surplus already counts as free, so only guaranteed trainers are examined. A node is skipped if a
+    waiting service would take the capacity first.
 
     Args:
         book: The plan so far.
         entry: The job.
         requests: Requests of the pod that needs capacity.
-        constraints: Where that pod may run.
-        pooled: Whether node pools apply to it.
+        constraints: The nodes where that pod may run.
+        pooled: Whether node pools apply to that pod.
         allow_master_host: Whether the trainer that hosts the master may be released, too.
     """
     open_nodes = book.capacity.open_nodes(constraints, pooled=pooled)
@@ -162,7 +162,7 @@ def fewest_victims(
 
 
 def _needed_by_service(book: Book, free: Resources) -> bool:
-    """Whether a waiting service fits there; its constraints are ignored for simplicity."""
+    """Returns whether a waiting service fits into `free`; its constraints are ignored for simplicity."""
     return any(
         not pod.is_training and amounts.within(pod.requests, free)
         for pod in book.unschedulable_pods

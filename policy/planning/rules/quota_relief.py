@@ -1,9 +1,9 @@
-"""Rule 5, admission: surplus gives way to a minimum that the namespace's own ResourceQuota refuses.
+"""Rule 5, admission: surplus is released for a minimum that the namespace's ResourceQuota refuses.
 
-Kubernetes does not say whose pods fill a quota, but EDL knows its own pods in the namespace. Where
-releasing surplus makes the whole minimum fit, enough of it is released, the largest shares first, and
-the namespace gets no new surplus until the minimum has had time to start. If other pods fill the quota
-again, further releases follow at ever longer intervals.
+Kubernetes does not say whose pods fill a quota, but EDL knows its own pods in the namespace. If releasing
+surplus makes the whole minimum fit, the rule releases enough of it, from the jobs with the largest shares
+first. The namespace then gets no new surplus until the minimum has had time to start. If other pods fill
+the quota again, further releases follow at ever longer intervals.
 """
 
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ from policy.planning.job_entry import JobEntry
 from policy.reasons import Reason
 
 _HOLD_S = 60.0
-"""How long a namespace gets no surplus after a release, while trainers end and the job is tried again."""
+"""How long a namespace gets no surplus after a release, while trainers end and the job tries again."""
 _AGAIN_S = (120.0, 3600.0)
 """First and longest pause between releases for one job."""
 
 
 def relieve(book: Book, entry: JobEntry, missing: int) -> Decisions[None]:
-    """Releases surplus of a refused job's namespace where that lets its minimum start.
+    """Releases surplus in a refused job's namespace, if that lets the job's minimum start.
 
     Args:
         book: The plan so far.
         entry: A job that the API server refuses now.
-        missing: Number of trainers that it lacks.
+        missing: Number of trainers that the job lacks.
     """
     number, last_s = book.history.quota_reliefs.get(entry.job.uid, (0, 0.0))
     if number and book.now_s < last_s + pause_s(*_AGAIN_S, number):
         return
     backoff = book.creation_backoffs.get(entry.job.uid)
-    missing -= entry.facts.count - entry.count  # trainers of a partial start, taken back by now
+    missing -= entry.facts.count - entry.count  # trainers of a partial start, released by now
     refusal = entry.job.refusal or (backoff.error if backoff is not None else "")
     lacking = _lacking(entry, missing, quota_refusal.unused(refusal))
     victims = _victims(book, entry, lacking) if lacking else []
@@ -47,7 +47,7 @@ def relieve(book: Book, entry: JobEntry, missing: int) -> Decisions[None]:
 
 
 def is_held(book: Book, entry: JobEntry) -> bool:
-    """Returns whether what was released for a job that lacks trainers is kept from surplus now."""
+    """Returns whether the quota that was released for a job is still closed to surplus."""
     number, last_s = book.history.quota_reliefs.get(entry.job.uid, (0, 0.0))
     backoff = book.creation_backoffs.get(entry.job.uid)
     next_try_s = backoff.until_s if backoff is not None else last_s
@@ -55,7 +55,7 @@ def is_held(book: Book, entry: JobEntry) -> bool:
 
 
 def surplus_hold(book: Book, entry: JobEntry) -> Blocked | None:
-    """Returns why a job gets no surplus while a minimum of its namespace waits for it, if one does."""
+    """Returns why a job gets no surplus if a minimum in its namespace waits for quota; None otherwise."""
     waiting = book.awaiting_quota.get(entry.job.namespace)
     return None if waiting is None else Blocked(Reason.QUOTA_REACHED, {"job": waiting})
 
@@ -71,7 +71,7 @@ def _lacking(entry: JobEntry, missing: int, unused: Mapping[str, int]) -> dict[s
 
 
 def _victims(book: Book, entry: JobEntry, lacking: dict[str, int]) -> list[tuple[JobEntry, Pod]]:
-    """Returns surplus whose release frees all missing amounts, the largest shares first; empty if none does."""
+    """Returns surplus whose release frees all `lacking` amounts, largest shares first; empty if none does."""
     donors = {
         donor.key: (donor, donor.spare)
         for donor in book.entries

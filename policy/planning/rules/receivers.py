@@ -1,7 +1,7 @@
-"""Jobs that get trainers at the expense of others: which ones moves help, and how many they get.
+"""The jobs that get trainers at the expense of other jobs, and how many they may get.
 
-Other jobs give only a few trainers within an hour for a job that changes what it asks for again and
-again (`policy.planning.demand`).
+A job that changes its demand again and again gets only a few trainers from other jobs within an hour
+(`policy.planning.demand`).
 """
 
 from policy.decisions import time
@@ -14,11 +14,11 @@ from policy.reasons import Reason
 CURED_BY_MOVE = (Reason.NO_ROOM, Reason.RESERVE_HELD, Reason.QUOTA_REACHED)
 """Reasons that another job's release can remove."""
 Ranked = tuple[bool, int, float, str, JobEntry]
-"""A job behind its `rank`."""
+"""A job's `rank`, followed by the job."""
 
 
 def lacking(book: Book) -> Decisions[list[Ranked]]:
-    """Finds the jobs that a move helps; explains why others get no trainers of other jobs now."""
+    """Finds the jobs that a move helps; explains for jobs that may not take trainers why they may not."""
     found = []
     for entry in book.entries:
         is_helped = entry.reason in CURED_BY_MOVE and entry.admitted
@@ -28,12 +28,12 @@ def lacking(book: Book) -> Decisions[list[Ranked]]:
 
 
 def rank(book: Book, entry: JobEntry) -> tuple[bool, int, float, str]:
-    """Returns the sort key of jobs that receive moves, unique for each."""
+    """Returns the sort key of jobs that receive trainers; it is unique for each job."""
     return *book.standing(entry), book.expected_measure(entry), entry.key
 
 
 def may_receive(book: Book, entry: JobEntry) -> Decisions[bool]:
-    """Returns whether other jobs give trainers for the next size of a job; explains where its changes stop them."""
+    """Returns whether a job may take trainers for its next size; explains if its changed demand forbids it."""
     if not creation_backoffs.may_receive(book, entry):
         return False
     if not entry.facts.demand_history.periods:
@@ -45,12 +45,12 @@ def may_receive(book: Book, entry: JobEntry) -> Decisions[bool]:
 
 
 def refusal(entry: JobEntry, count: int, *, minimum: bool = False) -> Blocked | None:
-    """Returns why other jobs do not give `count` more trainers for a job; None where they do.
+    """Returns why a job may not take `count` more trainers from other jobs; None if it may.
 
     Args:
         entry: The job.
         count: Number of trainers, or of parameter servers.
-        minimum: Whether its minimum starts with them, or is completed.
+        minimum: Whether the job's minimum starts with them or is completed by them.
     """
     history = entry.facts.demand_history
     if not (count and history.periods):

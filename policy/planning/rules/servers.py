@@ -1,9 +1,9 @@
-"""Rule 3, parameter servers: running jobs get lost ones back before any other training pod is placed.
+"""Rule 3, parameter servers: a running job's lost servers are replaced before other training pods are placed.
 
-Without one of its servers a job makes no progress, so a missing one is created again under the same
-index, even at the cost of one of the job's trainers. The first servers are created with the first
-trainers, all or nothing (`policy.planning.rules.admission`), and are deleted after the last trainer has
-ended (docs/decisions/0013).
+A job that lacks one of its servers makes no progress. So a missing server is created again under the same
+index, even at the cost of one of the job's trainers. The first servers are created together with the first
+trainers, all or none (`policy.planning.rules.admission`), and are deleted after the last trainer has ended
+(docs/decisions/0013).
 """
 
 from policy.cluster.snapshot import RESTART_S, Constraints, Pod, ServerSpec
@@ -24,11 +24,11 @@ from policy.planning.rules.trial import Trial
 from policy.reasons import Reason
 
 _WITHOUT_CLAIM_S = 300.0
-"""How long Kubernetes itself waits before it gives up the pods of a node that is not ready."""
+"""How long Kubernetes itself waits before it evicts the pods of a node that is not ready."""
 
 
 def maintain(book: Book) -> Decisions[None]:
-    """Deletes servers that have ended, are lost or no longer needed; replaces missing ones."""
+    """Deletes servers that have ended, are lost or are no longer needed; replaces missing servers."""
     for entry in book.entries:
         pods = book.cluster.servers_of(entry.job)
         backoff = book.creation_backoffs.get(entry.job.uid)
@@ -42,18 +42,18 @@ def maintain(book: Book) -> Decisions[None]:
 def place_initial(
     book: Book, trial: Trial, entry: JobEntry, trainers: int, closed: frozenset[str]
 ) -> list[Placement] | Blocked | None:
-    """Places the servers that a job starts with.
+    """Places the servers with which a job starts.
 
     Args:
         book: The plan so far.
-        trial: Gets the reservations.
+        trial: The trial that makes the reservations.
         entry: The job.
-        trainers: Number of trainers that start with them.
+        trainers: Number of trainers that start with the servers.
         closed: Nodes that the job must not use.
 
     Returns:
-        The placements; why other jobs do not give capacity for the servers; or None where not all
-        servers fit, or the quotas do not allow them and the trainers.
+        The placements, or the reason why other jobs do not give capacity for the servers, or None if
+        not all servers fit or the quotas do not allow the servers and the trainers.
     """
     spec, count = entry.job.servers, entry.servers_to_start
     if spec is None or not count:
@@ -72,7 +72,7 @@ def place_initial(
 
 
 def _constraints(book: Book, entry: JobEntry) -> Constraints:
-    """Returns where servers may run: also on nodes that trainers avoid."""
+    """Returns the constraints of servers, which may also run on nodes that trainers avoid."""
     return book.cluster.jobs[entry.key].server_constraints
 
 
@@ -87,7 +87,7 @@ def _release_all(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[None
 
 
 def _release_lost(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[None]:
-    """Deletes pods that will not serve again: their replacement needs the name."""
+    """Deletes pods that will not serve again, because their replacements need the names."""
     for pod in pods:
         node_lost = _is_node_lost(book, entry, pod)
         if node_lost or (pod.terminal and not pod.deleting):
@@ -97,8 +97,8 @@ def _release_lost(book: Book, entry: JobEntry, pods: list[Pod]) -> Decisions[Non
 def _is_node_lost(book: Book, entry: JobEntry, pod: Pod) -> bool:
     """Returns whether a pod's node is lost or deleted.
 
-    Without a claim the parameters go with the pod: as long as the kubelet reports something, the
-    server stays until Kubernetes itself would give it up.
+    Without a claim, the parameters are lost with the pod: as long as the kubelet reports anything, the
+    server stays until Kubernetes itself would evict it.
     """
     node, spec = book.cluster.nodes.get(pod.node), entry.job.servers
     has_claim = spec is not None and bool(spec.claim)
@@ -110,9 +110,9 @@ def _is_node_lost(book: Book, entry: JobEntry, pod: Pod) -> bool:
 def _replace_missing(
     book: Book, entry: JobEntry, spec: ServerSpec, pods: list[Pod]
 ) -> Decisions[None]:
-    """Reserves capacity for every missing server; creates those whose name is free.
+    """Reserves capacity for every missing server; creates the servers whose pod name is free.
 
-    A server whose old pod is still being deleted keeps its reservation meanwhile.
+    A server whose old pod is still being deleted only keeps its reservation.
     """
     existing = {pod.server for pod in pods}
     running = {

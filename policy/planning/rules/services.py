@@ -1,8 +1,8 @@
-"""Rule 1, services first: reserves capacity for pods that outrank surplus before it is shared.
+"""Rule 1, services first: reserves capacity for pods that outrank surplus before jobs share the rest.
 
-kube-scheduler preempts for services by itself, one pod at a time, at some 25 pods a second. In
-a burst that is the slowest part of a reclaim, so the plan releases all victims that the waiting
-services need at once, ahead of kube-scheduler (docs/decisions/0004).
+kube-scheduler preempts for services by itself, one pod at a time, at about 25 pods a second. In a burst
+that is the slowest part of a reclaim. So the plan releases all victims for the waiting services at once,
+ahead of kube-scheduler (docs/decisions/0004).
 """
 
 from collections import Counter
@@ -26,18 +26,18 @@ from policy.planning.victims import LOOK_AHEAD
 from policy.reasons import Reason
 
 _RELEASE_AGAIN_S = 10.0
-"""Minimum time between two releases for the same service pod; doubles each time."""
+"""Shortest time between two releases for the same service pod; the time doubles with each release."""
 _MAX_RELEASE_AGAIN_S = 640.0
 
 _TAKES_S, _TRIED_S = 60.0, 20.0
-"""How long free capacity is reserved for a pod; the second value applies if kube-scheduler has already
-found no node for it: kube-scheduler tries again at most 10 s after capacity became free."""
+"""How long free capacity is reserved for a pod. The second value applies if kube-scheduler has already found
+no node for the pod: it tries again at most 10 s after capacity became free."""
 
 _Shape = tuple[tuple[tuple[str, int], ...], Constraints, Role | None, int, bool, bool, bool, str]
 
 _Rank = tuple[float, float, float, float]
-"""Trainers lost for each pod that then fits, largest share of their jobs (negated), uncommitted
-work, age."""
+"""Trainers lost for each pod that then fits, largest share of their jobs (negated), uncommitted work,
+earliest start (negated)."""
 
 
 def serve(book: Book) -> Decisions[None]:
@@ -49,14 +49,14 @@ def serve(book: Book) -> Decisions[None]:
 def _serve_resizes(book: Book) -> Decisions[None]:
     """Releases trainers on a node where a service waits to become larger in place.
 
-    kube-scheduler counts the larger size already, but preempts no pod for it.
+    kube-scheduler already counts the larger size, but preempts no pod for it.
     """
     pods = [pod for pod in book.cluster.resizing.values() if pod.node in book.cluster.nodes]
     for pod in pods:
         yield Unreserve(pod.node, pod.resize or {})
     for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         lacking = pod.resize or {}
-        # No scheduler has a say, and its kubelet lacks nothing but resources.
+        # No scheduler decides about a resize, and the kubelet lacks nothing but resources.
         growth = replace(pod, requests=lacking, only_resources=True, scheduler=DEFAULT_SCHEDULER)
         fits = amounts.within(lacking, book.capacity.free_later(pod.node))
         may_reclaim = not fits and _may_reclaim(growth)
@@ -68,9 +68,9 @@ def _reserve_places(book: Book) -> Decisions[None]:
     """Reserves capacity for waiting pods: on their nominated node, or where they would be placed.
 
     A pod that fits nowhere even without surplus requests more than training can free. It gets no
-    reservation, which would block all growth forever. Neither does a pod that has not taken free
-    capacity in time: it waits for something else, such as a claim. Once it is ready, kube-scheduler
-    preempts for it.
+    reservation, because the reservation would block all growth forever. A pod that has not taken free
+    capacity in time gets none either: it waits for something else, such as a claim. Once that is there,
+    kube-scheduler preempts for the pod.
     """
     groups: dict[_Shape | str, list[Pod]] = {}
     services = [pod for pod in book.cluster.waiting.values() if not (pod.gated or is_surplus(pod))]
@@ -80,14 +80,14 @@ def _reserve_places(book: Book) -> Decisions[None]:
     waiting = (pod for pod in services if pod.uid not in declined)
     for pod in sorted(waiting, key=lambda pod: (-pod.priority, pod.created_s, pod.key, pod.uid)):
         if pod.nominated in book.cluster.nodes:
-            # A pod that fits now may wait for its volumes: for minutes, or forever.
+            # A pod that fits now may still wait for its volumes, for minutes or forever.
             is_now = amounts.within(pod.requests, book.capacity.free_now(pod.nominated))
             yield Reserve(pod.nominated, pod.requests, is_burst=not is_now)
             continue
         requests = tuple(sorted(pod.requests.items()))
         asks = (pod.preempts, pod.only_resources, pod.marked, pod.scheduler)
         shape = (requests, pod.constraints, pod.role, pod.priority, *asks)
-        # No other pod is like one that a single node is named for: its uid is the cheaper key.
+        # A pod whose constraints name one node has no equals, and its uid is the cheaper key.
         key = pod.uid if pod.constraints.only_node else shape
         groups.setdefault(key, []).append(pod)
     for pods in groups.values():
@@ -98,7 +98,7 @@ def _reserve_places(book: Book) -> Decisions[None]:
 
 
 def _place_named(book: Book, pods: list[Pod], counts: Mapping[str, int]) -> Decisions[None]:
-    """Places a pod that one node is named for, as `_place_equal` does; a rollout has thousands."""
+    """Places a pod whose constraints name one node, like `_place_equal`; a rollout has thousands of them."""
     pod, pooled = pods[0], pods[0].role is Role.TRAINER
     for node in book.capacity.open_nodes(pod.constraints, pooled=pooled):
         is_now = amounts.within(pod.requests, book.capacity.free_now(node))
@@ -112,7 +112,7 @@ def _place_named(book: Book, pods: list[Pod], counts: Mapping[str, int]) -> Deci
 
 
 def _place_equal(book: Book, pods: list[Pod], counts: Mapping[str, int]) -> Decisions[None]:
-    """Places pods of one shape: on free capacity, on capacity of leaving pods, then by reclaim."""
+    """Places pods of one shape on free capacity, then on leaving pods' capacity, then by reclaim."""
     first = pods[0]
     unplaced = yield from _fill(book, first, len(pods), When.NOW)
     yield _offer(pods[: len(pods) - unplaced], counts)
@@ -134,11 +134,11 @@ def _fits_nowhere(book: Book, pod: Pod) -> bool:
 
 
 def _make_way(book: Book, pods: list[Pod]) -> Decisions[None]:
-    """Places guaranteed trainers and servers where trainers above another job's minimum leave.
+    """Places guaranteed trainers and servers by releasing guaranteed trainers above another job's minimum.
 
-    kube-scheduler preempts no pod of the same priority, so these leave by the plan. One that stayed
-    when the pods were planned, as its eviction was refused, is released again here. All other pods
-    fit nowhere.
+    kube-scheduler preempts no pod of the same priority, so the plan releases such trainers. A trainer
+    that an earlier plan released for these pods, and whose eviction was refused, is released again. All
+    other pods fit nowhere.
     """
     left = []
     for pod in pods:
@@ -155,9 +155,9 @@ def _make_way(book: Book, pods: list[Pod]) -> Decisions[None]:
 
 
 def _fill(book: Book, pod: Pod, count: int, when: When) -> Decisions[int]:
-    """Places up to `count` pods like `pod` where they fragment least.
+    """Reserves capacity for up to `count` pods like `pod` where they fragment capacity least.
 
-    These are estimates: kube-scheduler decides where the pods run.
+    The nodes are estimates: kube-scheduler decides where the pods run.
 
     Returns:
         The number of pods that fit nowhere.
@@ -172,12 +172,12 @@ def _fill(book: Book, pod: Pod, count: int, when: When) -> Decisions[int]:
 
 
 def _owner(pod: Pod) -> str:
-    """Returns the uid of a pod's owner; pods of one owner are alike."""
+    """Returns the uid of a pod's owner, or the pod's own uid; pods with the same owner are alike."""
     return pod.owner_uid or pod.uid
 
 
 def _has_declined(book: Book, pod: Pod, counts: Mapping[str, int]) -> bool:
-    """Returns whether pods of the same owner have not taken the capacity reserved for them in time."""
+    """Returns whether pods of the same owner failed to take the capacity reserved for them in time."""
     offer = book.history.offered.get(_owner(pod))
     if offer is None:
         return False
@@ -187,7 +187,7 @@ def _has_declined(book: Book, pod: Pod, counts: Mapping[str, int]) -> bool:
 
 
 def _offer(pods: Iterable[Pod], counts: Mapping[str, int]) -> Remember:
-    """Notes for the next plan that pods are offered capacity, or have declined it."""
+    """Records for the next plan that pods were offered capacity or have declined it."""
     return Remember(offered={owner: counts[owner] for owner in map(_owner, pods)})
 
 
@@ -200,10 +200,10 @@ class _Reclaim:
         self._requests = pods[0].requests
         self._owner: dict[str, JobEntry] = {}
         self._preemptible: dict[str, list[Pod]] = {}
-        """Node -> surplus trainers there that may be released."""
+        """Node -> its surplus trainers that may be released."""
 
     def run(self) -> Decisions[int]:
-        """Reserves reclaimable capacity for the pods, and releases trainers where that is due.
+        """Reserves reclaimable capacity for the pods, and releases trainers if `_may_release` allows it.
 
         Returns:
             The number of pods that fit nowhere.
@@ -250,14 +250,14 @@ class _Reclaim:
                 self._add_preemptible(owner, pod)
         for pod in self._book.cluster.bound.get(name, {}).values():
             entry = self._book.owner(pod) if is_surplus(pod) and not pod.deleting else None
-            if entry is None or not entry.job.managed:  # pods of an unmanaged job are there already
+            if entry is None or not entry.job.managed:  # unmanaged jobs' pods are already in it
                 continue
             outranked = pod.priority < self._pods[0].priority
             if outranked and pod.uid not in self._book.released:
                 self._add_preemptible(entry, pod)
 
     def _victims(self, name: str) -> list[Pod] | None:
-        """Returns the trainers to release on a node for one more pod; None if even all are not enough."""
+        """Returns the trainers to release on a node for one more pod; None if even all free too little."""
         free = self._book.capacity.free_later(name)
         victims: list[Pod] = []
         for pod in sorted(self._preemptible[name], key=self._order):
@@ -268,7 +268,7 @@ class _Reclaim:
         return victims if amounts.within(self._requests, free) else None
 
     def _order(self, pod: Pod) -> tuple[bool, float, float, float, str]:
-        """Returns the sort key of victims, the same as in `policy.planning.victims`, so that both agree."""
+        """Returns the sort key of victims; `policy.planning.victims` uses the same order, so both agree."""
         return pod.master, -self._share_of(pod), pod.uncommitted_s, -pod.started_s, pod.uid
 
     def _share_of(self, pod: Pod) -> float:
@@ -276,7 +276,7 @@ class _Reclaim:
         return self._book.measure(entry, entry.count)
 
     def _rank(self, name: str) -> _Rank | None:
-        """Returns the rank of a node, the lowest being the best; None if reclaim does not help."""
+        """Returns a node's rank; the lowest rank is the best. None if reclaim does not help there."""
         victims = self._victims(name)
         if victims is None:
             return None
@@ -286,7 +286,7 @@ class _Reclaim:
         return self._lost_per_pod(name, victims), -richest, lost_s, oldest
 
     def _lost_per_pod(self, name: str, victims: list[Pod]) -> float:
-        """Returns the trainers lost for each pod that fits, at best, as `policy.planning.victims` counts them."""
+        """Returns the fewest trainers lost for each pod that fits; `policy.planning.victims` counts alike."""
         if not victims:
             return 0.0
         free = self._book.capacity.free_later(name)
@@ -303,7 +303,7 @@ class _Reclaim:
         return max(1, min(len(self._pods), amounts.times(self._requests, free)))
 
     def _place_one(self, name: str, victims: list[Pod]) -> Decisions[None]:
-        """Reserves capacity for one pod on a node, and releases its victims where that is due."""
+        """Reserves capacity for one pod on a node, and releases `victims` if `_may_release` allows it."""
         pod = self._pods.pop(0)
         may_release = bool(victims) and self._may_release(pod)
         preempts = bool(victims) and pod.is_training and _preempts_for_room(pod)
@@ -319,7 +319,7 @@ class _Reclaim:
     def _may_release(self, pod: Pod) -> bool:
         """Returns whether trainers may be released for this pod: only for services, with growing delays.
 
-        A pod that does not use the capacity freed for it waits for something else.
+        The delays grow because a pod that does not use the capacity freed for it waits for something else.
         """
         times, last_s = self._book.history.reclaimed_for.get(pod.uid, (0, 0.0))
         wait_s = pause_s(_RELEASE_AGAIN_S, _MAX_RELEASE_AGAIN_S, times)
@@ -329,18 +329,18 @@ class _Reclaim:
 def _may_reclaim(pod: Pod) -> bool:
     """Returns whether a waiting pod may take the capacity of surplus trainers.
 
-    A service that may wait forever must not: each plan would release trainers for it again.
+    A service that may wait forever must not take it: each plan would release trainers for it again.
     """
     return pod.is_training or _preempts_for_room(pod)
 
 
 def _preempts_for_room(pod: Pod) -> bool:
-    """Returns whether a pod lacks nothing but capacity, and may have trainers evicted for it.
+    """Returns whether a pod lacks nothing but capacity and trainers may be evicted for it.
 
     For some pods only their scheduler knows whether they lack capacity, and a pod with
-    `preemptionPolicy: Never` evicts no other pod. These may wait forever, so they start no burst, which
-    would stop all moves. A service that requests EDL's marker finds no node unless an extender is
-    registered.
+    `preemptionPolicy: Never` preempts no other pod. Such pods may wait forever, so they must not start a
+    burst, which would stop all moves. A service that requests EDL's marker finds no node unless an
+    extender is registered.
     """
     lacks_room = pod.only_resources and (pod.is_training or not pod.marked)
     return lacks_room and pod.preempts and pod.scheduler == DEFAULT_SCHEDULER

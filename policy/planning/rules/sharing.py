@@ -1,7 +1,7 @@
-"""Rules 4 and 7, sharing: remaining capacity goes, trainer by trainer, to the job with the least share.
+"""Rules 4 and 7, sharing: remaining capacity goes, trainer by trainer, to the job with the smallest share.
 
-Weighted max-min fairness by progressive filling (Bertsekas and Gallager, "Data Networks");
-with the dominant share as measure it is DRF (Ghodsi et al. 2011).
+This is weighted max-min fairness by progressive filling (Bertsekas and Gallager, "Data Networks"). With the
+dominant share as the measure, it is DRF (Ghodsi et al. 2011).
 """
 
 from collections.abc import Sequence
@@ -32,19 +32,19 @@ from policy.planning.rules.pacing import Pacing, own_in_flight
 from policy.reasons import Reason
 
 _DIGITS = 12
-"""Shares are sums of floats; equal ones may differ in the last digits."""
+"""Digits to which shares are rounded: they are sums of floats, so equal shares may differ in the last digits."""
 _IGNORED_FACTOR = 4
 """A waiting trainer that fits on a node is withdrawn after this multiple of the normal delay."""
 _REFUSED_FACTOR = 2
-"""The same for one that kube-scheduler has tried and found no node for."""
+"""The same for a waiting trainer for which kube-scheduler has already found no node."""
 
 
 def place_waiting(book: Book) -> Decisions[None]:
-    """Reserves capacity for waiting surplus trainers; withdraws those that waited too long.
+    """Reserves capacity for waiting surplus trainers; withdraws trainers that have waited too long.
 
-    kube-scheduler may have parked a trainer that fits somewhere, and retries such pods only after
-    minutes; a newly created one enters its active queue at once. A trainer with scheduling gates stays,
-    and takes no capacity until they are removed.
+    kube-scheduler may have parked a trainer that fits somewhere, and retries parked pods only after
+    minutes; a newly created trainer enters its active queue at once. A trainer with scheduling gates
+    stays, and gets no capacity until the gates are removed.
     """
     delay_s = book.policy.stability.withdraw_after_seconds
     for entry in book.entries:
@@ -72,7 +72,7 @@ def _withdrawal(entry: JobEntry, pod: Pod, cause: str, waited_s: float) -> Relea
 
 
 def _node_of_waiting(book: Book, pod: Pod) -> str:
-    """Returns a node that a waiting trainer fits on: its planned node, or another; "" for none."""
+    """Returns a node on which a waiting trainer fits, if possible its planned node; "" for none."""
     planned_node = pod.planned
     open_nodes = book.capacity.open_nodes(pod.constraints, pooled=True)
     usable = planned_node in open_nodes and planned_node not in book.closed
@@ -85,9 +85,9 @@ def grow(book: Book) -> Decisions[bool]:
     """Creates surplus trainers where capacity is free now.
 
     Returns:
-        False where more could be created, but enough trainers wait for the scheduler already. A job
-        whose trainers fit nowhere does not stop the others; nor does a namespace that waits because it
-        has more than its part under way.
+        False if more trainers could be created, but enough trainers already wait for the scheduler. A job
+        whose trainers fit nowhere does not make it False; nor does a namespace that waits because more
+        than its part of the trainers wait for the scheduler.
     """
     pacing, entries = Pacing(book), book.entries
     while entries:
@@ -100,13 +100,13 @@ def grow(book: Book) -> Decisions[bool]:
 
 
 def _grow_in_turn(book: Book, entries: Sequence[JobEntry], pacing: Pacing) -> Decisions[None]:
-    """Runs one round: each job gets the trainers that it may have now, the least share first."""
+    """Runs one round: each job gets the trainers that it may have now, the smallest share first."""
     heap = [(*_rank(book, entry), position) for position, entry in enumerate(entries)]
     heapify(heap)
     while heap:
         borrows, *_, position = heappop(heap)
         entry = entries[position]
-        if not borrows and book.standing(entry)[0]:  # others of its queue have used the rest
+        if not borrows and book.standing(entry)[0]:  # its queue's other jobs used the rest
             heappush(heap, (*_rank(book, entry), position))
             continue
         if borrows and pacing.owner_waits and (yield from _next_step(book, entry)):
@@ -119,7 +119,7 @@ def _grow_in_turn(book: Book, entries: Sequence[JobEntry], pacing: Pacing) -> De
             return
         if (
             step and not allowed and free_slot(book, entry)
-        ):  # else it waits for room, not for a turn
+        ):  # without a slot it waits for capacity
             pacing.pause(entry)
             continue
         if step and own_in_flight(entry) > pacing.budget - min(step, pacing.budget):
@@ -133,10 +133,10 @@ def _grow_in_turn(book: Book, entries: Sequence[JobEntry], pacing: Pacing) -> De
 
 
 def _rank(book: Book, entry: JobEntry) -> tuple[bool, int, float, float, float, str]:
-    """Returns the sort key of jobs: the best standing first, then the least share.
+    """Returns the sort key of jobs: the best standing first, then the smallest share.
 
-    Among equals the job whose share rises most by one trainer, as lexicographic max-min demands;
-    then the one with the smallest fraction of its own maximum, then the key.
+    Among equal jobs, the job whose share rises most by one trainer comes first, as lexicographic max-min
+    fairness demands, then the job with the smallest fraction of its own maximum, then the first key.
     """
     fulfilment = (entry.count + entry.expected_count) / max(1, entry.job.max_trainers)
     measure = round(book.expected_measure(entry), _DIGITS)
@@ -144,7 +144,7 @@ def _rank(book: Book, entry: JobEntry) -> tuple[bool, int, float, float, float, 
 
 
 def _next_step(book: Book, entry: JobEntry) -> Decisions[int]:
-    """Returns the number of trainers to the next size; 0, with an explanation, where it must not grow."""
+    """Returns how many trainers a job lacks to its next size; 0, with an explanation, if it must not grow."""
     step = sizes.next_size(book.policy, entry.job, entry.count) - entry.count
     blocked = _blocked(book, entry, step)
     if blocked is None:
@@ -154,7 +154,7 @@ def _next_step(book: Book, entry: JobEntry) -> Decisions[int]:
 
 
 def _blocked(book: Book, entry: JobEntry, step: int) -> Blocked | None:
-    """Returns why a job gets no `step` more trainers, if something but free capacity stops it."""
+    """Returns why a job may not get `step` more trainers; None if only free capacity can stop it."""
     job = entry.job
     if not entry.grows:
         return _stop(entry)
@@ -176,12 +176,12 @@ def _blocked(book: Book, entry: JobEntry, step: int) -> Blocked | None:
 
 
 def _reserve_leaving(book: Book, entry: JobEntry) -> Decisions[bool]:
-    """Reserves capacity that leaving pods will free for a job, when it is the job's turn.
+    """Reserves the capacity that leaving pods will free for a job whose turn it is.
 
-    Otherwise a richer job would get the capacity and would have to release it again.
+    Without the reservation a richer job would get the capacity and would have to release it again.
 
     Returns:
-        False where leaving pods free too little for the job's next size.
+        False if leaving pods free too little for the job's next size.
     """
     if entry.reason not in (Reason.NO_ROOM, Reason.RESERVE_HELD) or not entry.admitted:
         return False
@@ -200,7 +200,7 @@ def _reserve_leaving(book: Book, entry: JobEntry) -> Decisions[bool]:
 def _leaving_slot(book: Book, entry: JobEntry, step: int) -> str:
     """Returns a node where one more trainer fits once leaving pods have ended; "" for none.
 
-    Where the next size takes several trainers, some of them may fit now.
+    If the next size takes several trainers, some of them may fit now.
     """
     job = entry.job
     node = book.capacity.cheapest_node(job.requests, job.constraints, when=When.LATER)
@@ -230,7 +230,7 @@ def _stop(entry: JobEntry) -> Blocked:
 
 
 def _add_surplus(book: Book, entry: JobEntry, step: int) -> Decisions[bool]:
-    """Creates `step` more trainers of a job, all or none; returns whether it does."""
+    """Creates `step` more trainers of a job, all or none; returns whether it created them."""
     job, closed = entry.job, book.closed
     nodes = book.capacity.place_each(
         job.requests,

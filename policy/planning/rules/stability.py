@@ -1,8 +1,8 @@
 """Rule 9, stability: trainers move between jobs only for a clear gain, a few at a time.
 
-A move ends trainers, so it must be worth it: the donor stays at or above the receiver, the gap
-exceeds the threshold, and the trainers have run for a minimum time. Each move makes the two jobs
-more equal, so jobs never exchange trainers back and forth.
+A move ends trainers, so it must be worth it: the donor's share stays at or above the receiver's, the gap
+exceeds the threshold, and the trainers have run for a minimum time. Each move makes the two shares more
+equal, so jobs never exchange trainers back and forth.
 """
 
 from heapq import heapify, heappop, heappush
@@ -19,17 +19,17 @@ from policy.planning.rules.receivers import lacking, may_receive, rank
 from policy.reasons import Reason
 
 _SLACK = 1e-9
-"""Shares are sums of floats; equal ones may differ in the last digit."""
+"""Tolerance in comparisons of shares: they are sums of floats, so equal shares may differ in the last digit."""
 _MAX_NODES_EXAMINED = 1_000
-"""Nodes that one plan examines for moves that failed before, which takes 15 ms."""
+"""Number of nodes that one plan examines for moves that failed before; this takes 15 ms."""
 
 
 def rebalance(book: Book) -> Decisions[None]:
-    """Moves trainers from the jobs with the largest share to those with the smallest.
+    """Moves trainers from the jobs with the largest share to the jobs with the smallest.
 
-    Waits while services reclaim capacity, because they decide how much remains to share. At most
-    `Book.moves` trainers are on the move at one time, except for one job's step to its next
-    allowed size.
+    The rule waits while services reclaim capacity, because they determine how much remains to share. At
+    most `Book.moves` trainers are moving at the same time, except that one job's step to its next allowed
+    size may exceed this number.
     """
     if book.burst:
         return
@@ -67,8 +67,9 @@ def rebalance(book: Book) -> Decisions[None]:
 def _count_leaving(book: Book) -> int:
     """Returns the number of moved trainers that are about to end.
 
-    A trainer whose node is lost, or that is overdue, may hang for hours and does not count. Neither do
-    trainers that leave for other reasons: a user could keep all surplus by deleting trainers over and over.
+    A trainer that is overdue, or whose node is lost, may hang for hours and does not count. Trainers that
+    leave for other reasons do not count either: otherwise a user could delete trainers over and over to
+    stop all moves and keep the surplus.
     """
     horizon = Horizon.of(book.now_s, book.policy.tiers.grace_seconds)
     count = 0
@@ -83,8 +84,8 @@ def _count_leaving(book: Book) -> int:
 def _failed_recently(book: Book) -> dict[MoveKey, FailedMove]:
     """Returns the moves that failed recently and that this plan does not try again.
 
-    The oldest failures are tried again first, as many as one plan has time for. On a cluster of
-    some hundred nodes that is all of them.
+    The oldest failures are tried again first, as many as one plan has time for. On a cluster with a few
+    hundred nodes, all failed moves are tried again.
     """
     budget = _MAX_NODES_EXAMINED
     deferred: dict[MoveKey, FailedMove] = {}
@@ -98,7 +99,7 @@ def _failed_recently(book: Book) -> dict[MoveKey, FailedMove]:
 
 
 def _move_key(book: Book, receiver: JobEntry) -> MoveKey:
-    """Returns all that a move depends on: if it fails for one job, it fails for richer jobs too."""
+    """Returns everything that a move depends on: if it fails for one job, it fails for richer jobs too."""
     job = receiver.job
     shape = tuple(sorted(job.requests.items()))
     scope = book.quotas.scope(job)
@@ -108,10 +109,11 @@ def _move_key(book: Book, receiver: JobEntry) -> MoveKey:
 
 
 class _FairShare:
-    """The terms of rule 9: the donor stays at or above the receiver, and the gap is large enough.
+    """The terms of rule 9: the donor's share stays at or above the receiver's, and the gap is large enough.
 
-    A job of lower priority gives whatever the shares are, a job of higher priority gives nothing. A queue
-    lends no part of its own quota to a queue that would borrow it: it would ask for it back.
+    A job of lower priority gives trainers whatever the shares are; a job of higher priority gives none. A
+    queue gives no part of its own quota to a queue that would borrow it, because it would ask for its
+    return.
     """
 
     gives_more = False
@@ -124,14 +126,14 @@ class _FairShare:
         self._borrows = book.quotas.borrows(receiver.job, self._step)
 
     def donors(self, donors: Donors) -> dict[str, JobEntry]:
-        """Returns the jobs with a share that is larger by the threshold, and jobs of lower priority."""
+        """Returns the jobs whose share is larger by the threshold, and the jobs of lower priority."""
         book, receiver = self._book, self._receiver
         gain = 1 + book.policy.stability.gain_threshold
         least = max(book.expected_measure(receiver) * gain, self._after)
         return donors.above(least - _SLACK, receiver.facts.priority)
 
     def may_give(self, donor: JobEntry, given: int, freed: Resources) -> bool:
-        """Returns whether the move makes both more equal: the donor stays at or above the receiver."""
+        """Returns whether the move makes both shares more equal: the donor's stays at or above the other."""
         if self._borrows and not self._book.quotas.lends(donor.job, self._receiver.job, freed):
             return False
         if donor.facts.priority != self._receiver.facts.priority:

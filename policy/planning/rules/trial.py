@@ -1,4 +1,4 @@
-"""A trial: places the pods of a gang one by one to see whether all fit, and takes everything back."""
+"""A trial: places the pods of a gang one by one to check whether all fit, then undoes the placements."""
 
 from types import TracebackType
 from typing import Self
@@ -10,7 +10,7 @@ from policy.planning.rules.placements import Placement
 
 
 class Trial:
-    """Reservations of capacity and quota inside a `with` block; the book is as before after it."""
+    """Reservations of capacity and quota inside a `with` block, at whose end they are undone in the book."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -39,7 +39,7 @@ class Trial:
         *,
         pooled: bool,
     ) -> Placement | None:
-        """Places one pod; None where it fits on no node."""
+        """Places one pod; returns None if it fits on no node."""
         placement = placements.find(self._book, requests, constraints, closed, pooled=pooled)
         if placement is not None:
             self._book.capacity.reserve(placement.node, requests)
@@ -47,6 +47,6 @@ class Trial:
         return placement
 
     def count(self, job: Job, trainers: int, servers: int) -> None:
-        """Counts trainers and parameter servers of a job in its quotas."""
+        """Counts a job's trainers and parameter servers in the quotas that cover the job."""
         self._book.quotas.reserve(job, trainers, servers)
         self._counted.append((job, trainers, servers))
