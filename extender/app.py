@@ -92,7 +92,7 @@ class Extender:
 
     @property
     def last_requests(self) -> dict[str, str]:
-        """Returns verb -> when kube-scheduler last sent such a request, or "never" since the start."""
+        """Returns verb -> time of kube-scheduler's last such request; "never" if none since the start."""
         return {
             verb: decisions.time(request_s) if request_s else "never"
             for verb, request_s in self._last_request_s.items()
@@ -213,13 +213,13 @@ def readiness(
     stale_s: float,
     last_requests: Mapping[str, str],
 ) -> web.Readiness:
-    """Returns whether the extender may answer: it knows cluster and policy, and no watch is stale.
+    """Returns whether the extender may answer: it has read the cluster and the policy, and no watch is stale.
 
     Args:
         cache: The watches.
         policy: The active policy.
         now_s: The current time of the clock of `cache`.
-        stale_s: Age of a watch from which kube-scheduler should continue without the extender.
+        stale_s: Age at which a watch counts as stale, so that kube-scheduler continues without the extender.
         last_requests: The result of `Extender.last_requests`. It is only reported, because kube-scheduler
             sends no request before the first trainer is created.
     """

@@ -1,7 +1,7 @@
 """Certificates of kube-scheduler and the extender: renewal, expiry and files.
 
-Nothing renews them automatically, and kube-scheduler carries on without an extender whose certificate has
-expired. So leaf certificates live as long as their CA, and metrics show when they expire.
+The certificates are not renewed automatically, and kube-scheduler continues without an extender whose
+certificate has expired. So leaf certificates live as long as their CA, and metrics show when they expire.
 """
 
 import calendar
@@ -22,16 +22,16 @@ class CaError(ValueError):
 def renewed(
     ca: certs.Pair, hosts: tuple[str, ...], namespace: str, now: datetime
 ) -> dict[str, bytes]:
-    """Returns new files of `runtime.extender_tls` from an existing CA; old and new ones work together.
+    """Returns new files of `runtime.extender_tls` from an existing CA; they also work with the old files.
 
     Args:
         ca: The CA.
-        hosts: The extender's names; () for its names inside the cluster only.
+        hosts: The extender's names; () for only its names inside the cluster.
         namespace: EDL's namespace.
-        now: Time zone aware; the certificates are valid from then until the CA expires.
+        now: The time, with a time zone; the certificates are valid from then until the CA expires.
 
     Raises:
-        CaError: The key does not belong to the CA, or the CA expires so soon that a new one is needed.
+        CaError: The key does not belong to the CA, or the CA expires so soon that a new CA is needed.
     """
     try:
         matches = certs.matches(ca)
@@ -46,9 +46,9 @@ def renewed(
 
 
 def expiry_s(files: Iterable[Path]) -> float:
-    """Returns when the first certificate in some PEM files expires, in epoch seconds.
+    """Returns the earliest expiry of the certificates in PEM files, in epoch seconds.
 
-    Returns 0 if there is no file, or if one cannot be read.
+    Returns 0 if there is no file, or if a file cannot be read.
     """
     try:
         ends_s = [certs.expires(path.read_bytes()).timestamp() for path in files]
@@ -65,7 +65,7 @@ def peer_expiry_s(certificate: Mapping[str, object] | None) -> float:
     """
     if not certificate:
         return 0.0
-    end = datetime.strptime(str(certificate["notAfter"]), PEER_TIME)  # noqa: DTZ007 - GMT is in the format
+    end = datetime.strptime(str(certificate["notAfter"]), PEER_TIME)  # noqa: DTZ007 - PEER_TIME contains GMT
     return float(calendar.timegm(end.timetuple()))
 
 

@@ -17,22 +17,22 @@ from runtime import web
 MAX_SUBJECTS = 5_000
 MAX_PER_SUBJECT = 32
 _UPDATE_S = 60.0
-"""If only figures change, a new entry is added at most this often; in between, the newest one is updated.
+"""If only figures change, a new entry is added at most this often; until then, the newest entry is updated.
 
-Otherwise the changing shares of a busy minute would evict all other decisions.
+Without this limit, the changing shares of a busy minute would evict all other decisions.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A decision, and since when its series has had the same code."""
+    """A decision, with the time since which its series has had the same code."""
 
     series: str
     decision: Decision
     created_s: float
     """When this entry was created."""
     since_s: float
-    """When the series got its present code."""
+    """When the series got its current code."""
 
     def to_json(self) -> dict[str, object]:
         return {**self.decision.to_json(), "since": self.since_s}
@@ -53,16 +53,16 @@ class DecisionLog:
         """Number of evicted decisions."""
 
     def record(self, subject: str, decision: Decision, series: str = "") -> bool:
-        """Records a decision, unless it equals the newest one of its series.
+        """Records a decision, unless it equals the newest decision of its series.
 
         Args:
-            subject: The subject under which it is recorded.
+            subject: The subject under which the decision is recorded.
             decision: The decision.
-            series: Tells apart simultaneous decisions about the same thing; by default what the decision
-                is about.
+            series: A name that distinguishes simultaneous decisions about the same object; the default is
+                `decision.about`.
 
         Returns:
-            Whether it became a new entry, that is, was neither ignored nor merged into the newest one.
+            Whether the decision became a new entry: it was neither ignored nor merged into the newest one.
         """
         series = series or decision.about
         with self._lock:
@@ -122,7 +122,7 @@ def _updates(last: _Entry, decision: Decision) -> bool:
 
 
 def _newest(subject: str, entries: deque[_Entry]) -> _Entry:
-    """Returns the newest decision about the subject itself, or else about one of its parts."""
+    """Returns the newest decision about the subject itself; if there is none, about one of its parts."""
     matching = (
         entry for entry in reversed(entries) if entry.decision.about.endswith(f" {subject}")
     )
@@ -136,7 +136,7 @@ def add_decisions_route(app: web.WebApp, log: DecisionLog) -> None:
     who may use it (docs/decisions/0005).
 
     Args:
-        app: From `web.application`.
+        app: The application, created by `web.application`.
         log: The log to serve.
     """
 

@@ -1,8 +1,8 @@
 """The extender's state: the cluster, promised capacity, and cool-downs of nodes.
 
-kube-scheduler sends one request at a time, but two schedulers may overlap. So every answer is computed under
-one lock, from memory only. After a restart the watches rebuild the state. Only promises of the last seconds
-are lost, which costs at most a few extra victims.
+kube-scheduler sends one request at a time, but requests of two schedulers may overlap. So every answer is
+computed under one lock, from memory only. After a restart the watches rebuild the state. Only the promises
+of the last few seconds are lost, which costs at most a few extra victims.
 """
 
 import threading
@@ -19,7 +19,7 @@ from policy.planning.recent_history import CoolDowns
 from policy.planning.victims import Candidate, Promise
 
 PROMISE_S = 5.0
-"""Lifetime of a promise, within which its pod must be bound."""
+"""Lifetime of a promise; the pod must be bound within this time."""
 
 
 class ExtenderState:
@@ -60,7 +60,7 @@ class ExtenderState:
             yield View(self._state_feed.cluster, promises, cooling, now_s)
 
     def promise(self, pod: Pod, candidate: Candidate, now_s: float) -> None:
-        """Promises capacity of a node to `pod`, counting victims as gone. Only allowed inside `view`."""
+        """Promises capacity of a node to `pod`; the victims count as gone. Only allowed inside `view`."""
         promise = Promise(
             pod.uid, candidate.node, pod.requests, pod.priority, frozenset(candidate.uids)
         )
@@ -68,7 +68,7 @@ class ExtenderState:
         self._cool_downs.start(candidate.node, now_s, self._policy().stability.cool_down_seconds)
 
     def _expire(self, changes: Mapping[str, ObjectChange[Pod]], now_s: float) -> None:
-        """Removes promises that timed out, or whose pod was bound, nominated elsewhere or deleted."""
+        """Removes promises that have timed out, or whose pod was bound, nominated elsewhere or deleted."""
         for uid, change in changes.items():
             promise, _ = self._promises.get(uid, (None, 0.0))
             nominated = change.new.nominated if change.new is not None else ""

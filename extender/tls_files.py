@@ -1,8 +1,8 @@
 """Copies the extender's certificates from their Secret into files that `runtime.tls` serves and reloads.
 
-With a volume of the Secret, the pod would not start until the Secret exists, and up to two minutes later:
-kubelets retry a missing volume at doubling intervals. `extender.__main__` calls this before it serves, and
-afterwards a thread of the worker does.
+If the Secret were mounted as a volume, the pod would start only once the Secret exists, and up to two minutes
+later than that, because kubelets retry a missing volume at doubling intervals. `extender.__main__` copies the
+files before it serves; afterwards a thread in the worker does.
 """
 
 import base64
@@ -24,9 +24,9 @@ from runtime.logs import keys, one_line
 log = logging.getLogger(__name__)
 
 FIRST_S = 1.0
-"""Interval of checks for a Secret that does not exist yet."""
+"""Interval between checks for a Secret that does not exist yet."""
 SYNC_S = 30.0
-"""Interval of checks for new contents."""
+"""Interval between checks for new contents."""
 _STOP_S = 5.0
 
 
@@ -60,7 +60,7 @@ class TlsFiles:
         return True
 
     def wait(self) -> None:
-        """Waits until both files exist; those of an earlier start suffice while the API server is down."""
+        """Waits until both files exist; files of an earlier start suffice while the API server is down."""
         never = threading.Event()
         while not self.sync() and not (self.server.exists() and self.client_ca.exists()):
             never.wait(FIRST_S)

@@ -68,7 +68,7 @@ def add_routes(app: Flask, context: Callable[[], AdmissionContext], metrics: Met
 
 
 def _note(verb: str, request: AdmissionRequest, response: AdmissionResponse) -> None:
-    """Logs a review that patched, refused or warned; others would be a line per object."""
+    """Logs a review that patched, refused or warned; logging all reviews would write a line per object."""
     if response.outcome == "allowed" and not response.warnings:
         return
     log.info(

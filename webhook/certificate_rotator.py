@@ -1,8 +1,8 @@
 """Rotates the webhook's certificates and updates its registrations.
 
-Called by `webhook.__main__` once before it serves, then by a thread in the worker.
-`webhook.certificates` decides which step is due. After a write conflict the rotator reads again, so that
-all replicas end in the same state.
+`webhook.__main__` rotates once before it serves, and a thread in the worker does so afterwards.
+`webhook.certificates` decides which step is due. After a write conflict the rotator reads the Secret again,
+so that all replicas end in the same state.
 """
 
 import logging
@@ -31,9 +31,9 @@ from webhook.certificates import REGISTRATION, SECRET, CertificateSet
 log = logging.getLogger(__name__)
 
 SYNC_INTERVAL_S = 60.0
-"""Between two syncs without events; this is when another replica's new leaf is adopted."""
+"""Time between two syncs without events; such a sync adopts another replica's new leaf."""
 _SETTLE_S = 1.0
-"""Minimum time between two syncs, in case another program keeps changing the same objects."""
+"""Shortest time between two syncs, in case another program keeps changing the same objects."""
 _MAX_CONFLICTS = 5
 _STOP_S = 5.0
 _KINDS = (request.MUTATINGWEBHOOKS, request.VALIDATINGWEBHOOKS)
@@ -46,14 +46,14 @@ class RotationStatus:
     expires: datetime | None = None
     """When the served certificate expires."""
     error: str = ""
-    """The error of the last sync, which is retried; "" if it succeeded."""
+    """The error of the last sync; "" if it succeeded. A failed sync is retried."""
 
 
 class CertificateRotator:
     """A controller that rotates the certificates on behalf of one replica.
 
-    It syncs the Secret, the served file, and caBundle and selected pods of the registrations, and creates the
-    extender's Secret if it is missing.
+    It syncs the Secret, the served file, and the registrations' caBundle and pod selection. It also creates
+    the extender's Secret if that is missing.
 
     Args:
         api: The API server.
@@ -87,11 +87,11 @@ class CertificateRotator:
         self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
 
     def sync(self) -> None:
-        """Advances Secret, registrations and file by the one step that is due.
+        """Takes the one step that is due in the Secret, the registrations and the file.
 
         Raises:
             KubeError: an object could not be read or written. The file is written even if a
-                registration cannot be.
+                registration cannot be written.
         """
         registrations = {kind: self._registration(kind) for kind in _KINDS}
         published = [b for reg in registrations.values() if reg for b in certificates.bundles(reg)]
@@ -134,7 +134,7 @@ class CertificateRotator:
         return True
 
     def _run(self) -> None:
-        backoff = Backoff(jitter=Random().random)  # noqa: S311 - jitter keeps no secret
+        backoff = Backoff(jitter=Random().random)  # noqa: S311 - jitter needs no secrecy
         while not self._stopping.is_set():
             if self.try_sync():
                 backoff.reset()
@@ -145,7 +145,7 @@ class CertificateRotator:
                 self._stopping.wait(_SETTLE_S + backoff.next_s())
 
     def _sync_secret(self, published: list[bytes]) -> CertificateSet:
-        """Advances the Secret by the step that is due; returns its certificates."""
+        """Takes the step that is due in the Secret; returns the Secret's certificates."""
         for _ in range(_MAX_CONFLICTS):
             secret = self._secret()
             old = None if secret is None else certificates.read(secret)
@@ -161,7 +161,7 @@ class CertificateRotator:
         return find(self._api, request.get(kind, None, REGISTRATION))
 
     def _write_secret(self, secret: Mapping[str, Any] | None, cert_set: CertificateSet) -> bool:
-        """Writes the Secret over the version that was read; False after a conflict."""
+        """Writes the Secret, unless it has changed since it was read; returns False in that case."""
         data = certificates.secret_data(cert_set)
         try:
             if secret is None:
@@ -196,7 +196,7 @@ def _step(cert_set: CertificateSet) -> str:
 
 
 def _watch(api: Api, kind: Resource) -> Reflector[bytes]:
-    """Watches the registration of one kind; its record contains only the CA bundles."""
+    """Watches the registration of one kind; the cached record contains only the CA bundles."""
     return Reflector(api, kind, _published, name=REGISTRATION)
 
 

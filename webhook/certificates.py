@@ -3,11 +3,11 @@
 Pure except for key generation. Called by `webhook.certificate_rotator`, which does the I/O. A
 rotation is a sequence of steps; several replicas may safely take the same step at once:
 
-1. A CA that expires soon gets a successor, which is published together with it.
-2. Some time after every registration has the successor, it issues the leaves. The old CA stays
-   published, because other replicas still serve its leaf for a while.
+1. A CA that expires soon gets a successor. Both CAs are published.
+2. Once every registration has had the successor for some time, the successor issues the leaves. The old
+   CA stays published, because other replicas still serve its leaf for a while.
 
-So the served certificate can always be verified with the published bundle.
+The served certificate can therefore always be verified with the published bundle.
 """
 
 import base64
@@ -21,13 +21,13 @@ from policy.admission.patch import Operation
 from runtime import certs
 from runtime.certs import Pair
 
-SECRET = "edl-webhook-tls"  # noqa: S105 - its name
+SECRET = "edl-webhook-tls"  # noqa: S105 - the Secret's name
 REGISTRATION = "edl-webhook"
 """Name of EDL's webhook configurations and of its Service."""
 SETTLE = timedelta(minutes=10)
-"""Minimum age of a successor CA before it issues: every API server has read it by then."""
+"""Minimum age of a successor CA before it issues leaves: every API server has read it by then."""
 CA_RENEW_BEFORE = certs.LEAF_LIFE + certs.RENEW_BEFORE
-"""No leaf outlives its CA."""
+"""How long before its expiry a CA gets a successor, so that no leaf outlives its CA."""
 
 _CA_NAME = "edl-webhook-ca"
 _WORTH_IT = timedelta(days=1)
@@ -41,7 +41,7 @@ class CertificateSet:
     leaf: Pair
     next_ca: Pair | None = None
     old_ca: bytes = b""
-    """The certificate of the previous CA; its key is discarded."""
+    """The certificate of the previous CA, whose key was discarded."""
 
 
 def read(secret: Mapping[str, Any]) -> CertificateSet | None:
@@ -80,7 +80,7 @@ def secret_data(cert_set: CertificateSet) -> dict[str, str]:
 
 
 def bundle(cert_set: CertificateSet) -> bytes:
-    """Returns the CA certificates to publish, sorted, so that their order does not depend on their role."""
+    """Returns the CA certificates to publish, sorted so that their order does not depend on their roles."""
     parts = {cert_set.ca.cert, cert_set.old_ca}
     if cert_set.next_ca is not None:
         parts.add(cert_set.next_ca.cert)
@@ -93,7 +93,7 @@ def advance(
     hosts: tuple[str, ...],
     now: datetime,
 ) -> CertificateSet:
-    """Returns the certificates after the one step that is due, or the same object if none is.
+    """Returns the certificates after the one step that is due, or the same object if no step is due.
 
     Args:
         cert_set: The content of the Secret; None creates new certificates.
@@ -115,7 +115,7 @@ def advance(
 def publish(registration: Mapping[str, Any], ca_bundle: bytes) -> list[Operation]:
     """Returns a JSON Patch that sets caBundle on every entry where it differs.
 
-    It tests the name of each entry first: entries may have moved since they were read.
+    The patch tests each entry's name first, because entries may have moved since they were read.
     """
     text = base64.b64encode(ca_bundle).decode()
     operations: list[Operation] = []
@@ -156,7 +156,7 @@ def _advance_ca(
     hosts: tuple[str, ...],
     now: datetime,
 ) -> CertificateSet | None:
-    """Returns the certificates after the next step of a CA rotation; None if none is due."""
+    """Returns the certificates after the next step of a CA rotation; None if no step is due."""
     if cert_set.next_ca is None and certs.needs_renewal(cert_set.ca.cert, now, CA_RENEW_BEFORE):
         return replace(cert_set, next_ca=certs.new_ca(_CA_NAME, now))
     if cert_set.next_ca is not None and _settled(cert_set.next_ca, published, now):
@@ -168,7 +168,7 @@ def _advance_ca(
 
 
 def _leaf_due(cert_set: CertificateSet, hosts: tuple[str, ...], now: datetime) -> bool:
-    """Whether a new leaf of the same CA is due, and would last longer."""
+    """Returns whether a new leaf from the same CA is due and would last longer than the old one."""
     cert = cert_set.leaf.cert
     if not set(hosts) <= set(certs.hosts(cert)) or not certs.issued_by(cert, cert_set.ca.cert):
         return True
@@ -177,7 +177,7 @@ def _leaf_due(cert_set: CertificateSet, hosts: tuple[str, ...], now: datetime) -
 
 
 def _names(cert_set: CertificateSet, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Adds the present leaf's hosts: replicas with different settings must not alternate."""
+    """Adds the current leaf's hosts, so that replicas with different settings do not alternate."""
     return tuple(dict.fromkeys((*hosts, *certs.hosts(cert_set.leaf.cert))))
 
 

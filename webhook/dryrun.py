@@ -1,7 +1,7 @@
 """`python -m webhook dry-run FILE`: shows what admission would do to the objects of a YAML file.
 
-It makes the same decisions as for the API server: with PriorityClasses as EDL creates them and
-objects as written (the API server sets defaults first, which can only add to what is shown here).
+The decisions are the same as for the API server, given PriorityClasses as EDL creates them and objects as
+written. The API server sets defaults first, which can only add changes to the ones shown here.
 Pure: text in, lines out. Called by `webhook.__main__`.
 """
 
@@ -31,7 +31,7 @@ _WITH_PODS = ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
 
 
 class FileError(ValueError):
-    """The file does not contain Kubernetes objects; the text is one line."""
+    """The file does not contain Kubernetes objects; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ def report(text: str, context: AdmissionContext) -> DryRunReport:
     """Reviews every object in `text` (YAML, one or more documents).
 
     Raises:
-        FileError: `text` is not YAML as `policy.document.yaml_text` has it, a document is not a Kubernetes
-            object, or there is none.
+        FileError: `text` is not YAML that `policy.document.yaml_text` accepts, a document is not a
+            Kubernetes object, or there is no document.
     """
     lines: list[str] = []
     refused = False
@@ -73,7 +73,7 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
         documents = list(yaml.load_all(text, yaml_text.LOADER))
     except DocumentError as error:
         raise FileError(str(error)) from error
-    except Exception as error:  # tags lead to others than PyYAML's own
+    except Exception as error:  # tags can raise other errors than PyYAML's
         raise FileError(f"not valid YAML: {' '.join(str(error).split())}") from error
     for document in documents:
         if document is None:
@@ -89,10 +89,10 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
 def _review(
     obj: Mapping[str, Any], context: AdmissionContext
 ) -> tuple[str, tuple[AdmissionResponse, AdmissionResponse] | None]:
-    """Returns an object's display name, and its validation and mutation at creation.
+    """Returns an object's display name, and its validation and mutation as if it were created.
 
     Raises:
-        FileError: A field's name is not a string, such as an unquoted `true`.
+        FileError: The name of a field is not a string, such as an unquoted `true`.
     """
     kind = str(obj.get("kind"))
     metadata = mapping(obj, "metadata")
@@ -122,7 +122,7 @@ def _review(
 
 
 def _unquoted(obj: Mapping[str, Any]) -> list[str]:
-    """Returns a refusal for each annotation and label of EDL that is not a string, as the API server would."""
+    """Returns the API server's refusal for each of EDL's annotations and labels that is not a string."""
     fields = [mapping(mapping(obj, "metadata"), part) for part in ("annotations", "labels")]
     values = {str(name): value for field in fields for name, value in field.items()}
     return [

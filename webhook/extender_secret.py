@@ -1,8 +1,9 @@
 """Creates the certificates of kube-scheduler and the extender, if an installation has none.
 
-Called by `webhook.certificate_rotator`, after it has synced the webhook's certificates. One Secret has both
-sides' files, so that replicas that start together cannot mix two CAs. An existing Secret is never changed, nor
-is one that an admin created. The CA's key is discarded, so no further certificate can be issued.
+Called by `webhook.certificate_rotator`, after it has synced the webhook's certificates. A single Secret has
+the files of both sides, so that replicas which start together cannot mix two CAs. An existing Secret is never
+changed, whether EDL or an admin created it. The CA's key is discarded, so no further certificate can be
+issued.
 """
 
 import base64
@@ -25,15 +26,15 @@ log = logging.getLogger(__name__)
 
 _NO_ADDRESS = ("", "None")
 _ANOTHER_ISSUER = {"cert-manager.io/issuer-name": "edl-webhook"}
-"""Without this annotation cert-manager adopts the Secret and renews it when it expires, in ten years
-(its SecretIssuerAnnotationsMatch)."""
+"""Without this annotation cert-manager would adopt the Secret (by its SecretIssuerAnnotationsMatch), and
+renew it when it expires in ten years."""
 
 
 def ensure(api: Api, namespace: str, now: datetime) -> None:
-    """Creates the Secret if there is an extender's Service and no Secret.
+    """Creates the Secret if it does not exist and the extender's Service does.
 
-    The certificate is also valid for the Service's address, which a kube-scheduler in the host's network
-    calls.
+    The certificate is also valid for the Service's IP address, because a kube-scheduler in the host's
+    network calls that address.
 
     Raises:
         KubeError: an object could not be read or written.
@@ -49,7 +50,7 @@ def ensure(api: Api, namespace: str, now: datetime) -> None:
     labels = {"app.kubernetes.io/part-of": "edl"}
     metadata = {"name": SECRET, "labels": labels, "annotations": _ANOTHER_ISSUER}
     body = {"metadata": metadata, "type": "Opaque", "data": data}
-    with suppress(AlreadyExists):  # another replica's
+    with suppress(AlreadyExists):  # created by another replica
         api.send(request.create(SECRETS, namespace, body))
         log.info("certificates written", extra=keys(secret=SECRET, step="first"))
 

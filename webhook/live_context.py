@@ -1,7 +1,7 @@
-"""The cluster state that admission needs: policy, PriorityClasses, the scheduler's check, own image.
+"""The cluster state that admission needs: policy, PriorityClasses, scheduler check, the webhook's image.
 
-Called by `webhook.app`, for the context of each decision. It uses watches, so that a review never
-waits for a request to the API server.
+`webhook.app` gets the context of each decision from here. Watches keep it up to date, so that a review
+never waits for a request to the API server.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,14 +55,14 @@ class LiveContext:
 
     @property
     def synced(self) -> bool:
-        """Whether policy and classes are listed; before that, all classes seem to be missing.
+        """Whether policy and classes have been listed; before that, all classes seem to be missing.
 
-        The scheduler's check need not be: pods without the marker can be scheduled in any case.
+        The scheduler check need not have been read: pods without the marker can always be scheduled.
         """
         return all(self.reflectors[name].synced for name in ("configmaps", "priorityclasses"))
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the last message of the watch that has been silent longest."""
+        """Returns the seconds since the last message of the watch that has been silent longest."""
         return max(reflector.age_s(now_s) for reflector in self.reflectors.values())
 
     def on_policy(self, wake: Callable[[], None]) -> None:
@@ -92,11 +92,11 @@ class LiveContext:
         stop_all(self.reflectors.values())
 
     def _image_changed(self, _: str | None, new: str | None) -> None:
-        """Masters run in the image of the webhook itself, which has all servers of EDL."""
+        """Sets the image of masters: the webhook's own image, which contains all of EDL's servers."""
         self._master_image = new or ""
 
     def _check_changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
-        """Without the ConfigMap the registration is unknown, and pods get no marker."""
+        """Sets the scheduler check; without its ConfigMap, the registration is unknown and pods get no marker."""
         self._check = SchedulerCheck.from_data({} if new is None else new.data)
 
     def _class_changed(self, old: PriorityClass | None, new: PriorityClass | None) -> None:

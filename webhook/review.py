@@ -1,10 +1,10 @@
-"""Decides on one admission request: the patch, or the reason of a refusal. Pure.
+"""Decides on one admission request: the patch, or the reason for a refusal. Pure.
 
 Called by `webhook.app` for the API server and by `webhook.dryrun` for the command line. Mutation never
-refuses: validation, which follows, reports the errors of a Job.
+refuses a request; validation comes later and reports the errors in a Job.
 
-Requests and responses mirror k8s.io/api/admission/v1. Reading is strict on the fields that decisions
-use, and tolerant of all others, so that newer API servers are supported.
+Requests and responses mirror k8s.io/api/admission/v1. Parsing is strict for the fields that decisions use
+and tolerant of all others, so that newer API servers are supported.
 """
 
 import base64
@@ -41,7 +41,7 @@ from policy.scheduling import UNMARKED, Scheduling
 
 API_VERSION: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
 _MAX_WARNING_CHARS = 120
-"""The API server may truncate longer ones."""
+"""The API server may truncate longer warnings."""
 _CHECKED_ANNOTATIONS = (
     ANNOTATION_MIN,
     ANNOTATION_MAX,
@@ -53,7 +53,7 @@ _CHECKED_ANNOTATIONS = (
 
 
 class ReviewError(ValueError):
-    """The body is not a supported AdmissionReview; the text is one line that names the field."""
+    """The body is not a supported AdmissionReview; the message is one line that names the field."""
 
 
 class _Model(BaseModel):
@@ -118,27 +118,27 @@ class AdmissionResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionContext:
-    """The inputs of a review besides the request: the active policy and the priority classes."""
+    """The inputs of a review besides the request, such as the active policy and the priority classes."""
 
     policy: Policy
     classes: Mapping[str, PriorityClassValues]
     version: str = ""
     """The policy's fingerprint, for the audit log."""
     namespace: str = SYSTEM_NAMESPACE
-    """The namespace of EDL and its policy ConfigMap."""
+    """The namespace of EDL and of its policy ConfigMap."""
     master_image: str = ""
     """The image of masters and parameter servers; "" if it is not configured."""
     scheduling: Scheduling = UNMARKED
     """How training pods ask for a scheduler now."""
     usable: bool = True
-    """Whether `policy` may be used; otherwise only policies are reviewed."""
+    """Whether `policy` may be used; if not, only changes of the policy are reviewed."""
 
 
 def read(body: object) -> AdmissionRequest:
     """Parses an AdmissionReview; returns its request.
 
     Raises:
-        ReviewError: the body is something else.
+        ReviewError: the body is not an AdmissionReview.
     """
     try:
         return _AdmissionReview.model_validate(body).request
@@ -225,7 +225,7 @@ def _check_job(
     job = JobView.parse(document)
     if context.policy.protects(request.namespace) or job.is_finished:
         return
-    old = JobView.parse(request.old_object)  # API servers send none for a Job that is created
+    old = JobView.parse(request.old_object)  # absent when a Job is created
     job_spec.check_names(job.annotations.keys() - old.annotations.keys())
     if not job_settings.is_elastic(job.annotations):
         if job.managed_by == MANAGER:
@@ -249,7 +249,7 @@ def _check_job(
         rules.check_move(request.namespace, old.annotations, job.annotations, may_run=old.may_run)
         job_settings.token_generation(job.annotations)
         job_settings.sizes(job.annotations)
-    # `check_spec` reads parallelism too, which may change alone.
+    # `check_spec` also reads parallelism; a change of parallelism alone must not trigger the check.
     if (job.completion_mode, job.completions, job.managed_by) != (
         *(old.completion_mode, old.completions, old.managed_by),
     ):

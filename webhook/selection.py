@@ -1,8 +1,8 @@
-"""Selects the pods of other operators that the API server sends to the webhook, by the policy.
+"""Selects, according to the policy, which pods of other operators the API server sends to the webhook.
 
-Without selectors in the policy the expression is `false`: other pods are never sent to the webhook
-and do not depend on it. Pure. Called by `webhook.certificate_rotator`, whenever the policy or the
-registration changes.
+If the policy has no selectors, the expression is `false`: such pods are never sent to the webhook and do
+not depend on it. Pure. Called by `webhook.certificate_rotator` whenever the policy or the registration
+changes.
 """
 
 import re
@@ -16,7 +16,7 @@ ENTRY = "selected-pods.webhook.edl.training"
 CONDITION = "selected-by-policy"
 NO_PODS = "false"
 _MAX_EXPRESSION_CHARS = 16_000
-"""CEL has a cost limit; with a longer expression every pod is sent to the webhook."""
+"""CEL has a cost limit; instead of using a longer expression, every pod is sent to the webhook."""
 
 
 def expression(policy: Policy) -> str:
@@ -65,8 +65,8 @@ def _selector(selector: Selector) -> str:
 def _regex(pattern: str) -> str:
     """Converts a shell pattern with * and ? to an anchored RE2 expression.
 
-    Sets such as [ab] are rare in names; they are converted to "any one character", which may send
-    too many pods, and the webhook itself decides exactly.
+    Sets such as [ab] are rare in names and are converted to "any one character". Too many pods may then be
+    sent to the webhook, which decides exactly.
     """
     pattern = re.sub(r"\[[^\]]*\]", "?", pattern)
     parts = {"*": ".*", "?": "."}

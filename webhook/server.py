@@ -72,9 +72,9 @@ class WebhookServer:
             self.rotator.stop()
 
     def readiness(self) -> web.Readiness:
-        """Returns ready once policy and classes are known; errors of later updates are only details.
+        """Returns ready once policy and classes are known; errors in later updates are only details.
 
-        A replica that has not read a valid policy is not ready, so a rollout keeps the replicas that have.
+        A replica that has not read a valid policy is not ready, so a rollout keeps replicas that have one.
         """
         details: dict[str, object] = {
             "synced": {name: r.synced for name, r in self.live_context.reflectors.items()},
@@ -91,7 +91,7 @@ class WebhookServer:
 
 
 def _expiry_s(rotator: CertificateRotator) -> float:
-    """Returns the expiry in epoch seconds; 0 before the first certificate."""
+    """Returns when the certificate expires, in epoch seconds; 0 before the first certificate."""
     expires = rotator.status.expires
     return expires.timestamp() if expires is not None else 0.0
 
@@ -99,7 +99,7 @@ def _expiry_s(rotator: CertificateRotator) -> float:
 def new_rotator(
     api: Api, settings: WebhookSettings, selected: Callable[[], str] | None = None
 ) -> CertificateRotator:
-    """Creates the rotator that `settings` describe; `selected` is the expression for pods."""
+    """Creates the rotator that `settings` describe; `selected` returns the expression for pods."""
     names = certificates.names(settings.namespace, settings.hosts)
     directory = settings.certificate_dir
     return CertificateRotator(
@@ -108,12 +108,12 @@ def new_rotator(
 
 
 def first_certificate(api: Api, settings: WebhookSettings) -> Path:
-    """Returns the certificate file, created or fetched; waits for the API server indefinitely.
+    """Returns the certificate file after creating or fetching it; waits indefinitely for the API server.
 
     While the API server is down, a file from a previous run is used.
     """
     rotator = new_rotator(api, settings)
-    backoff = Backoff(jitter=Random().random)  # noqa: S311 - jitter keeps no secret
+    backoff = Backoff(jitter=Random().random)  # noqa: S311 - jitter needs no secrecy
     never = Event()
     while not rotator.try_sync() and not rotator.file.exists():
         never.wait(1.0 + backoff.next_s())
