@@ -45,7 +45,7 @@ class Reason(StrEnum):
     SERVER_MOVES = "ServerMoves"
     SCHEDULER_CHANGED = "SchedulerChanged"
 
-    # why a trainer was not created, or a job has no more
+    # why a trainer was not created, or why a job has no more trainers
     REFUSED = "Refused"
 
     # why a trainer is created

@@ -1,9 +1,9 @@
-"""Environment variables by which programs of other frameworks find their peers. Pure.
+"""Environment variables by which programs that use other frameworks find their peers. Pure.
 
-`paddle`: the variables of PaddlePaddle's jobs on Kubernetes (PaddlePaddle/edl `pkg/jobparser.go`, and
-`python/paddle/distributed`, role makers). `torch`: the arguments of torchrun as PET_... (torch
-`distributed/argparse_util.py`, `elastic/rendezvous/c10d_rendezvous_backend.py`). Variables that
-depend on the current trainers of an elastic job (RANK, WORLD_SIZE, lists of trainers) are left to the framework.
+`paddle` stands for the variables of PaddlePaddle's jobs on Kubernetes (PaddlePaddle/edl `pkg/jobparser.go`,
+and the role makers in `python/paddle/distributed`). `torch` stands for torchrun's arguments as PET_...
+variables (torch `distributed/argparse_util.py`, `elastic/rendezvous/c10d_rendezvous_backend.py`). The
+framework itself sets variables that depend on the current trainers (RANK, WORLD_SIZE, lists of trainers).
 Called by `reconciler.manifests`.
 """
 
@@ -16,18 +16,18 @@ from policy.names import Role
 PADDLE, TORCH = "paddle", "torch"
 NAMES = (PADDLE, TORCH)
 STORE_PORT = 29_400
-"""Port of torch's store at the trainer that hosts EDL's master: torchrun's default."""
+"""Port of torch's store on the trainer that hosts EDL's master; torchrun's default."""
 PADDLE_PORT = 7164
-"""Port of a trainer or server without a port: Paddle's default."""
+"""Port of a trainer or server whose template names no port; Paddle's default."""
 _RESTARTS = 1_000_000
-"""torchrun gives up after this number of process failures. `backoffLimit` limits the failures of trainers."""
+"""Process failures after which torchrun gives up; in practice `backoffLimit` limits trainers' failures."""
 Variable = dict[str, object]
 """core/v1 EnvVar."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolePod:
-    """A pod of a job, or the container of its master, with the addresses of its peers."""
+    """A pod of a job, or the container of the job's master, with the addresses of its peers."""
 
     role: Role
     number: int = 0
@@ -35,20 +35,20 @@ class RolePod:
     master: str = ""
     """host:port of the master; "" for a job without one."""
     servers: tuple[str, ...] = ()
-    """host:port of each parameter server, in order of index."""
+    """host:port of each parameter server, in the order of their indices."""
     hosts_master: bool = False
 
 
 def has_variables(job: Job) -> bool:
-    """Whether pods of a job get variables: it names a framework, or runs the user's master or servers."""
+    """Returns whether a job's pods get variables: it names a framework, or runs a user's master or servers."""
     own_servers = job.servers is not None and bool(job.servers.ports)
     return bool(job.environment or job.master_template_json) or own_servers
 
 
 def variables(job: Job, role_pod: RolePod) -> list[Variable]:
-    """Returns the variables of a pod: EDL's, and those of its job's frameworks.
+    """Returns the variables of a pod: EDL's own, and those of the frameworks that its job names.
 
-    The address of the pod comes first, because later variables refer to it.
+    The pod's address comes first, because later variables refer to it.
     """
     if not has_variables(job):
         return []
@@ -113,7 +113,7 @@ def _paddle(job: Job, role_pod: RolePod) -> dict[str, str]:
 
 
 def _torch(job: Job, role_pod: RolePod) -> dict[str, str]:
-    """Returns the variables of `torch`, for trainers only, because torchrun starts there."""
+    """Returns the variables for `torch`; only trainers have some, because torchrun starts there."""
     if role_pod.role is not Role.TRAINER or not role_pod.master:
         return {}
     host, _, port = role_pod.master.rpartition(":")

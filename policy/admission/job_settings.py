@@ -41,20 +41,20 @@ from policy.names import (
 from policy.nearest import advice
 
 MAX_TRAINERS = 10_000
-"""A larger number of trainers in one job is taken for a typing error."""
+"""Most trainers in one job; a larger number is taken for a typing error."""
 MAX_WEIGHT = 1000
 MAX_STEPS = 999_999_999
 MAX_TOKEN_GENERATION = 999_999
-"""The largest generation that a master accepts."""
+"""The largest token generation that a master accepts."""
 MAX_EPOCHS = 1_000_000
 MAX_DATA_CHARS = 1024
 MAX_SIZES = 100
 MAX_PROCESSES = 128
-"""A larger number of processes in one pod is taken for a typing error."""
+"""Most processes in one pod; a larger number is taken for a typing error."""
 MAX_SERVERS = 64
-"""A larger number in one job is taken for a typing error: each trainer connects to all of them."""
+"""Most servers in one job, as each trainer connects to all; a larger number is taken for a typing error."""
 MIN_SERVER_MEMORY = "128Mi"
-"""Memory of an empty server; it also catches "512m", which is half a byte."""
+"""Memory of an empty server; this minimum also rejects "512m", which is half a byte."""
 _MAX_QUEUE_CHARS = 63
 _SERVER_CPU = "500m"
 _SERVER_MEMORY = "1Gi"
@@ -63,17 +63,17 @@ _SECONDS_RANGES = {
     ANNOTATION_MASTER_HEARTBEAT: (0.05, 60.0),
     ANNOTATION_MASTER_STUCK: (1.0, 86_400.0),
 }
-"""Annotations in seconds, with the smallest and the largest value that a master accepts."""
+"""Annotation in seconds -> smallest and largest value that a master accepts."""
 _COUNTS = {ANNOTATION_MASTER_STEPS: MAX_STEPS, ANNOTATION_EPOCHS: MAX_EPOCHS}
-"""Annotations with a whole number from 1, with the largest value."""
+"""Annotation with a whole number from 1 -> its largest value."""
 _MASTER_SETTINGS = (*_COUNTS, *_SECONDS_RANGES, ANNOTATION_DATA)
-"""Annotations with settings of EDL's master, and of the data that it leases."""
+"""Annotations with settings of EDL's master and of the data that it leases."""
 _MASTER_MINIMUM = {
     ANNOTATION_MASTER_CPU: ("cpu", "1m"),
     ANNOTATION_MASTER_MEMORY: ("memory", "64Mi"),
 }
 _OF_EDLS_SERVERS = (ANNOTATION_SERVER_CPU, ANNOTATION_SERVER_MEMORY, ANNOTATION_CLAIM)
-"""Annotations that apply to EDL's own parameter servers only."""
+"""Annotations that apply only to EDL's own parameter servers."""
 SERVER_ANNOTATIONS = (ANNOTATION_SERVERS, *_OF_EDLS_SERVERS, ANNOTATION_SERVER_TEMPLATE)
 IMMUTABLE = (
     ANNOTATION_MASTER,
@@ -85,7 +85,7 @@ IMMUTABLE = (
     ANNOTATION_ENVIRONMENT,
     *SERVER_ANNOTATIONS,
 )
-"""Annotations that cannot change, because existing pods would not follow."""
+"""Annotations that cannot change, because existing pods would keep the old values."""
 _MAX_CLAIM_CHARS = 253
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """RFC 1123 subdomain: the valid names of a PersistentVolumeClaim."""
@@ -97,7 +97,7 @@ class JobSettings:
 
     Attributes:
         min_trainers: Guaranteed trainers, 1 to MAX_TRAINERS.
-        max_trainers: Most trainers, `min_trainers` to MAX_TRAINERS.
+        max_trainers: Largest number of trainers, `min_trainers` to MAX_TRAINERS.
         weight: Weight in sharing, 1 to MAX_WEIGHT.
         queue: The queue that the Job names; "" for none.
         master: Whether the Job requests a master.
@@ -127,12 +127,12 @@ class JobSettings:
 
     @property
     def edl_master(self) -> bool:
-        """Whether the job's pods run EDL's own master."""
+        """Whether the job has a master and this is EDL's own."""
         return self.master and not self.master_template_json
 
 
 def is_elastic(annotations: Mapping[str, str]) -> bool:
-    """Whether a Job is meant to be elastic: it has at least one of the two bounds."""
+    """Returns whether a Job is meant to be elastic: it has at least one of the two bounds."""
     return ANNOTATION_MIN in annotations or ANNOTATION_MAX in annotations
 
 
@@ -164,7 +164,7 @@ def bounds(annotations: Mapping[str, str]) -> tuple[int, int]:
     """Returns (min, max) trainers, 1 <= min <= max <= MAX_TRAINERS.
 
     Raises:
-        JobError: one is missing, not a whole number, out of range, or min > max.
+        JobError: a bound is missing, not a whole number or out of range, or min > max.
     """
     low = _number(annotations, ANNOTATION_MIN, MAX_TRAINERS)
     high = _number(annotations, ANNOTATION_MAX, MAX_TRAINERS)
@@ -199,7 +199,7 @@ def queue(annotations: Mapping[str, str]) -> str:
 
 
 def master(annotations: Mapping[str, str]) -> bool:
-    """Whether the job requests a master, by default not.
+    """Returns whether the job requests a master; False by default.
 
     Raises:
         JobError: it is neither "true" nor "false".
@@ -296,7 +296,8 @@ def environment(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the frameworks whose variables pods get, in order.
 
     Raises:
-        JobError: one does not exist, or torch lacks the master at which its processes meet.
+        JobError: a framework does not exist, or the job uses torch but has no master, at which torch's
+            processes meet.
     """
     if ANNOTATION_ENVIRONMENT not in annotations:
         return ()
@@ -316,7 +317,7 @@ def master_requests(annotations: Mapping[str, str]) -> Resources:
     """Returns the requests of EDL's master that the Job sets.
 
     Raises:
-        JobError: one is not a quantity, or less than a master needs.
+        JobError: a request is not a quantity, or is less than a master needs.
     """
     requests = {}
     for name, (resource, least) in _MASTER_MINIMUM.items():
@@ -361,10 +362,10 @@ def master_template(annotations: Mapping[str, str]) -> bytes:
 def servers(annotations: Mapping[str, str]) -> ServerSpec | None:
     """Returns the parameter servers that a Job requests; None for none.
 
-    Requests of a user's program are in its template; `kube.elastic_spec` adds them.
+    The requests of a user's program are in its template, and `kube.elastic_spec` adds them.
 
     Raises:
-        JobError: an annotation is invalid; the message names it and what would be valid.
+        JobError: an annotation is invalid; the message names it and says what would be valid.
     """
     if ANNOTATION_SERVERS not in annotations:
         for name in (*_OF_EDLS_SERVERS, ANNOTATION_SERVER_TEMPLATE):
@@ -437,7 +438,7 @@ def _number(annotations: Mapping[str, str], name: str, largest: int) -> int:
     """Returns the whole number from 1 to `largest` that an annotation holds.
 
     Raises:
-        JobError: the annotation is missing, or holds anything else.
+        JobError: the annotation is missing or has any other value.
     """
     text = annotations.get(name)
     if text is None:
@@ -447,6 +448,6 @@ def _number(annotations: Mapping[str, str], name: str, largest: int) -> int:
     digits = text.strip()
     if not (digits.isascii() and digits.isdecimal()):
         raise JobError(f"{name} is {text[:40]!r}: write a whole number from 1 to {largest}")
-    if len(digits) > 9 or not 1 <= int(digits) <= largest:  # noqa: PLR2004 - int() of any length is slow
+    if len(digits) > 9 or not 1 <= int(digits) <= largest:  # noqa: PLR2004 - int() is slow for long text
         raise JobError(f"{name} is {text[:40]}: write a whole number from 1 to {largest}")
     return int(digits)

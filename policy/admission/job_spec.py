@@ -1,7 +1,7 @@
-"""Checks of an elastic Job's spec and of pod templates: fields that contradict elasticity, and sizes. Pure.
+"""Checks of an elastic Job's spec and pod templates: fields that contradict elasticity, and sizes. Pure.
 
-Admission refuses such Jobs, and `kube.elastic_spec` applies most checks to stored ones, which may have been
-created while the webhook was down.
+Admission refuses Jobs that fail a check. `kube.elastic_spec` applies most checks to stored Jobs too, which may
+have been created while the webhook was down.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ from policy.nearest import nearest
 MAX_TEMPLATE_BYTES = 128 * 1024
 MAX_CONSTRAINTS_BYTES = 16 * 1024
 MAX_CONSTRAINTS = 128
-"""Entries of the node selector (for each term of node affinity), expressions and tolerations."""
+"""Most constraints: node selector entries (for each node affinity term), expressions and tolerations."""
 _MAX_NAME_CHARS = 63
 _PREFIX = f"{GROUP}/"
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
@@ -35,10 +35,10 @@ _DISRUPTED = "DisruptionTarget"
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Rejects annotations under EDL's prefix that do not exist: a misspelt one would have no effect.
+    """Rejects unknown annotations under EDL's prefix: a misspelt annotation would have no effect.
 
     Raises:
-        JobError: the first such name, with the nearest one that exists.
+        JobError: names the first unknown annotation and the nearest known one.
     """
     known = [name for name in JOB_ANNOTATIONS if name not in OWN_JOB_ANNOTATIONS]
     for name in sorted(names):
@@ -51,11 +51,11 @@ def check_names(names: Iterable[str]) -> None:
 def check_spec(job: JobView) -> None:
     """Rejects fields of a JobSpec that contradict elasticity.
 
-    The API server fills in `completions: 1, parallelism: 1` if a user gives neither, so that
-    pair counts as "not given", and the webhook removes it.
+    The API server fills in `completions: 1, parallelism: 1` if a user sets neither. So that pair counts
+    as "not set", and the webhook removes it.
 
     Raises:
-        JobError: the field, and what would be right.
+        JobError: names the field and what would be valid.
     """
     if job.completion_mode == "Indexed":
         raise JobError(
@@ -81,7 +81,7 @@ def check_stored(job: JobView) -> None:
     """Rejects fields of a stored Job that only admission could have corrected.
 
     Raises:
-        JobError: the built-in controller manages it, and creates only `completions` pods.
+        JobError: the built-in controller manages the Job, and creates only `completions` pods.
     """
     if job.completions is not None and job.managed_by is None:
         raise JobError(
@@ -93,10 +93,10 @@ def check_stored(job: JobView) -> None:
 def check_placement(pod: PodView, *, has_edl_master: bool) -> None:
     """Rejects fields of a Job's template that decide where a trainer runs.
 
-    Only admission checks them: stored Jobs keep theirs.
+    Only admission checks these fields; stored Jobs keep them.
 
     Raises:
-        JobError: the field, and what would be right.
+        JobError: names the field and what would be valid.
     """
     if pod.node_name:
         raise JobError(
@@ -112,10 +112,10 @@ def check_placement(pod: PodView, *, has_edl_master: bool) -> None:
 
 
 def check_failure_rules(job: JobView) -> None:
-    """Rejects rules that count disruptions as failures: trainers are disrupted every day.
+    """Rejects rules that count disruptions as failures, because trainers are disrupted every day.
 
     Raises:
-        JobError: the rule, and what would be right.
+        JobError: names the rule and what would be valid.
     """
     for index, rule in enumerate(job.failure_rules):
         disrupted = any(condition == _DISRUPTED for condition, _ in rule.conditions)
@@ -128,14 +128,14 @@ def check_failure_rules(job: JobView) -> None:
 
 
 def check_claims(pod: PodView, at: str) -> None:
-    """Rejects devices of dynamic resource allocation: claims, and resources that create claims.
+    """Rejects devices from dynamic resource allocation: claims, and resources that create claims.
 
     Args:
         pod: The pod template.
-        at: Path of its spec, for the message.
+        at: Path of the template's spec, for the message.
 
     Raises:
-        JobError: the field, and what to do instead.
+        JobError: names the field and what to do instead.
     """
     field = "resourceClaims" if pod.resource_claims else _claimed(pod)
     if field:
@@ -147,17 +147,17 @@ def check_claims(pod: PodView, at: str) -> None:
 
 
 def check_size(template: Mapping[str, object], pod: PodView) -> None:
-    """Rejects a pod template that is too large, or has too many constraints on nodes.
+    """Rejects a pod template that is too large or has too many constraints on nodes.
 
-    EDL keeps the template while the Job exists, kube-scheduler reads its constraints for each pod, and
-    plans compare them with all nodes.
+    EDL keeps the template as long as the Job exists, kube-scheduler reads the constraints for each pod, and
+    plans compare the constraints with all nodes.
 
     Args:
         template: The template as written.
-        pod: Its view.
+        pod: The view of the template.
 
     Raises:
-        JobError: the field, its size, and what to do instead.
+        JobError: names the field, its size, and what to do instead.
     """
     template_bytes = _size(template)
     if template_bytes > MAX_TEMPLATE_BYTES:
@@ -181,7 +181,7 @@ def check_size(template: Mapping[str, object], pod: PodView) -> None:
 
 
 def _check_container_names(field: str, containers: Iterable[ContainerView]) -> None:
-    """Rejects names of containers that EDL adds: EDL finds its own containers by these names."""
+    """Rejects the names of the containers that EDL adds, because EDL finds its containers by name."""
     names = [container.name for container in containers]
     for name in (MASTER_CONTAINER, SERVER_CONTAINER):
         if name in names:
@@ -192,7 +192,7 @@ def _check_container_names(field: str, containers: Iterable[ContainerView]) -> N
 
 
 def _claimed(pod: PodView) -> str:
-    """Returns the first field that requests devices of a class; "" for none."""
+    """Returns the first field that requests devices by their device class; "" for none."""
     for field, containers in (
         ("containers", pod.containers),
         ("initContainers", pod.init_containers),
@@ -206,7 +206,7 @@ def _claimed(pod: PodView) -> str:
 
 
 def _size(value: object) -> int:
-    """Returns the bytes of `value` as JSON."""
+    """Returns the size of `value` as JSON, in bytes."""
     try:
         return len(orjson.dumps(value))
     except orjson.JSONEncodeError as error:  # nested deeper than any pod template

@@ -1,7 +1,7 @@
-"""Admission mutations: training pods become low-priority and preemptible, elastic Jobs managed.
+"""Admission mutations: training pods get low priority and become preemptible; EDL manages elastic Jobs.
 
 Called by `webhook.review`. Pure: takes the object, the policy and the live priority classes, and
-returns JSON Patch operations with warnings. A patched object needs no further operations.
+returns JSON Patch operations with warnings. An object that is patched already needs no operations.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ from policy.scheduling import UNMARKED, Scheduling
 
 _MAX_LABEL_CHARS = 63
 _MAX_NAME_WARNINGS = 5
-"""`kubectl` prints each; the API server passes on 4096 characters of them."""
+"""Most warnings about unknown names: `kubectl` prints each, and the API server passes on 4096 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ def pod_patch(
 ) -> Mutation:
     """Makes a training pod preemptible: labels, priority, grace period and scheduler.
 
-    A pod is training if it has the job label, or if a selector of the policy matches it (pods of
-    other operators, which are always surplus). Pods of protected namespaces are never training.
+    A pod is training if it has the job label, or if a selector in the policy matches it. Selectors match
+    other operators' pods, which are always surplus. Pods in protected namespaces are never training.
 
     Args:
-        document: core/v1 Pod as admission receives it: defaulted, with its priority filled in.
-        namespace: Namespace of the request; the object's own may be empty.
+        document: core/v1 Pod as admission receives it, with defaults and priority filled in.
+        namespace: Namespace of the request; the object's own namespace may be empty.
         policy: The active policy.
         classes: Live PriorityClasses by name.
         master_image: Image of masters and parameter servers; "" if none is configured.
@@ -106,16 +106,16 @@ def pod_patch(
     changes: list[Change] = [
         Put(("metadata", "labels", LABEL_ROLE), role.value),
         Put(("metadata", "labels", LABEL_TIER), tier.value),
-        # EDL evicts trainers only. kube-scheduler preempts support pods, after all others.
+        # EDL evicts only trainers. kube-scheduler preempts support pods, after all other training pods.
         Put(("metadata", "labels", LABEL_PREEMPTIBLE), "false" if tier is Tier.SUPPORT else "true"),
         *_priority(pod, tier, classes, warnings),
     ]
-    if pod.grace_s > policy.tiers.grace_seconds:  # a reclaim waits for it
+    if pod.grace_s > policy.tiers.grace_seconds:  # a reclaim waits that long
         path = ("spec", "terminationGracePeriodSeconds")
         changes.append(Put(path, policy.tiers.grace_seconds))
     awaits_node = ANNOTATION_NODE_REQUEST in pod.annotations
     changes += _scheduler(pod, scheduling.unmarked if awaits_node else scheduling)
-    if tier is Tier.SURPLUS:  # a surplus pod must not keep autoscalers from draining its node
+    if tier is Tier.SURPLUS:  # it must not keep an autoscaler from removing its node
         blocks = [name for name in DRAIN_BLOCKS if name in pod.annotations]
         changes += [Drop(("metadata", "annotations", name)) for name in blocks]
     variables, kept = sidecar.add_variables(pod, policy.tiers.grace_seconds)
@@ -127,10 +127,10 @@ def pod_patch(
 
 
 def job_patch(document: Mapping[str, object], namespace: str, policy: Policy) -> Mutation:
-    """Hands an elastic batch/v1 Job to the reconciler; only at creation, as managedBy is immutable.
+    """Hands an elastic batch/v1 Job to the reconciler; only at creation, because managedBy is immutable.
 
     `parallelism` becomes min, which `kubectl get jobs` then shows. Jobs that are not elastic, and
-    all Jobs of protected namespaces, stay unchanged.
+    all Jobs in protected namespaces, stay unchanged.
 
     Raises:
         JobError: the annotations or the spec contradict elasticity; the message names the field.
@@ -157,7 +157,7 @@ def job_patch(document: Mapping[str, object], namespace: str, policy: Policy) ->
 
 
 def check_job(job: JobView) -> JobSettings:
-    """Checks an elastic Job as it is created; returns its settings.
+    """Checks an elastic Job at its creation; returns its settings.
 
     Raises:
         JobError: the first error; the message names the field and what would be valid.
@@ -185,7 +185,7 @@ def _role(labels: Mapping[str, str], warnings: list[str]) -> Role:
 def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
     """Returns surplus for a trainer unless it is labelled guaranteed, and support for other roles.
 
-    A user who sets the guaranteed label gains little: that class is below every service too.
+    A user who sets the guaranteed label gains little, because that class too is below every service.
     """
     if role is not Role.TRAINER:
         return Tier.SUPPORT
@@ -193,10 +193,10 @@ def _tier(role: Role, labels: Mapping[str, str]) -> Tier:
 
 
 def _raises(pod: PodView, priority_class: PriorityClassValues | None) -> bool:
-    """Whether the class has a higher priority than the pod, or preempts although the pod may not.
+    """Returns whether the class has a higher priority than the pod, or preempts although the pod may not.
 
-    Anybody may write the labels of their pods, but a class of low priority may be all that they
-    are allowed. Trainers and servers that EDL creates name their class themselves.
+    Users may write any labels on their pods, but may be allowed only a class of low priority. The trainers
+    and servers that EDL creates name their class themselves.
     """
     if priority_class is None:
         return False
@@ -210,8 +210,9 @@ def _priority(
 ) -> list[Change]:
     """Sets class, value and preemptionPolicy together.
 
-    The Priority plugin has filled in the last two already and runs again after us; it rejects the
-    pod if any of the three differs from the class. A pod below its tier's class keeps its priority.
+    The Priority plugin has already filled in value and preemptionPolicy, and runs again after EDL. It
+    rejects the pod if they differ from the class. A pod whose priority is below its tier's class keeps its
+    priority.
     """
     named = pod.priority_class
     low_share = tier is Tier.SURPLUS and named == CLASS_LOW_SHARE
@@ -235,7 +236,7 @@ def _priority(
 
 
 def _scheduler(pod: PodView, scheduling: Scheduling) -> list[Change]:
-    """Names the scheduler, and requests the resource for which it calls the extender."""
+    """Sets the scheduler, and requests the resource for which the scheduler calls the extender."""
     changes: list[Change] = []
     scheduler = scheduling.scheduler_of(pod.scheduler)
     if scheduler != pod.scheduler:
@@ -257,9 +258,9 @@ def _scheduler(pod: PodView, scheduling: Scheduling) -> list[Change]:
 def _master_and_server(
     pod: PodView, namespace: str, image: str, warnings: list[str]
 ) -> list[Change]:
-    """Adds what needs EDL's image: the master's sidecar, and the image of a parameter server.
+    """Adds the parts with EDL's image: the master's sidecar, and the image of a parameter server.
 
-    The API server accepts no pod without an image, so no server starts while the webhook is down.
+    The API server rejects a pod without an image, so no server starts while the webhook is down.
     """
     needs_master = pod.hosts_master and not pod.has_master
     server = pod.server_without_image
@@ -273,7 +274,7 @@ def _master_and_server(
 
 
 def _unknown_names(pod: PodView) -> list[str]:
-    """Warns about names under EDL's prefix that do not exist, in a pod or a Job's pod template.
+    """Warns about unknown names under EDL's prefix in a pod or a Job's pod template.
 
     Unknown annotations of a Job itself are refused (`job_spec.check_names`).
     """

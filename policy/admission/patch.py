@@ -1,6 +1,6 @@
-"""JSON Patch (RFC 6902) as the API server expects it: missing parents first, names escaped. Pure.
+"""JSON Patch (RFC 6902) as the API server expects it: missing parents come first, names are escaped. Pure.
 
-Mutations return changes, which are values; `operations` turns them into a patch, once for each object.
+Mutations return changes, which are plain values; `operations` turns all changes to an object into a patch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,13 +42,13 @@ Change = Put | Push | Drop
 def operations(document: Mapping[str, object], changes: Iterable[Change]) -> tuple[Operation, ...]:
     """Returns the operations that make the changes, in order.
 
-    A value that is there already gets no operation, so a patched document needs none.
+    A value that is already present gets no operation, so a patched document needs no operations.
     """
     result: list[Operation] = []
     created: set[Path] = set()
 
     def add(path: Path, value: object) -> None:
-        # "add" on a member of an object sets it, whether it exists or not.
+        # "add" sets a member of an object whether it exists or not.
         result.append({"op": "add", "path": _pointer(path), "value": value})
 
     def create(path: Path, empty: dict[str, object] | list[object]) -> None:
@@ -85,5 +85,5 @@ def _at(document: object, path: Path) -> object:
 
 
 def _pointer(path: Path) -> str:
-    """Joins the parts as RFC 6901 has it: `~` and `/` inside a part are escaped."""
+    """Returns the path as a JSON Pointer (RFC 6901): `~` and `/` inside a part are escaped."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)

@@ -1,8 +1,8 @@
 """Parses the API server's refusal of a pod that exceeds a ResourceQuota. Pure.
 
-`exceeded quota: NAME, requested: cpu=5,pods=1, used: cpu=20,pods=4, limited: cpu=20,pods=4`: apiserver
-`plugin/pkg/admission/resourcequota/controller.go`. The text names one exceeded quota, with its exceeded
-resources only.
+The refusal has this form (apiserver `plugin/pkg/admission/resourcequota/controller.go`):
+`exceeded quota: NAME, requested: cpu=5,pods=1, used: cpu=20,pods=4, limited: cpu=20,pods=4`.
+It names a single exceeded quota, with only those resources that are exceeded.
 """
 
 import re
@@ -17,7 +17,7 @@ _REQUESTS, _LIMITS, _COUNT = "requests.", "limits.", "count/"
 
 
 def unused(refusal: str) -> Mapping[str, int]:
-    """Returns resource -> unused amount of the quota, 0 if it is exceeded; empty for any other refusal.
+    """Returns resource -> unused amount of the quota, at least 0; empty for any other refusal.
 
     Resources are named as in `policy.cluster.quota_amounts`, so `requests.cpu` is `cpu`.
     """

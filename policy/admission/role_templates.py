@@ -1,7 +1,7 @@
 """Pod templates for a job's parameter servers and master, in annotations of its Job. Pure.
 
-A template with containers has the user's program, which replaces EDL's. A template of parameter servers
-without containers places EDL's own servers. Called by `policy.admission.job_settings`.
+A template with containers contains the user's program, which replaces EDL's. A parameter server template
+without containers only places EDL's own servers. Called by `policy.admission.job_settings`.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ from policy.names import (
 from policy.nearest import advice
 
 MAX_BYTES = 32 * 1024
-"""All annotations of an object together may have 256 KiB."""
+"""Largest template; all annotations of an object together may have 256 KiB."""
 _MAX_PORT = 65_535
 PLACEMENT = ("affinity", "imagePullSecrets", "nodeSelector", "tolerations")
-"""Fields of a template without containers, which EDL's own servers take over."""
+"""Fields that a template without containers may have; they are copied into the pods of EDL's servers."""
 _POD_FIELDS = (
     *PLACEMENT,
     *("containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "hostIPC"),
@@ -35,7 +35,7 @@ _POD_FIELDS = (
     *("terminationGracePeriodSeconds", "volumes"),
 )
 _MASTER_FIELDS = ("containers", "volumes")
-"""A master is a container in the pod of a trainer."""
+"""Fields that a master's template may have: a master is a container in a trainer's pod."""
 _CONTAINER_FIELDS = (
     *("args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle"),
     *("livenessProbe", "name", "ports", "readinessProbe", "resources", "securityContext"),
@@ -76,16 +76,17 @@ _POD = {
     "volumes": [{"name!": _TEXT}],
 }
 _TEMPLATE = {"metadata": {"labels": _TEXTS, "annotations": _TEXTS}, "spec": _POD}
-"""The types of a pod template's fields (core/v1) that EDL reads, because the API server sees such a template only
-when the first pod is created. A shape is words for a value, a list with the shape of its elements, or an object
-with the shapes of its fields: `!` marks a required field, and `*` stands for all fields."""
+"""The types of the pod template fields (core/v1) that EDL reads. EDL checks them itself, because the API server
+sees such a template only when the first pod is created. A shape is a text that describes a value, a list with
+the shape of its elements, or an object with the shapes of its fields: `!` marks a required field, and `*` stands
+for all fields."""
 
 
 def of_servers(annotations: Mapping[str, str]) -> Json | None:
     """Returns the template of the parameter servers; None if the Job has none.
 
     Raises:
-        JobError: it is invalid; the message names the field and what would be valid.
+        JobError: it is invalid; the message names the field and says what would be valid.
     """
     template = _parse(annotations, ANNOTATION_SERVER_TEMPLATE)
     if template is None:
@@ -191,7 +192,7 @@ def _check_container(at: str, container: Json, *, is_init: bool) -> None:
         except QuantityError as error:
             raise JobError(f"{at}.resources.{kind}: {error}") from error
         for resource, amount in parsed.items():
-            if amount < 0:  # it would count as free capacity, and the API server checks pods only
+            if amount < 0:  # would count as free capacity; the API server checks only pods
                 raise JobError(f"{at}.resources.{kind}: {resource} is negative: write 0 or more")
 
 

@@ -1,8 +1,8 @@
-"""What admission adds to the pods of a job with a master: a sidecar, and environment variables. Pure.
+"""The sidecar and the environment variables that admission adds to pods of a job with a master. Pure.
 
-The pod that hosts the master gets it as a native sidecar (an init container that restarts for as long as the
-pod lives: KEP-753). Every trainer gets the master's address and the job's token. The webhook and the
-reconciler both take the names of the master's objects from here.
+The pod that hosts the master gets it as a native sidecar (KEP-753: an init container that is restarted as long
+as the pod lives). Every trainer gets the master's address and the job's token. The webhook and the reconciler
+both use the names of the master's objects from here.
 """
 
 from collections.abc import Mapping
@@ -38,12 +38,12 @@ REQUESTS: Resources = {
     "cpu": quantity.parse("cpu", CPU_REQUEST),
     "memory": quantity.parse("memory", MEMORY_REQUEST),
 }
-"""Requests of the sidecar, which its host needs in addition to those of a trainer."""
+"""Requests of the sidecar, which its host pod needs in addition to a trainer's requests."""
 
 _CPU_LIMIT = "1"
-"""The master is one process whose interpreter uses one CPU at a time."""
+"""CPU limit of the master, a single process whose interpreter uses one CPU at a time."""
 _MEMORY_LIMIT = "512Mi"
-"""A million tasks take less than 200 MB; the remainder is for their snapshot."""
+"""Memory limit of the master: a million tasks take less than 200 MB, and their snapshot takes the rest."""
 _SUFFIX = "-edl-master"
 _JOURNAL = "/var/lib/edl-master"
 _JOURNAL_VOLUME = "edl-master"
@@ -51,9 +51,9 @@ _JOURNAL_LIMIT = "1Gi"
 _ACCESS = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCESS_VOLUME = "edl-master-access"
 _TOKEN_LIFE_S = 3607
-"""The API server's default for pods; the kubelet renews the token."""
-_TOKEN_VOLUME = "edl-token"  # noqa: S105 - a volume's name
-_TOKEN_FOLDER = "/var/run/secrets/edl"  # noqa: S105 - a path
+"""Lifetime of the service account token, the API server's default for pods; the kubelet renews it."""
+_TOKEN_VOLUME = "edl-token"  # noqa: S105 - name of a volume
+_TOKEN_FOLDER = "/var/run/secrets/edl"  # noqa: S105 - path of a folder
 _EXIT_S = 1
 """Seconds of a pod's grace period that remain for the process to exit."""
 USER = 65532
@@ -71,26 +71,26 @@ _FLAGS = {
     ANNOTATION_MASTER_HEARTBEAT: "--heartbeat-seconds",
     ANNOTATION_MASTER_STUCK: "--stuck-seconds",
 }
-"""Annotations that admission has validated -> flags of the master."""
+"""Annotation that admission has validated -> flag of the master."""
 _OPTIONAL_VARIABLES = {
     "EDL_MAX_TRAINERS": ANNOTATION_MAX,
     "EDL_PARAMETER_SERVERS": ANNOTATION_SERVER_ADDRESSES,
     "EDL_DATA": ANNOTATION_DATA,
     "EDL_EPOCHS": ANNOTATION_EPOCHS,
 }
-"""Variables that a pod gets if it has the annotation."""
+"""Variables that a pod gets if it has the corresponding annotation."""
 _GRACE = "EDL_GRACE_S"
 Variable = dict[str, object]
 """core/v1 EnvVar."""
 
 
 def requests_of(job: Job) -> Resources:
-    """Returns the requests of a job's sidecar, which is EDL's master or the user's program."""
+    """Returns the requests of a job's sidecar, which runs EDL's master or the user's program."""
     return job.master_requests or REQUESTS
 
 
 def object_name(job: str) -> str:
-    """Returns the name of Service, Secret, ConfigMap, Role and RoleBinding of a job's master."""
+    """Returns the name of the Service, Secret, ConfigMap, Role and RoleBinding for a job's master."""
     return names.object_name(job, _SUFFIX)
 
 
@@ -100,7 +100,7 @@ def former_object_name(job: str) -> str:
 
 
 def server_variables(job: str) -> list[Variable]:
-    """Returns the variables of EDL's own containers in a job: its name, and the file with its token."""
+    """Returns the variables of EDL's own containers: the job's name, and the file with the job's token."""
     return [
         {"name": "EDL_JOB", "value": job},
         {"name": "EDL_TOKEN_FILE", "value": f"{_TOKEN_FOLDER}/{MASTER_TOKEN_KEY}"},
@@ -119,7 +119,7 @@ def token_volume(secret: str) -> dict[str, object]:
 
 
 def token_mount() -> dict[str, object]:
-    """Returns the mount of the token's volume in EDL's containers."""
+    """Returns the mount of the token volume in EDL's containers."""
     return {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_FOLDER, "readOnly": True}
 
 
@@ -129,7 +129,7 @@ def add_master(pod: PodView, namespace: str, image: str) -> list[Change]:
     The sidecar comes before the user's init containers, so that none of them can delay the master.
 
     Args:
-        pod: The pod, labelled to host the master.
+        pod: The pod, whose label says that it hosts the master.
         namespace: Namespace of the request.
         image: Image of the sidecar.
     """
@@ -157,17 +157,18 @@ def add_master(pod: PodView, namespace: str, image: str) -> list[Change]:
 
 
 def add_variables(pod: PodView, grace_cap_s: int) -> tuple[list[Change], list[str]]:
-    """Adds variables to every container of a pod that has its master's address.
+    """Adds variables to every container of a pod with an annotation for its master's address.
 
-    They are the addresses of master and parameter servers, the trainer's id, and how other trainers
-    reach it. Variables that the user has set stay; an annotation on the pod lists those that differ.
+    The variables are the addresses of master and parameter servers, the trainer's id, and the address at
+    which other trainers reach it. Variables that the user has set are kept; an annotation on the pod lists
+    the ones with other values.
 
     Args:
         pod: The pod.
         grace_cap_s: The cap on its terminationGracePeriodSeconds.
 
     Returns:
-        The changes, and one warning if a variable of the user's differs.
+        The changes, and one warning if the user set a variable to another value.
     """
     if not pod.annotations.get(ANNOTATION_MASTER_ADDRESS) or not pod.job:
         return [], []
@@ -195,7 +196,7 @@ def add_variables(pod: PodView, grace_cap_s: int) -> tuple[list[Change], list[st
 def _variables(pod: PodView) -> list[Variable]:
     """Returns the variables of a trainer, except the one for its grace period.
 
-    References are written as the API server stores them, so that a later comparison finds them equal.
+    References have the form in which the API server stores them, so that later comparisons find no difference.
     """
     token = {"name": _token_secret(pod), "key": MASTER_TOKEN_KEY}
     pod_ip = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
@@ -215,10 +216,10 @@ def _variables(pod: PodView) -> list[Variable]:
 
 
 def _grace(requested_s: int, cap_s: int) -> list[Variable]:
-    """Returns the time from SIGTERM to exit that the user has chosen for the trainer, if any.
+    """Returns the variable with the time from SIGTERM to exit, if the user has chosen that time.
 
-    30 s is the API server's default, and the cap is the value that admission sets. Both count as not
-    chosen: the SDK then uses its shorter default, so that a reclaim waits less.
+    30 s is the API server's default, and `cap_s` is the value that admission sets. Neither counts as the
+    user's choice: the SDK then uses its own shorter default, so that a reclaim takes less time.
     """
     if requested_s in (DEFAULT_GRACE_S, cap_s) or requested_s < 1:
         return []
@@ -228,12 +229,12 @@ def _grace(requested_s: int, cap_s: int) -> list[Variable]:
 
 
 def _token_secret(pod: PodView) -> str:
-    """Returns the Secret with the job's token; only pods that EDL created name it."""
+    """Returns the Secret with the job's token, which pods created by EDL name in an annotation."""
     return pod.annotations.get(ANNOTATION_TOKEN_SECRET) or object_name(pod.job)
 
 
 def _resources(pod: PodView) -> dict[str, object]:
-    """Returns requests and limits of the sidecar; admission has validated the Job's own requests."""
+    """Returns the sidecar's requests and limits; admission has validated the requests that the Job sets."""
     cpu = pod.annotations.get(ANNOTATION_MASTER_CPU, CPU_REQUEST)
     memory = pod.annotations.get(ANNOTATION_MASTER_MEMORY, MEMORY_REQUEST)
     limits = {"memory": _larger("memory", memory, _MEMORY_LIMIT)}
@@ -276,7 +277,7 @@ def _container(
 
 
 def _access_volume() -> dict[str, object]:
-    """Returns the volume that the ServiceAccount admission plugin mounts, for the sidecar alone.
+    """Returns a volume like the one that the ServiceAccount admission plugin mounts, only for the sidecar.
 
     It gives the sidecar access to the API server even if the user's containers have none.
     """

@@ -1,7 +1,7 @@
 """Tolerant access to Kubernetes objects as JSON; a field of the wrong type counts as missing. Pure.
 
-For parsers of objects that the API server has not validated; apimachinery's package `unstructured` does the
-same for Go programs. Admission parses whole objects (`policy.admission.views`).
+Parsers of objects that the API server has not validated use it; apimachinery's package `unstructured` does the
+same for Go programs. Admission parses whole objects instead (`policy.admission.views`).
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ _MAX_DIGITS = 9
 
 
 def mapping(owner: Json, field: str) -> Json:
-    """Returns the object in a field; empty if there is none."""
+    """Returns the object in a field; an empty one if the field has no object."""
     value = owner.get(field)
     return value if isinstance(value, Mapping) else {}
 
 
 def objects(owner: Json, field: str) -> list[Json]:
-    """Returns the objects in a list; other elements count as empty objects, so that positions stay valid."""
+    """Returns the objects in a list field; other elements become empty objects, to keep positions valid."""
     elements = owner.get(field)
     if not isinstance(elements, list):
         return []

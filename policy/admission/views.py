@@ -3,8 +3,8 @@
 `kube.elastic_spec` reads stored Jobs with the same view.
 
 Admission receives objects before the API server has validated them. A field of the wrong type therefore
-counts as missing, and an element of a list that is not an object counts as an empty one, so that positions
-stay valid for patches.
+counts as missing. A list element that should be an object and is not counts as an empty object, so that
+positions stay valid for patches.
 """
 
 from typing import Annotated, Any, Self
@@ -51,7 +51,7 @@ def _strings(value: object) -> object:
 
 
 def _objects(value: object) -> object:
-    """Replaces elements that are not objects by empty ones."""
+    """Replaces elements that are not objects by empty objects."""
     if not isinstance(value, list):
         return ()
     return tuple(element if isinstance(element, dict) else {} for element in value)
@@ -178,9 +178,9 @@ class PodView(View):
 
     @property
     def server_without_image(self) -> int:
-        """The position of the container of EDL's parameter server if it lacks an image, or -1.
+        """The position of the container of EDL's parameter server if that lacks an image, or -1.
 
-        The reconciler creates the pods of servers without an image, and admission adds it.
+        The reconciler creates parameter server pods without an image, and admission adds the image.
         """
         if not (self.labels.get(LABEL_SERVER) and self.job):
             return -1
@@ -193,8 +193,8 @@ class PodView(View):
     def limits_cpu(self) -> bool:
         """Whether every container has a CPU limit.
 
-        A ResourceQuota on limits.cpu refuses pods with any container that has none. Where the user's
-        containers have no limit, EDL's have none either: it would only slow them down.
+        A ResourceQuota on limits.cpu refuses pods in which any container has no CPU limit. If the user's
+        containers have no limit, EDL's containers get none either: it would only slow them down.
         """
         return bool(self.containers) and all(
             "cpu" in container.limits for container in (*self.containers, *self.init_containers)
@@ -256,7 +256,7 @@ class JobView(View):
 
     @property
     def failure_rules(self) -> tuple[FailureRule, ...]:
-        """The rules of `podFailurePolicy` in their order, without those of an unknown action."""
+        """The rules of `podFailurePolicy` in their order, without rules that have an unknown action."""
         return tuple(
             FailureRule(
                 FailureAction(rule.action),
@@ -284,7 +284,7 @@ class JobView(View):
 
     @property
     def may_run(self) -> bool:
-        """Whether the stored Job has trainers, or may get some before an update is seen."""
+        """Whether the stored Job has trainers, or may get some before EDL sees an update."""
         return not self.suspended or bool(self.active)
 
 

@@ -1,7 +1,8 @@
 """`podFailurePolicy` of a batch/v1 Job: the action for a failed trainer. Pure.
 
-The rules are those of the built-in controller (k8s.io/kubernetes pkg/controller/job, `pod_failure_policy.go`),
-for trainers that failed by themselves: a trainer that EDL released or that was disrupted has not failed.
+The rules work as in the built-in controller (k8s.io/kubernetes pkg/controller/job, `pod_failure_policy.go`).
+They apply to trainers that failed by themselves: a trainer that EDL released or that was disrupted has not
+failed.
 Called by `reconciler.jobs.accounting`.
 """
 
@@ -12,9 +13,9 @@ from policy.cluster.snapshot import Pod
 
 
 def judge(job_rules: Iterable[FailureRule], pod: Pod) -> tuple[FailureAction, str]:
-    """Returns the action of the first rule that matches a failed trainer, and one line for FailJob.
+    """Returns (action of the first rule that matches a failed trainer, description in one line for FailJob).
 
-    A failure that no rule matches counts.
+    If no rule matches, the action is Count.
     """
     for index, rule in enumerate(job_rules):
         cause = _by_exit_code(rule, pod) or _by_condition(rule, pod)
@@ -25,7 +26,7 @@ def judge(job_rules: Iterable[FailureRule], pod: Pod) -> tuple[FailureAction, st
 
 
 def _by_exit_code(rule: FailureRule, pod: Pod) -> str:
-    """Describes the container that the rule matches; "" for none."""
+    """Describes the container whose exit code matches the rule; "" if there is none."""
     if not rule.codes:
         return ""
     for container, code in pod.exits:
@@ -36,7 +37,7 @@ def _by_exit_code(rule: FailureRule, pod: Pod) -> str:
 
 
 def _by_condition(rule: FailureRule, pod: Pod) -> str:
-    """Describes the condition that the rule matches; "" for none."""
+    """Describes the pod condition that matches the rule; "" if there is none."""
     for condition in rule.conditions:
         if condition in pod.end_conditions:
             return f"Pod {pod.key} has condition {condition[0]}"

@@ -21,6 +21,6 @@ class FailureRule:
     """The container whose exit code counts; "" for any."""
     codes: frozenset[int] = frozenset()
     others: bool = False
-    """Whether it matches the exit codes that are not in `codes` (NotIn), but never 0."""
+    """Whether the rule matches exit codes that are not in `codes` (NotIn); it never matches 0."""
     conditions: tuple[tuple[str, str], ...] = ()
     """(type, status) of pod conditions; one of them must hold."""

@@ -147,7 +147,7 @@ class Packing:
         self.worths = tuple(
             max(1, round(_MAX_WORTH * share / most)) if most else 1 for share in shares
         )
-        """Worth of one trainer of each shape: its dominant share, scaled so that the largest is 1000.
+        """Worth of one trainer of each shape: its dominant share, scaled so that the largest is 1 000.
 
         Worths are rounded, so that adding a node to a large cluster leaves all costs unchanged.
         """
