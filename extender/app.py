@@ -92,7 +92,7 @@ class Extender:
 
     @property
     def last_requests(self) -> dict[str, str]:
-        """Returns verb -> time of kube-scheduler's last such request; "never" if none since the start."""
+        """Returns verb -> time of kube-scheduler's last request; "never" if there was none since the start."""
         return {
             verb: decisions.time(request_s) if request_s else "never"
             for verb, request_s in self._last_request_s.items()

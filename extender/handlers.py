@@ -42,7 +42,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The answer to the verb filter; each requested node is in at most one of the three fields."""
+    """The answer to a filter request; each requested node is in at most one of the three fields."""
 
     passed: list[str]
     """Nodes that may be used; if the planned node is among them, only that one, to avoid scoring others."""

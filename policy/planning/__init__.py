@@ -1,1 +1,1 @@
-"""The plan: which trainers to create and release, and forecasts of it."""
+"""Plans of which trainers to create and release, and forecasts of their effect."""

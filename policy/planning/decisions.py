@@ -69,7 +69,7 @@ class CreateTrainers:
     tier: Tier
     nodes: tuple[str, ...]
     gains: int = 0
-    """How many of these trainers and of the job's first servers other jobs pay for."""
+    """Number of trainers and first servers that the job gets at the expense of other jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class AwaitNodes:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Keeps capacity for new trainers of a job that leaving pods will free; one trainer for each node."""
+    """Keeps capacity that leaving pods will free, for new trainers of a job; each node gets one trainer."""
 
     job: str
     nodes: tuple[str, ...]
     gains: int = 0
-    """How many of these trainers other jobs lose."""
+    """Number of these trainers that the job gets at the expense of other jobs."""
 
 
 @dataclass(frozen=True, slots=True)

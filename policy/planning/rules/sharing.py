@@ -119,7 +119,7 @@ def _grow_in_turn(book: Book, entries: Sequence[JobEntry], pacing: Pacing) -> De
             return
         if (
             step and not allowed and free_slot(book, entry)
-        ):  # without a slot it waits for capacity
+        ):  # otherwise it waits for capacity, not for a turn
             pacing.pause(entry)
             continue
         if step and own_in_flight(entry) > pacing.budget - min(step, pacing.budget):
