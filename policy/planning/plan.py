@@ -53,7 +53,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The jobs that wait for capacity, if the policy lets them start in order."""
+    """The jobs that wait for capacity, if the policy demands that jobs start in order."""
 
     blocked_since: Mapping[str, float] = field(default_factory=dict)
     """Job uid -> time since which no plan has found capacity for its minimum."""
@@ -71,9 +71,9 @@ class History:
     reclaimed_for: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """uid of a service pod -> (number of releases for it, time of the last one)."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict)
-    """As the previous plan returned them."""
+    """`Plan.failed_moves` of the previous plan."""
     moved: frozenset[str] = frozenset()
-    """As the previous plan returned them."""
+    """`Plan.moved` of the previous plan."""
     offered: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     """uid of the owner of waiting pods -> (time since which free capacity has been reserved for one of
     them while their number did not fall, that number). A pod without an owner has its own uid here."""
@@ -86,7 +86,7 @@ class History:
     tainted_since: Mapping[TaintKey, float] | None = None
     """Taint in `Plan.tainted` -> time since which it exists; 0 if it is older than the first plan."""
     vain_requests: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Job uid -> (number of its requests for nodes that were never added, time of the last one)."""
+    """Job uid -> (number of its failed requests for nodes, time of the last failure)."""
     scheduling: Scheduling = UNMARKED
     """How training pods ask for a scheduler now."""
     creation_backoffs: Mapping[str, CreationBackoff] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class History:
     demands: Mapping[str, DemandHistory] = field(default_factory=dict)
     """Job uid -> how often it has changed its demand, as the previous plan returned it."""
     line: Line = Line()
-    """As the previous plan returned it."""
+    """`Plan.line` of the previous plan."""
     placeable: int = 0
     """Number of trainers that may wait for kube-scheduler, given its pace between the last few plans."""
 
@@ -234,7 +234,7 @@ class Plan:
     gave_up: frozenset[str] = frozenset()
     """uids of jobs whose request for nodes this plan withdraws, because no node came in time."""
     failed_moves: Mapping[MoveKey, FailedMove] = field(default_factory=dict, compare=False)
-    """For the next plan's history."""
+    """Moves for which no richer job could give a trainer. For the next plan's history."""
     moved: frozenset[str] = field(default_factory=frozenset, compare=False)
     """uids of existing trainers that this plan or an earlier one released for a fairer share. For the
     next plan's history."""
@@ -247,7 +247,7 @@ class Plan:
     gains: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Job uid -> number of trainers that it gets at the expense of other jobs; jobs with 0 are missing."""
     line: Line = field(default_factory=Line, compare=False)
-    """For the next plan's history."""
+    """The jobs that wait for capacity. For the next plan's history."""
     deferred: bool = False
     """Whether some moves were left for the next plan, which should follow soon."""
 

@@ -46,13 +46,13 @@ def plan(
 
 def _decisions(book: Book) -> Decisions[None]:
     """Yields the decisions of all rules; each is in the book before the next one is made."""
-    # 1. Services first: release capacity for those that grow in place; reserve capacity for waiting
-    # pods that outrank surplus.
+    # 1. Services first: release capacity for services that grow in place; reserve capacity for
+    # waiting pods that outrank surplus.
     yield from services.serve(book)
     # 2. Limits: release trainers above a maximum or a quota, trainers of stopped jobs, and waiting
     # trainers that no scheduler takes any more.
     yield from limits.release(book)
-    # 3. Parameter servers: replace those that running jobs have lost.
+    # 3. Parameter servers: replace the servers that running jobs have lost.
     yield from servers.maintain(book)
     # 4. Waiting trainers: keep the capacity for which they wait; release those that waited too long.
     yield from sharing.place_waiting(book)

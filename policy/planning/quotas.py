@@ -123,8 +123,8 @@ class Quotas:
     def lack(self, job: Job, count: int, servers: int = 0) -> Figures:
         """Returns the first quota that these further pods of `job` would exceed, and by how much.
 
-        If both numbers are 0, it returns the first quota that is already exceeded. The result is empty if
-        there is no such quota.
+        If both numbers are 0, the result is the first quota that is already exceeded. It is empty if there
+        is no such quota.
         """
         amounts_needed = dict.fromkeys(self._live_amounts(job), 0)
         amounts_needed |= self._sum(job, count, servers)

@@ -24,11 +24,12 @@ _MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.3, 1.0
 they come more slowly, more trainers would wait, and services would wait behind them."""
 _AHEAD = 1.5
 _KEEP_RECLAIMED_S = 1800.0
-"""Longer than the longest back-off of the services rule, so that the doubling is not forgotten."""
+"""How long a release for a service is remembered: longer than the longest delay between such releases, so
+that the doubling of the delays is not forgotten."""
 _KEEP_RELIEF_S = 7200.0
-"""Longer than the longest pause between releases for one job because of a ResourceQuota."""
+"""How long a release because of a ResourceQuota is remembered: longer than the longest pause between them."""
 _KEEP_VAIN_S = 7200.0
-"""Longer than the longest pause between requests for nodes."""
+"""How long a failed request for nodes is remembered: longer than the longest pause between requests."""
 _SAME_REQUEST_S = 240.0
 """Shorter than the shortest pause between requests. A second withdrawal within this time belongs to the
 same request: the first attempt to withdraw it failed."""
@@ -90,7 +91,7 @@ class PlacementPace:
 
 
 class RecentHistory:
-    """The outcome of earlier plans, if the next plan considers it. Entries expire by age."""
+    """The part of earlier plans' outcomes that the next plan considers. Entries expire by age."""
 
     def __init__(self) -> None:
         self.cool_downs = CoolDowns()

@@ -19,7 +19,7 @@ from policy.reasons import Reason
 class Gang:
     """The missing trainers of a job's minimum, its first parameter servers, and nodes for all of them.
 
-    The constructor searches the nodes; it changes nothing in the book.
+    The constructor searches for the nodes; it changes nothing in the book.
     """
 
     def __init__(
