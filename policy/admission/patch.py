@@ -22,7 +22,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Adds `value` to the list at `path`, at its end or first; a missing list is created."""
+    """Adds `value` at the end or the beginning of the list at `path`; a missing list is created."""
 
     path: Path
     value: object

@@ -111,7 +111,7 @@ def of_master(annotations: Mapping[str, str]) -> Json | None:
     """Returns the template of the master; None if the Job has none.
 
     Raises:
-        JobError: it is invalid; the message names the field and what would be valid.
+        JobError: it is invalid; the message names the field and says what would be valid.
     """
     template = _parse(annotations, ANNOTATION_MASTER_TEMPLATE)
     if template is None:

@@ -13,9 +13,9 @@ from policy.cluster.snapshot import Pod
 
 
 def judge(job_rules: Iterable[FailureRule], pod: Pod) -> tuple[FailureAction, str]:
-    """Returns (action of the first rule that matches a failed trainer, description in one line for FailJob).
+    """Returns the action of the first rule that matches a failed trainer, and a description for FailJob.
 
-    If no rule matches, the action is Count.
+    The description is one line, and "" for other actions. If no rule matches, the action is Count.
     """
     for index, rule in enumerate(job_rules):
         cause = _by_exit_code(rule, pod) or _by_condition(rule, pod)

@@ -1,4 +1,4 @@
-"""The live trainers of one job, sorted and counted once and cached until one of them changes.
+"""The live trainers of one job: sorted and counted once, and cached until a trainer changes.
 
 A plan looks at every job many times; between two plans few trainers change.
 `policy.cluster.cluster_state` caches one `LiveTrainers` for each job.
@@ -25,7 +25,7 @@ class LiveTrainers:
     """The trainers of one Job object that are bound or waiting and not being deleted."""
 
     pods: tuple[Pod, ...] = ()
-    """In order of `loss`: surplus first, and among them those without a node first."""
+    """The trainers in order of `loss`: surplus first, and surplus without a node before other surplus."""
     surplus: int = 0
     """Number of surplus trainers, which come first in `pods`."""
     waiting: int = 0

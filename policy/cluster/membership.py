@@ -85,7 +85,7 @@ def of(
 
 
 def _numbers(name: str, job: str) -> tuple[int, int]:
-    """Returns (trainer id, parameter server index) from the name of a job's pod; -1 where there is none."""
+    """Returns (trainer id, parameter server index) from the name of a job's pod; a missing one is -1."""
     head, infix, digits = name.rpartition(TRAINER_INFIX)
     if infix and head == job:
         return number(digits), -1

@@ -168,7 +168,7 @@ share of a victim's job (negated), uncommitted work, earliest start (negated), n
 
 
 def _known(candidate: Candidate, cluster: ClusterState) -> list[Pod]:
-    """Returns the proposed victims; none if the node or one of them is unknown."""
+    """Returns the proposed victims; an empty list if the node or a victim is unknown."""
     bound = cluster.bound.get(candidate.node, {})
     if candidate.node not in cluster.nodes or any(uid not in bound for uid in candidate.uids):
         return []

@@ -168,7 +168,7 @@ def _is_due(book: Book, entry: JobEntry) -> bool:
 
 
 def _reserve_part(book: Book, entry: JobEntry, missing: int) -> Decisions[None]:
-    """Reserves free capacity for those of the trainers that kube-scheduler can place at once."""
+    """Reserves free capacity for the trainers that fit now, because kube-scheduler places them at once."""
     for number in range(missing):
         requests = entry.requests(first=not number)
         node = yield from placements.place(

@@ -27,7 +27,7 @@ If kube-scheduler is faster, as many trainers may wait as it places until the ne
 _LAST_ROUND = 8
 """The number of a plan's last round; the first round is 0."""
 _LEVELS = 4
-"""A job's share is rounded up to a power of 2 ** (1 / _LEVELS) before claims up to it are summed."""
+"""A job's share is rounded up to a power of 2 ** (1 / _LEVELS); claims are summed up to that share."""
 _MAX_SHAPES = 32
 """Number of shapes whose claims are compared with the free capacity; others only count in the sum."""
 
@@ -148,7 +148,7 @@ class _Claims:
         self._taken: dict[str, int] = {}
         """Requests of the trainers that this plan creates."""
         self._rooms: dict[_Shape, tuple[str, int]] = {}
-        """Shape -> (that resource, the amount of it in all trainers of the shape that fit at first)."""
+        """Shape -> (that resource, its amount in all trainers of the shape that fit at the beginning)."""
         self._entries: list[JobEntry] = []
         self._level: int | None = None
         """The share up to which claims are summed, as an exponent of 2 ** (1 / _LEVELS)."""

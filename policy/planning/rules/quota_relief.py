@@ -21,7 +21,7 @@ from policy.reasons import Reason
 _HOLD_S = 60.0
 """How long a namespace gets no surplus after a release, while trainers end and the job tries again."""
 _AGAIN_S = (120.0, 3600.0)
-"""First and longest pause between releases for one job."""
+"""First and longest pause between releases for the same job."""
 
 
 def relieve(book: Book, entry: JobEntry, missing: int) -> Decisions[None]:

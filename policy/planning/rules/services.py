@@ -226,7 +226,7 @@ class _Reclaim:
         return len(self._pods)
 
     def place_on(self, name: str) -> Decisions[bool]:
-        """Reserves reclaimable capacity of one node for the first pod, if it has enough."""
+        """Reserves reclaimable capacity on a node for the first pod, if the node has enough."""
         self._examine(name)
         victims = self._victims(name)
         if victims is not None:
