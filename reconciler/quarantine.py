@@ -55,7 +55,7 @@ class _Case:
 
 
 class Quarantine:
-    """The objects in quarantine. `contain` may be used on any thread, all else only on the loop's."""
+    """The objects in quarantine. `contain` is safe on any thread; all other methods need the loop's thread."""
 
     def __init__(self, cluster: ClusterState) -> None:
         """Initializes an empty quarantine.
@@ -68,7 +68,7 @@ class Quarantine:
         self._cases: dict[str, _Case] = {}
         """By uid."""
         self._pauses = Backoffs[str](FIRST_S, MAX_S, CALM_S)
-        """By uid: until when an object is not planned."""
+        """uid -> the pause during which the object is not planned."""
         self.total = {"job": 0, "pod": 0}
         """Number of quarantines so far, by kind of object."""
 
@@ -133,9 +133,9 @@ class Quarantine:
         self.total["job" if isinstance(culprit, Job) else "pod"] += 1
 
     def _revise(self, case: _Case, current: Job | Pod) -> Job | Pod:
-        """Returns the inert record again if only the policy changed some of its fields; else `current`.
+        """Returns an updated inert record if only fields that depend on the policy changed, else `current`.
 
-        The original record gets the changed fields too, and keeps the fields that the inert one lacks.
+        The original record gets the changed fields too. It keeps the fields that an inert record lacks.
         """
         before = case.inert
         names = _JOB_FIELDS if isinstance(before, Job) else _POD_FIELDS

@@ -58,7 +58,8 @@ def count_endings(
             delays the next trainer.
         min_trainers: The job's minimum. While it is running, failures of surplus trainers do not end
             the job.
-        ended_s: Returns when a pod's containers ended, by the clock that times the next creation.
+        ended_s: Returns when a pod's containers ended, by the clock that also decides when the next trainer
+            is created.
 
     An open id with neither an existing pod nor a pending one counts as disrupted: its node was lost or
     another client deleted the pod before its end was seen. A pod whose id is missing from the accounting
@@ -75,7 +76,7 @@ def count_endings(
     endings = Counter[str]()
     closed: set[int] = set()
     # Close the open ids whose pods have ended or are gone. `blame` excuses failures that are more likely
-    # a node's fault, and counts trainers that met a bad node together as one failure.
+    # a node's fault, and counts trainers that failed together because of one bad node as one failure.
     for trainer_id in sorted(accounting.open):
         pod = by_id.get(trainer_id) or deleted_by_id.get(trainer_id)
         if pod is not None:

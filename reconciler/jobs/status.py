@@ -17,7 +17,8 @@ from policy.timestamps import timestamp
 from reconciler.masters.reports import MasterReport, ReportedState
 
 WAITING = "edl.training/Waiting"
-"""Condition type: True while the plan cannot give a job its minimum; its reason is the plan's code."""
+"""Condition type: True while the plan cannot give a job its minimum. The condition's reason is the code of the plan's
+reason."""
 LINGER_S = 5.0
 """How long trainers may keep running after their master has reported that all work is done."""
 _ALWAYS_SHORT = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)

@@ -141,7 +141,7 @@ def _phase(
 
 
 def _copied(condition: Mapping[str, Any], otherwise: str) -> _State:
-    """Returns the state of a Job's True condition; if it is missing, False with `otherwise` as the reason."""
+    """Returns the state of a Job's condition that is True; if it is {}, a False state with reason `otherwise`."""
     if not condition:
         return _State(False, otherwise, "")
     reason, message = condition.get("reason"), condition.get("message")

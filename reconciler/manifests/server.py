@@ -39,8 +39,8 @@ _VOLUME = "edl-checkpoints"
 _COPIED_FIELDS = ("nodeSelector", "tolerations", "imagePullSecrets", "schedulerName")
 """Fields copied from the trainers' template, because servers may run where trainers may."""
 _FOLDER_LIMIT = 4
-"""Size limit of a pod's volume, as a multiple of the server's memory. Three checkpoints, the next one and
-the one at shutdown each take up to 70 % of the memory. The kubelet evicts a pod above the limit."""
+"""Size limit of a pod's volume, as a multiple of the server's memory. The volume holds three checkpoints, the
+next one and the one at shutdown; each is up to 70 % of the memory. The kubelet evicts a pod above the limit."""
 _START_S = 600
 """Startup limit in seconds; reading a large checkpoint takes minutes."""
 
@@ -165,7 +165,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
 
 
 def _volume(server_spec: ServerSpec) -> dict[str, Any]:
-    """Returns the volume of the claim, or one that survives the container but not the pod."""
+    """Returns the volume of the claim, or a volume that survives the container but not the pod."""
     if server_spec.claim:
         return {"name": _VOLUME, "persistentVolumeClaim": {"claimName": server_spec.claim}}
     memory = server_spec.requests["memory"]

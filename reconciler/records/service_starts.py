@@ -92,7 +92,7 @@ class ServiceStarts:
             elif pod.phase is Phase.PENDING:
                 self._take_in(pod, now_s)
             elif pod.phase is Phase.RUNNING:
-                # Changes between two ticks are merged: the pod may have become pending and running in one.
+                # Changes between two ticks are merged, so one change may cover Pending and Running.
                 last = change.last
                 if uid not in self._waits and last is not None and last.phase is Phase.PENDING:
                     self._take_in(last, now_s)
@@ -135,7 +135,7 @@ def waiting(cluster: ClusterState) -> list[Pod]:
 
 
 def longest_starved_s(services: Iterable[Pod], cluster: ClusterState, now_s: float) -> float:
-    """Returns how long the oldest service has waited that would fit if surplus trainers left, or 0.
+    """Returns the waiting time of the oldest service that would fit if surplus trainers left, or 0.
 
     Pods that training cannot help are skipped: they wait for a volume or for a particular node, use
     another scheduler, or are larger than the capacity that any node could free.
@@ -154,7 +154,7 @@ def longest_starved_s(services: Iterable[Pod], cluster: ClusterState, now_s: flo
         and not pod.constraints.only_node
     ]
     for pod in able[:_MAX_EXAMINED]:
-        # A service that already fits needs no count of free slots; the plan has cached this lookup.
+        # If a service already fits, its slots need not be counted. The plan has cached the result of `fits`.
         fits = cluster.fits(pod.requests, pod.constraints).costs
         if fits or cluster.slots(pod.requests, pod.constraints).total:
             return max(0.0, now_s - pod.created_s)
