@@ -16,7 +16,7 @@ from kubernetes.config.exec_provider import ExecProvider
 
 from runtime import clock
 
-_new_provider: Callable[..., Any] = ExecProvider  # it is untyped
+_new_provider: Callable[..., Any] = ExecProvider  # `ExecProvider` has no type annotations
 _EARLY = timedelta(minutes=5)
 """Tokens are renewed this long before they expire."""
 _OTHER_CREDENTIALS = ("auth-provider", "token", "tokenFile")
@@ -65,7 +65,7 @@ class ExecPlugin:
         return cls(user, document["clusters"].get_with_name(context["cluster"])["cluster"])
 
     def log_in(self) -> None:
-        """Runs the command, and enters its credentials in the user's entry.
+        """Runs the command, and writes its credentials into the user's entry.
 
         Raises:
             ConfigException: the command failed, or printed no credentials.
@@ -86,12 +86,12 @@ class ExecPlugin:
             raise ConfigException(
                 "no credentials: the kubeconfig's exec command printed neither a token nor a certificate with its key"
             )
-        fields.pop("exec", None)  # else the package would run it again
+        fields.pop("exec", None)  # otherwise the package would run the command again
 
     def keep_fresh(self, configuration: Configuration) -> None:
-        """Has the command run again when the token of a loaded configuration is about to expire."""
+        """Makes a loaded configuration run the command again when its token is about to expire."""
         if self._expires is not None:
-            configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # its stubs take the type from the default, None
+            configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # the stubs infer its type from the default value None
 
     def _refresh(self, configuration: Configuration) -> None:
         if self._expires is not None and clock.now() > self._expires - _EARLY:
@@ -102,7 +102,7 @@ class ExecPlugin:
         try:
             status: Mapping[str, Any] = self._provider.run()
         except AttributeError as error:
-            # on a terminal the command's stderr goes to the user, and the package fails without a text
+            # On a terminal, the command's stderr goes to the user, and the package raises an AttributeError.
             raise ConfigException("no credentials: the kubeconfig's exec command failed") from error
         except (ConfigException, OSError) as error:
             raise ConfigException(f"no credentials: {error}") from error

@@ -1,7 +1,8 @@
 """The decision log on the API server: how records are stored in DecisionLogs, and how to read them.
 
 Pure except for `read`. A segment is one object. Its records are lines of JSON, compressed, in base64. The
-reconciler writes them (`reconciler.records.writer`); anyone who may list the kind in a namespace reads them.
+reconciler writes them (`reconciler.records.writer`). Every caller who may list DecisionLogs in a namespace can
+read them.
 """
 
 import base64
@@ -30,7 +31,7 @@ HISTORY = "history"
 """Past decisions and observations, in order."""
 _LEVEL = 6
 _MAX_BYTES = 8 << 20
-"""Limit for the lines of one segment; EDL never writes more, so a larger one is not EDL's."""
+"""Limit for the lines of one segment. EDL never writes more, so another client has written a larger segment."""
 
 
 def line(record: Record) -> bytes:
@@ -68,7 +69,7 @@ def decode(segment: Mapping[str, Any], containing: str = "") -> list[Record]:
 
 
 def _lines_with(lines: bytes, needle: bytes) -> Iterator[bytes]:
-    """Yields the lines that contain a text, with one search, because only a few of hundreds match."""
+    """Yields the lines that contain a text; skips quickly over others, because only a few lines match."""
     if not needle:
         yield from lines.split(b"\n")
         return

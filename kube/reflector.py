@@ -4,10 +4,10 @@
 After a 410, over HTTP or inside the stream, it lists again. After any other failure it resumes the watch
 from the last resource version, with a back-off.
 
-It also lists again after `SILENT_S` without a message. Even a healthy API server may send no bookmark: it
-only sends those with a newer version than the watch started with (cacheWatcher.process). If a resource does
-not change, the watch cache learns newer versions from etcd's progress notifications, which come every ten
-minutes unless etcd sets --watch-progress-notify-interval.
+It also lists again after `SILENT_S` without a message. Even a healthy API server may send no bookmark: a
+bookmark must have a newer version than the one with which the watch started (cacheWatcher.process). If a
+resource does not change, the watch cache learns newer versions from etcd's progress notifications, which come
+every ten minutes unless etcd sets --watch-progress-notify-interval.
 """
 
 import logging
@@ -56,9 +56,9 @@ class ReflectorCounts:
     lists: int = 0
     watches: int = 0
     events: int = 0
-    """Including bookmarks."""
+    """Number of events, including bookmarks."""
     errors: Mapping[str, int] = field(default_factory=dict)
-    """By `KubeError.kind`; also "decode" for malformed objects and "listener" for failed listeners."""
+    """Number of errors by `KubeError.kind`, or by "decode" (malformed objects) or "listener" (its errors)."""
 
 
 class Reflector(Generic[T]):
@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
         self._fields = f"metadata.name={name}" if name else ""
         self._labels = label_selector
         self._clock_s = clock_s
-        self._random = Random()  # noqa: S311 - jitter keeps no secret
+        self._random = Random()  # noqa: S311 - jitter is not security-sensitive
         self._store: Store[T] = Store(resource.plural, self.changes)
         self._resume_version = ""
         self._synced = False
@@ -198,14 +198,14 @@ class Reflector(Generic[T]):
         while not self._stopping.is_set():
             started_s, events_before = self._clock_s(), self._counts["events"]
             failed = self.follow_once()
-            # A busy API server ends watches whose small buffer is full, in the middle of a burst. A
-            # watch that delivered events is therefore resumed at once.
+            # During a burst of changes, a busy API server ends watches whose small buffer is full. A watch
+            # that delivered events is therefore resumed at once.
             healthy = (
                 self._clock_s() - started_s >= HEALTHY_S or self._counts["events"] > events_before
             )
             if healthy:
                 backoff.reset()
-            if failed or not healthy:  # also if a server ends every watch immediately
+            if failed or not healthy:  # also if the server ends every watch at once
                 self._stopping.wait(backoff.next_s())
 
     def _failed(self, error: errors.KubeError) -> None:
@@ -311,7 +311,7 @@ class Reflector(Generic[T]):
             self._resume_version = resource_version
 
     def _is_old_event(self, resource_version: str) -> bool:
-        """Returns whether an event repeats an earlier one, because versions of one kind only grow."""
+        """Returns whether an event repeats an earlier one: if so, its version is not newer."""
         if resource_version.isdecimal() and self._resume_version.isdecimal():
             return int(resource_version) <= int(self._resume_version)
         return resource_version == self._resume_version
