@@ -29,9 +29,9 @@ class _Entry:
     """Sequence number of the pod's arrival."""
     tries: int = 0
     ready_s: float = 0.0
-    """End of its back-off; until then, pods that are not backing off come first."""
+    """End of the pod's back-off; until then, pods that are not in back-off come first."""
     parked: bool = False
-    """Whether it fitted on no node, and no pod has ended since."""
+    """Whether the pod fitted on no node, and no pod has ended since then."""
 
 
 class SimulatedScheduler:
@@ -96,7 +96,7 @@ class SimulatedScheduler:
         self._wake()
 
     def _first(self) -> str:
-        """Returns the next pod; pods in back-off come last, and run if the queue is otherwise empty."""
+        """Returns the next pod to schedule; a pod in back-off is only chosen if no other pod is waiting."""
         now_s = self._cluster.clock.now_s
         pods = self._cluster.state.pods
         waiting = [
@@ -114,7 +114,9 @@ class SimulatedScheduler:
         entry.ready_s = self._cluster.clock.now_s + wait_s
 
     def _best_node(self, pod: Pod) -> str:
-        """Returns the node of a pod, by kube-scheduler's own filters and the extender's answers, or "".
+        """Returns the best node for a pod, or "" if it fits on none.
+
+        The choice follows kube-scheduler's own filters and the extender's answers.
 
         Without the extender, a trainer prefers its planned node by affinity, above all other scores.
         """

@@ -27,5 +27,5 @@ class Timing:
     tick_s: float = 5.0
     """`ReconcilerSettings.tick_seconds`."""
     backoff_s: float = 1.0
-    """First delay before a pod that fitted on no node is tried again; doubles each time."""
+    """First delay before a pod that fitted on no node is tried again; the delay doubles with each failure."""
     max_backoff_s: float = 10.0
