@@ -77,7 +77,7 @@ def _waiting(pod: Mapping[str, Any]) -> list[str]:
 
 
 def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding]:
-    """Judges the placement of a server's replicas: losing one node must not end all of them.
+    """Judges the placement of a server's replicas: the loss of one node must not end all replicas.
 
     Args:
         name: Name of the server's Deployment.

@@ -1,4 +1,4 @@
-"""Credentials from the command that a kubeconfig's user names under `exec`, as kubectl gets them.
+"""Gets credentials, as kubectl does, from the command under `exec` in a kubeconfig's user.
 
 The kubernetes package runs such commands too, but it only logs why one failed, and then sends requests without
 credentials. So EDL runs the command, with the package's `ExecProvider`, before the package loads the kubeconfig.
@@ -27,7 +27,7 @@ class ExecPlugin:
     """The command of one user of a kubeconfig.
 
     Args:
-        user: The user's entry; it has `exec`.
+        user: The user's entry, which has a field `exec`.
         cluster: The entry of the cluster that is called.
 
     Raises:
@@ -42,7 +42,7 @@ class ExecPlugin:
 
     @classmethod
     def of_context(cls, document: Any, name: str | None) -> Self | None:
-        """Returns the `exec` command of a context's user, or None if other credentials replace it or it is missing.
+        """Returns the `exec` command of a context's user, or None if it is missing or other credentials replace it.
 
         Args:
             document: The kubeconfig, from the package's `KubeConfigMerger`.

@@ -52,11 +52,11 @@ class LeaseAction(Enum):
 
 
 def decide(lease: Lease | None, identity: str, observed_s: float, now_s: float) -> LeaseAction:
-    """Decides what `identity` does about `lease`.
+    """Decides the next action of the process `identity`.
 
     Args:
         lease: The lease as last read, or None if it does not exist.
-        identity: The process that asks.
+        identity: Name of the process that asks.
         observed_s: When this process first observed the lease's version, on its own clock.
         now_s: The current time of that clock.
     """

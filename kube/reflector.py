@@ -137,7 +137,7 @@ class Reflector(Generic[T]):
         return max(0.0, now_s - self._last_contact_s)
 
     def records(self) -> tuple[T, ...]:
-        """Returns all records, unordered; the same tuple until something changes."""
+        """Returns all records, unordered; calls return the same tuple until a record changes."""
         return self._store.all()
 
     def listen(self, listener: Callable[[T | None, T | None], None]) -> None:

@@ -1,4 +1,4 @@
-"""Explains the state of a job or a pod, and what to do about it, from objects and records. Pure."""
+"""Explains the state of a job or a pod, with a remedy if needed, from objects and records. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping

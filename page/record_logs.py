@@ -98,7 +98,7 @@ class RecordLogs:
         new: list[LoggedRecord] = []
         with self._lock:
             for old, segment in queue:
-                if (segment or old).is_current:  # type: ignore[union-attr] # one of them is not None
+                if (segment or old).is_current:  # type: ignore[union-attr] # `segment` and `old` are never both None
                     changed |= self._put_current(old, segment)
                 elif self._put_history(old, segment) and segment is not None and not self._is_first:
                     records = segment.records()[old.count if old is not None else 0 :]
@@ -110,7 +110,7 @@ class RecordLogs:
 
     def _put_current(self, old: Segment | None, new: Segment | None) -> set[str]:
         """Applies a segment of current decisions; returns the jobs whose decision has changed."""
-        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is not None
+        namespace = (new or old).namespace  # type: ignore[union-attr] # `new` and `old` are never both None
         chunks = self._chunks.setdefault(namespace, {})
         if old is not None:
             chunks.pop(old.name, None)
@@ -125,7 +125,7 @@ class RecordLogs:
         return {job for job in before.keys() | after.keys() if before.get(job) != after.get(job)}
 
     def _put_history(self, old: Segment | None, new: Segment | None) -> bool:
-        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is not None
+        namespace = (new or old).namespace  # type: ignore[union-attr] # `new` and `old` are never both None
         segments = self._history.setdefault(namespace, {})
         if old is not None:
             segments.pop(old.name, None)

@@ -1,7 +1,7 @@
 """The control loop: watches, plans, acts and reports, on one thread.
 
-All state comes from the API server. What is kept in memory (expectations, cool-downs of nodes,
-back-offs) only saves writes or waiting time, so a restart may lose it.
+All state comes from the API server. The state that is only kept in memory (expectations, cool-downs of
+nodes, back-offs) saves writes or waiting time, so a restart may lose it.
 """
 
 import logging
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 _USAGE_EVERY_S = 60.0
 """Interval between two log lines about the cluster's capacity and the part of it that training uses."""
 _WRITERS = 8
-"""Concurrent writes; more would only queue in the API server."""
+"""Number of concurrent writes; more of them would only queue in the API server."""
 
 
 class Reconciler:
@@ -112,7 +112,7 @@ class Reconciler:
         self._policy_error = ""  # the last error that was reported
         self._policy_version = ""  # the version in effect during the last tick
         self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the previous plan
-        self._idle = True  # whether the last tick finished its work, so the next waits for a change
+        self._idle = True  # whether the last tick finished its work; the next then waits for a change
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 

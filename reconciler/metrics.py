@@ -128,7 +128,7 @@ class ReconcilerMetrics:
     def observe_pods(
         self, changes: Mapping[str, ObjectChange[Pod]], now_s: float
     ) -> tuple[list[ServiceStart], list[Loss]]:
-        """Measures how long services waited, and what was lost with trainers that are leaving.
+        """Measures how long services waited, and how much training is lost with trainers that are leaving.
 
         All replicas process the changes, so that any of them can take over; only the leader counts them.
 

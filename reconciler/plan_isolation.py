@@ -19,7 +19,7 @@ MAX_TRIALS = 64
 _GROWTH = 4
 """Factor by which the group size grows after a plan that includes the group has succeeded."""
 MAX_SEARCH_S = 3.0
-"""Much shorter than a lease, so that the leader does not lose it during the search."""
+"""Time limit of a search: much shorter than a lease, so that the leader does not lose its lease meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 An error is attributed to a job where the job is handled (`contain`), or by planning without suspects
 (`reconciler.plan_isolation`). The job is then replaced in the cluster state by an inert one, which is
-reported, counts in quotas and keeps its minimum; rules read nothing else of it. After a pause, which grows
-with each failure, the job is planned again. A service pod is replaced by one that only uses capacity.
+reported, counts in quotas and keeps its minimum; rules read no other data of it. After a pause, which grows
+with each failure, the job is planned again. A service pod is replaced by a pod that only uses capacity.
 All of this is in memory: after a restart, the same error leads to the same quarantine. See
 docs/decisions/0028.
 """
@@ -66,7 +66,7 @@ class Quarantine:
         self._cluster = cluster
         self._faults = deque[_Fault](maxlen=_MAX_FAULTS)
         self._cases: dict[str, _Case] = {}
-        """By uid."""
+        """uid -> the object in quarantine."""
         self._pauses = Backoffs[str](FIRST_S, MAX_S, CALM_S)
         """uid -> the pause during which the object is not planned."""
         self.total = {"job": 0, "pod": 0}
@@ -178,7 +178,7 @@ def attempt(call: Callable[[], T]) -> T | errors.KubeError:
 
 
 def inert(record: Job | Pod, text: str) -> Job | Pod:
-    """Returns the object reduced to what quotas, capacity and a job's status need.
+    """Returns the object reduced to the data that quotas, capacity and a job's status need.
 
     Args:
         record: The object.

@@ -23,7 +23,7 @@ _CHECK_EVERY_S = 60.0
 _RETRY_S = 5.0
 """Pause after a failure; short, because no trainer can be created without its priority class."""
 _BATCH = 100
-"""Budgets checked at once, so that they occupy only one thread of the pool."""
+"""Maximum number of budgets in a batch. A batch occupies only one thread of the pool."""
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -63,7 +63,7 @@ class SystemObjects:
     def ensure(
         self, jobs: Iterable[Job], now_s: float, uncovered: Mapping[str, int] = _NOTHING
     ) -> list[Event]:
-        """Creates missing objects and updates budgets that differ.
+        """Creates missing objects and updates outdated budgets.
 
         Args:
             jobs: All jobs.
@@ -95,9 +95,9 @@ class SystemObjects:
         return needs_budget and (changed or now_s >= self._due_s.get(job.uid, 0.0))
 
     def _check_classes(self, now_s: float) -> None:
-        """Checks the priority classes; waits for the result only until all have existed once.
+        """Checks the priority classes; waits for the result until all of them have existed once.
 
-        Before that, no trainer could be created anyway.
+        Before they exist, no trainer could be created anyway. Later checks run in the pool.
         """
         if self._classes is None and now_s >= self._classes_due_s:
             if self._classes_exist:

@@ -3,10 +3,10 @@
 A `Watchdog` watches a loop of the reconciler: a leader whose ticks fail or hang gives up the lease.
 The control loop has a watchdog, and so has the thread of TrainingJobs, whose ticks are its passes.
 
-Patience doubles each time the lease is given up. If the standby fails on the same data, the two lead in turns of 12 s, 24 s, and
-so on, up to some minutes. So there is always a leader, changes of leadership become rare, and a tick that
-is merely slow eventually gets the time it needs (docs/decisions/0028). A watchdog is pure except for its
-clock. The loop, the pool's threads, the elector and the probes use it.
+Patience doubles each time the lease is given up. If the standby fails on the same data, the two lead in turns of
+12 s, 24 s, and so on, up to some minutes. So there is always a leader, changes of leadership become rare, and a
+tick that is merely slow eventually gets the time it needs (docs/decisions/0028). A watchdog is pure except for
+its clock. The loop, the pool's threads, the elector and the probes use it.
 
 A `WallClock` detects that the clock was set back.
 """
@@ -142,9 +142,9 @@ class Watchdog:
 class WallClock:
     """Detects that the wall clock was set back while the process was running. Safe on any thread.
 
-    Pauses, cool-downs and due times are kept as wall-clock times, so each of them would be extended by the
-    same amount: nodes would take no trainers and statuses would not be written for, say, an hour. All of
-    these times are in memory. The process is therefore restarted, which only loses waiting times.
+    Pauses, cool-downs and due times are kept as wall-clock times. If the clock is set back by an hour, each
+    of them lasts an hour longer: nodes would take no trainers and statuses would not be written. The process
+    is therefore restarted. It keeps these times in memory only, so the restart ends all of these waits.
     """
 
     def __init__(self, epoch_s: Callable[[], float], monotonic_s: Callable[[], float]) -> None:

@@ -156,7 +156,7 @@ class SimulatedScheduler:
         return least, crc32(f"{pod.uid} {name}".encode())
 
     def _cooling_nodes(self, pod: Pod) -> Collection[str]:
-        """Returns the cooling nodes, which surplus avoids while a pod of higher priority is waiting."""
+        """Returns the cooling nodes, which surplus trainers avoid while a pod of higher priority waits."""
         waiting = self._cluster.state.waiting.values()
         if not is_surplus(pod) or all(
             waiting_pod.priority <= pod.priority for waiting_pod in waiting

@@ -56,13 +56,13 @@ def count_endings(
             its replacement is delayed.
         rules: The job's failure rules. A failure that they ignore counts as disrupted, but still
             delays the next trainer.
-        min_trainers: The job's minimum. While it is running, failures of surplus trainers do not end
-            the job.
+        min_trainers: The job's minimum. While that many trainers are running, failures of surplus
+            trainers do not end the job.
         ended_s: Returns when a pod's containers ended, by the clock that also decides when the next trainer
             is created.
 
-    An open id with neither an existing pod nor a pending one counts as disrupted: its node was lost or
-    another client deleted the pod before its end was seen. A pod whose id is missing from the accounting
+    An open id that is not pending and has no pod counts as disrupted: the node was lost, or another
+    client deleted the pod before its end was seen. A pod whose id is missing from the accounting
     (because the annotation was edited or lost) opens that id again, so `next_id` never falls behind.
     """
     by_id = {pod.trainer_id: pod for pod in pods if pod.trainer_id >= 0}

@@ -34,7 +34,7 @@ The writes delay the next tick, and thus the creation of its trainers. Unused al
 
 _JobId = tuple[str, str]
 _CONDITIONS_PER_TICK = 100
-"""Jobs per tick whose new conditions are written, in addition to the writes of counts."""
+"""Maximum number of jobs per tick whose new conditions are written, in addition to the writes of counts."""
 
 
 class ReservedIds(Protocol):

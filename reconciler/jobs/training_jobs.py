@@ -35,7 +35,7 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 _MAX_A_PASS = 100
-"""TrainingJobs that one pass writes; the next pass, `_GATHER_S` later, continues with the others."""
+"""Maximum number of TrainingJobs that one pass writes; the next pass, `_GATHER_S` later, continues with the rest."""
 _GATHER_S = 0.2
 _WAIT_S = 5.0
 _KIND_S = 5.0
@@ -84,7 +84,7 @@ class TrainingJobController:
         self._role_counts.on_change = self.changes.bump
         self._epoch_s = epoch_s
         self._done: dict[str, tuple[bytes, bytes, JobRoles | None]] = {}
-        """uid -> texts of the TrainingJob and its Job, and its roles, when nothing was left to write."""
+        """uid -> texts of the TrainingJob and its Job, and the Job's roles, when nothing was left to write."""
         self._failed: dict[str, tuple[int, str]] = {}
         """uid -> generation and Job uid at the last failed attempt; if either has changed, no pause is needed."""
         self._failing: set[str] = set()

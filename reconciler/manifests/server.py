@@ -46,7 +46,7 @@ _START_S = 600
 
 
 def service(job: Job, number: int) -> dict[str, Any]:
-    """Returns the Service of one server, ready or not: a starting server answers that it is not ready."""
+    """Returns the Service of one server, even if not ready: a starting server answers that it is not ready."""
     name = server_name(job.name, number)
     own_ports = job.servers.ports if job.servers is not None else ()
     ports = role_pods.port_names(own_ports) or {SERVER_CONTAINER: SERVER_PORT}

@@ -136,7 +136,7 @@ def _master_annotations(job: Job, snapshot: str) -> dict[str, str]:
 
 
 def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, str]:
-    """Returns the template's annotations, except those that only EDL may set, such as uncommitted work."""
+    """Returns the template's annotations, except those that only EDL may set, such as the uncommitted seconds."""
     unwanted = (
         ANNOTATION_NODE_REQUEST,
         ANNOTATION_UNCOMMITTED,

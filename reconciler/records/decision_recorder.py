@@ -1,8 +1,8 @@
 """Records the decisions about each job, with figures that the plan itself does not compute.
 
 Rules record the figures that they have at hand. If no node has capacity, the record also names the node
-that comes closest to fitting. Finding it means examining every open node, so it is done only for changed
-decisions, and for at most `_MAX_LOOKUPS` nodes per tick.
+that comes closest to fitting a trainer. Finding this node means examining every open node, so it is done only
+for changed decisions, and for at most `_MAX_LOOKUPS` nodes per tick.
 """
 
 from collections import OrderedDict
@@ -117,7 +117,10 @@ def _differs(old: JobPlan, new: JobPlan) -> bool:
 
 
 def _repeats(last: Decision, new: Decision) -> bool:
-    """Returns whether only figures other than the target changed, and less than `_UPDATE_S` ago."""
+    """Returns whether a decision need not be recorded, because it repeats the last one about its subject.
+
+    A repetition has the same code and target, and either equal figures or a time less than `_UPDATE_S` later.
+    """
     if (last.code, last.figures.get("target")) != (new.code, new.figures.get("target")):
         return False
     return last.figures == new.figures or new.at_s - last.at_s < _UPDATE_S

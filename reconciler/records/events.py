@@ -38,7 +38,7 @@ _KINDS = {
     ConfigMap: request.CONFIGMAPS,
 }
 _MAX_MESSAGE_BYTES = 1000
-"""The message of a core/v1 Event is limited to 1024 bytes."""
+"""Limit for EDL's messages; the API server allows 1024 bytes for the message of a core/v1 Event."""
 
 
 @dataclass(frozen=True, slots=True)

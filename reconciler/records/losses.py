@@ -9,9 +9,9 @@ from policy.planning.plan import Release
 from runtime.bounded_dict import BoundedDict
 
 EVICTED = "Evicted"
-"""Cause of trainers ended by others: preemption by kube-scheduler, a drain or a user."""
+"""Cause for trainers that EDL did not end: kube-scheduler preempted them, or a node drain or a user ended them."""
 FAILED = "Failed"
-"""Cause of trainers whose program failed."""
+"""Cause for trainers whose program failed."""
 _MAX_ENTRIES = 20_000
 
 

@@ -39,7 +39,7 @@ class Write:
     log: str
     """CURRENT or HISTORY of `kube.record_log`."""
     lines: int
-    """Number of its lines."""
+    """Number of lines in the object."""
     is_last: bool = True
     """Whether this is the last object of the current decisions."""
 

@@ -129,7 +129,7 @@ class ObjectiveCounter:
         ]
 
     def restore(self, record: Record) -> None:
-        """Adds what the previous leader counted before this process saw its first service."""
+        """Adds the services that the previous leader counted before this process saw its first service."""
         first_s = self._buckets[0].start_s if self._buckets else float("inf")
         earlier = [
             _Bucket(float(start_s), int(kept), int(missed))

@@ -38,7 +38,7 @@ class Observer:
         self._recorded_s = 0.0
         """Time of the last record of the objective."""
         self._recorded_counts = (0, 0)
-        """Services that had kept and missed the objective by then."""
+        """Numbers of services that had met and that had missed the objective at that time."""
 
     def observe(
         self,

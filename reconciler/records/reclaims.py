@@ -87,7 +87,7 @@ class Reclaims:
         self._nominated_training: dict[str, tuple[str, float]] = {}
         """Node -> (job for whose guaranteed pod kube-scheduler preempts there, when that was last seen)."""
         self._released: list[tuple[str, float, float]] = []
-        """(job, seconds lost, when) of trainers released for services and not yet assigned to a burst."""
+        """(job, seconds lost, time) of trainers released for services and not yet assigned to a burst."""
         self._unclear: list[tuple[Loss, float]] = []
         """Evicted trainers that may turn out to have been preempted."""
 
@@ -319,7 +319,7 @@ class _Groups:
         return sums
 
     def seen(self, namespace: str) -> dict[str, _Group]:
-        """Returns name -> group as visible to a namespace, largest first; others are added up as one."""
+        """Returns name -> group as visible to a namespace, largest first; others are added up to one group."""
         if namespace == CLUSTER:
             return _listed(self._by_name)
         seen = _listed(self._own.get(namespace, {}))

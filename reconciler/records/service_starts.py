@@ -10,7 +10,7 @@ from policy.document.model import ReclaimCause
 from policy.names import DEFAULT_SCHEDULER
 
 _MAX_EXAMINED = 32
-"""Waiting pods per tick, oldest first, for which placement is checked."""
+"""Maximum number of waiting pods per tick, oldest first, whose placement is checked."""
 
 _ORDER = tuple(ReclaimCause)
 RECLAIMS = (ReclaimCause.RELEASED, ReclaimCause.PREEMPTED)
@@ -26,9 +26,9 @@ class ServiceWait:
     cause: ReclaimCause = ReclaimCause.FREE
     """What the service has been waiting for."""
     decided_s: float = 0.0
-    """When trainers were first released or preempted for it."""
+    """When trainers were first released or preempted for the service."""
     bound_s: float = 0.0
-    """When it was bound to a node."""
+    """When the service's pod was bound to a node."""
 
 
 @dataclass(frozen=True, slots=True)

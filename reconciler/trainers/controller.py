@@ -83,7 +83,7 @@ class TrainerController:
         self._clock_s = context.clock_s
         self._writer = writer
         self._spare: dict[str, list[int]] = {}
-        """Job uid -> reserved ids whose pods the API server refused; they are tried again."""
+        """Job uid -> reserved ids whose pods the API server refused; later creations use these ids."""
         self._ahead: dict[str, list[int]] = {}
         """Job uid -> ids reserved ahead, in order, for which no pod has been requested."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_MAX_BACKOFF_S)
@@ -119,9 +119,8 @@ class TrainerController:
     ) -> list[CreationResult]:
         """Reserves ids for all jobs, then creates the guaranteed pods, then the surplus pods.
 
-        The pods of one tier are created concurrently.
-
-        The ids of refused trainers are kept for the next attempt.
+        The pods of one tier are created concurrently. The ids of refused trainers are kept for the next
+        attempt.
 
         Args:
             creates: The plan's creations.
@@ -363,7 +362,7 @@ class TrainerController:
         return self.collect_evicted()
 
     def collect_evicted(self) -> list[Release]:
-        """Returns the releases whose eviction succeeded since the last call; failed ones are cancelled."""
+        """Returns the releases whose eviction has succeeded since the last call; cancels failed releases."""
         done = [uid for uid, (_, future) in self._evictions.items() if future.done()]
         evicted: list[Release] = []
         for uid in done:
