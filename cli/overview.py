@@ -1,4 +1,4 @@
-"""What `top` shows: waiting services, jobs with shares and trainers, the newest burst, and the objective."""
+"""The data of `top`: waiting services, jobs with shares and trainers, the newest burst, and the objective."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ _CONNECTION = (
 )
 """Fields of a configuration that describe the API server and the connection to it, but not the caller."""
 POOL_SIZE = 16
-"""Connections kept open: enough for a few watches and some writers at once."""
+"""Number of connections kept open: enough for a few watches and some writers at once."""
 
 
 def load(

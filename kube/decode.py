@@ -1,8 +1,8 @@
 """Decodes API objects (JSON as dicts) into the records of `policy.cluster.snapshot`. Pure.
 
-The watch cache calls it for every object, and the extender for the pod in a request. The input comes from
-an API server: values have the types of the published API, but fields may be missing or null. Malformed quantities are
-read as 0; nothing here raises for them.
+The watch cache calls this module for every object, and the extender calls it for the pod in a request. The input
+comes from an API server: values have the types of the published API, but fields may be missing or null. Malformed
+quantities are read as 0 and raise no error.
 """
 
 from collections.abc import Mapping

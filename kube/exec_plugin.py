@@ -1,7 +1,8 @@
 """Gets credentials, as kubectl does, from the command under `exec` in a kubeconfig's user.
 
-The kubernetes package runs such commands too, but it only logs why one failed, and then sends requests without
-credentials. So EDL runs the command, with the package's `ExecProvider`, before the package loads the kubeconfig.
+The kubernetes package runs such commands too, but if one fails, it only logs the reason and then sends requests
+without credentials. So EDL runs the command, with the package's `ExecProvider`, before the package loads the
+kubeconfig.
 """
 
 import base64

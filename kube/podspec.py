@@ -48,8 +48,8 @@ def requests(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -
     Args:
         spec: A core/v1 `PodSpec`.
         status: The pod's `PodStatus`. During an in-place resize, each container counts with the largest
-            of its requested, allocated and actual amounts, or with the last two only if its node can
-            never grant the resize (Infeasible).
+            of its requested, allocated and actual amounts. If its node can never grant the resize
+            (Infeasible), the requested amounts do not count.
     """
     return _counted(spec, status or {}, infeasible=resize_state(status or {}) == "Infeasible")
 

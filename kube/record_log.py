@@ -102,11 +102,11 @@ def read(
         api: Sends the requests.
         namespace: The namespace; None for all.
         only_current: Whether to return only the newest decision about each job.
-        containing: Only records with this text are returned.
+        containing: A text. Only records with this text are returned.
 
     Raises:
         NotFound: The API server does not have the kind, because EDL is not installed.
-        Forbidden: The caller may not list it there.
+        Forbidden: The caller may not list DecisionLogs in this namespace, or in all namespaces.
         KubeError: Another failure.
     """
     labels = f"{LABEL_LOG}={CURRENT}" if only_current else ""

@@ -41,7 +41,7 @@ _STOP_S = 5.0
 _MAX_PAUSE_S = 5.0
 """Longest pause between two attempts; the cache must not stay stale for long after a short outage."""
 _RELIST_AFTER = 5
-"""Consecutive failed watches after which the resource version is no longer trusted."""
+"""Number of consecutive failed watches after which the resource version is no longer trusted."""
 SILENT_S = request.WATCH_TIMEOUT_S - 5.0
 """After this long without a message, the reflector lists again."""
 _BOOKMARK_S = 63.0
@@ -88,7 +88,7 @@ class Reflector(Generic[T]):
                 count as changes. Called on the watch thread only.
             namespace: The namespace; None for all.
             name: Name of a single object to watch; "" for all.
-            label_selector: Evaluated by the server.
+            label_selector: Selects objects by label; evaluated by the server.
             changes: Shared lock and counter; by default the reflector creates its own.
             clock_s: A monotonic clock.
         """

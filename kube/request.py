@@ -19,7 +19,7 @@ WATCH_TIMEOUT_S = 75.0
 """Time-out of a watch: longer than the interval of bookmarks (about a minute), so a watch that is silent for this
 long is broken."""
 PAGE = 500
-"""Objects per page; parsing more at once blocks other threads (GIL) for too long."""
+"""Number of objects per page; parsing more of them at once blocks other threads (GIL) for too long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The cluster as the page shows it: a thread follows the watches and updates the rows that streams send.
 
-The state is the planner's (`kube.state_feed`), and records and the history of jobs come from the decision
-logs. Nothing is stored. The history of the cluster's use starts with this process, because the logs contain
-decisions only.
+The cluster state is of the same kind as the planner's (`kube.state_feed`); records and the history of jobs come
+from the decision logs. Nothing is stored. The history of the cluster's use starts with this process, because the logs
+contain decisions only.
 """
 
 import logging
@@ -100,7 +100,7 @@ class ClusterView:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread. The watches must have been stopped before, because the thread waits for them."""
+        """Stops the thread. Stop the watches first; otherwise, the thread may wait for their next change."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -232,7 +232,7 @@ class ClusterView:
         return frozenset(row.namespace for _, row in self.jobs.all()) | self._logs.namespaces
 
     def usage(self, since: int | None) -> dict[str, Any] | None:
-        """Returns the cluster's present use, or None if it has not changed; a new reader also gets its history."""
+        """Returns the cluster's present use, or None if it is unchanged; a new reader also gets the use so far."""
         with self._lock:
             if since is not None and self._usage_version <= since:
                 return None
@@ -306,9 +306,9 @@ class ClusterView:
             return self._steps.largest(keys, limit)
 
     def fits(self, key: str) -> tuple[dict[str, int], dict[str, int]] | None:
-        """Returns node -> number of further trainers that fit: a dict for now, and one for a node without surplus.
+        """Returns how many further trainers of a job fit on each node, or None for an unknown job.
 
-        Returns None for an unknown job.
+        The first dict has the numbers for now, the second one those for a cluster without surplus trainers.
         """
         with self._lock:
             job = self._cluster.jobs.get(key)

@@ -112,7 +112,7 @@ class Reconciler:
         self._policy_error = ""  # the last error that was reported
         self._policy_version = ""  # the version in effect during the last tick
         self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the previous plan
-        self._idle = True  # whether the last tick finished its work; the next then waits for a change
+        self._idle = True  # whether the last tick finished its work; if so, the next waits
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 

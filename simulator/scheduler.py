@@ -35,7 +35,7 @@ class _Entry:
 
 
 class SimulatedScheduler:
-    """A scheduler that handles one pod at a time, each taking some virtual time."""
+    """A scheduler that handles one pod at a time, and takes some virtual time for each."""
 
     def __init__(
         self, cluster: SimulatedCluster, policy: Policy, timing: Timing, *, extender: bool = True
@@ -48,7 +48,7 @@ class SimulatedScheduler:
         self._numbers = 0
         self._busy = False
         self._cool_downs = CoolDowns()
-        """Cool-downs of nodes that surplus avoids after a preemption."""
+        """Cool-downs of nodes that surplus trainers avoid after a preemption."""
         cluster.watch_pods(self._changed)
 
     def follow(self, policy: Policy) -> None:
@@ -73,7 +73,7 @@ class SimulatedScheduler:
             self._cluster.clock.after(0.0, self._next)
 
     def _next(self) -> None:
-        """Decides about the first pod; the decision takes effect after its duration."""
+        """Decides about the first pod; the decision takes effect once its virtual time has passed."""
         uid = self._first()
         if not uid:
             self._busy = False
@@ -116,9 +116,8 @@ class SimulatedScheduler:
     def _best_node(self, pod: Pod) -> str:
         """Returns the best node for a pod, or "" if it fits on none.
 
-        The choice follows kube-scheduler's own filters and the extender's answers.
-
-        Without the extender, a trainer prefers its planned node by affinity, above all other scores.
+        The choice follows kube-scheduler's own filters and the extender's answers. Without the extender, a
+        trainer prefers its planned node by affinity, above all other scores.
         """
         state = self._cluster.state
         pools = self._policy.node_pools if pod.role is Role.TRAINER else ()

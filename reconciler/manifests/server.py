@@ -70,8 +70,8 @@ def pod(
         job: The job, whose template restricts where its pods may run.
         server_spec: Count, requests and claim of the job's servers.
         number: Index of the server.
-        node: The planned node, which is preferred. "" for a server that waits for an autoscaler to add
-            a node; it does not request the extender's resource.
+        node: The planned node, which is preferred; "" for a server that waits for an autoscaler to add
+            a node. The pod of such a server does not request the extender's resource.
         grace_s: The policy's termination grace period, used for a last checkpoint.
         secret: Name of the Secret with the job's token.
         role_pod: Addresses of the job's other roles, for the variables of a user's program.
@@ -112,7 +112,7 @@ def _edl_spec(
         "terminationGracePeriodSeconds": grace_s,
         "serviceAccountName": job.account,
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # their variables could be mistaken for EDL's
+        "enableServiceLinks": False,  # variables of service links could be mistaken for EDL's
         "securityContext": {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [_container(job, server_spec, number)],
         "volumes": [_volume(server_spec), sidecar.token_volume(secret)],

@@ -1,7 +1,7 @@
 """Trainer pods as JSON, from a job's template, and their PodDisruptionBudget. Pure.
 
 Pods already have the priority class, grace period, labels, scheduler and marker resource that the webhook
-would add, so the webhook may be down. Only a job's master needs it: the pod that hosts the master gets a
+would add, so the webhook may be down. Only a job's master needs the webhook: the pod that hosts the master gets a
 label here, and all pods get annotations that the webhook turns into environment variables.
 """
 

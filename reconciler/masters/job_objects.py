@@ -43,9 +43,9 @@ _CHECK_EVERY_S = 300.0
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
 _PER_TICK = 16
-"""Jobs per tick whose objects are created or checked. The tick waits for their requests."""
+"""Maximum number of jobs per tick whose objects are created or checked. The tick waits for their requests."""
 _FIRST_RENEWAL_PAUSE_S = 10.0
-"""Pause of a job after it got a new token, so that a tenant cannot request tokens without limit."""
+"""Pause after a job has received a new token, so that a tenant cannot request tokens without limit."""
 _MAX_RENEWAL_PAUSE_S = 300.0
 _GARBAGE_S = 60.0
 """Age of a Job at which the objects of a deleted Job of the same name have been garbage-collected."""
@@ -78,7 +78,7 @@ class JobEndpoints:
 
 
 class _ObjectError(Exception):
-    """An object cannot be created or is not usable; the message is one line and names it."""
+    """An object cannot be created or is not usable; the message is one line and names the object."""
 
 
 class JobObjects:

@@ -20,9 +20,9 @@ _MAX_OPEN_OF_NAMESPACE = 16
 """Maximum number of open polls per namespace; 32 are allowed in all. A well-behaved master answers within
 milliseconds."""
 _BYTES_A_SECOND = 1 << 20
-"""Bytes per second that the masters of one namespace may send. While a namespace is more
-than one second's worth of bytes above this rate, its masters are not polled. Parsing one MiB of empty lists takes
-50 to 80 ms, during which the process does nothing else."""
+"""Bytes per second that the masters of one namespace may send. While a namespace is more than one second's worth
+of bytes above this rate, its masters are not polled. Parsing one MiB of empty lists takes 50 to 80 ms, during
+which the process does nothing else."""
 _AHEAD_S = 1.0
 
 

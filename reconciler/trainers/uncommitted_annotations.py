@@ -2,8 +2,8 @@
 
 Masters report these values. They are written as annotations because two processes choose victims by them:
 the extender for kube-scheduler, and the plan of this process. Writes are coarse and rare, because each one
-wakes every watcher of pods (docs/decisions/0009). Only a change of a job's leading trainer is written at once,
-on the previous and the new leader, because evicting the leader is the most expensive choice in its tier
+wakes every watcher of pods (docs/decisions/0009). Only if a job's leading trainer changes, the previous and the
+new leader are annotated at once, because evicting the leader is the most expensive choice in its tier
 (docs/decisions/0013).
 """
 
