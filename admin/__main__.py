@@ -150,7 +150,7 @@ def _scheduler_config(reader: Reader, arguments: Namespace) -> int:
 
 
 def _host(reader: Reader, name: str) -> str:
-    """Returns the extender's name, or its address if kube-scheduler is in the host network and lacks its DNS."""
+    """Returns the extender's name, or its address if a kube-scheduler in the host network cannot resolve it."""
     if not in_host_network(reader.all(request.PODS, "kube-system")):
         return name
     service = reader.get(request.SERVICES, SYSTEM_NAMESPACE, _SERVICE) or {}

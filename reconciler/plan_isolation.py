@@ -27,7 +27,7 @@ class IsolatedPlan:
     """A plan, and the objects that it had to leave out."""
 
     plan: Plan
-    """Contains no job plans for culprits and for jobs that were not examined; requests the next plan soon."""
+    """Contains no job plans for culprits or for jobs that were not examined; requests the next plan soon."""
     culprits: tuple[tuple[Job | Pod, Exception], ...]
     """Objects that made the planner fail, each with its error."""
 
