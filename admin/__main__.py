@@ -23,7 +23,7 @@ _SERVICE = "edl-extender"
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked to; the message is one line."""
+    """A command cannot carry out the request; the message is one line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +76,7 @@ def _parser() -> Parser:
 
 
 def _add_commands(parser: Parser) -> None:
-    """Each command takes the flags of all commands behind it too, as kubectl does."""
+    """Adds the commands. As with kubectl, the flags of all commands may also follow the command's name."""
     commands = parser.add_subparsers(dest="command", required=True, title="commands")
     check = commands.add_parser(
         "check", help="check before the installation whether the cluster is ready for EDL"
@@ -150,7 +150,7 @@ def _scheduler_config(reader: Reader, arguments: Namespace) -> int:
 
 
 def _host(reader: Reader, name: str) -> str:
-    """Returns how kube-scheduler reaches the extender: names do not resolve in the network of a host."""
+    """Returns the extender's name, or its address if a kube-scheduler in the host network cannot resolve it."""
     if not in_host_network(reader.all(request.PODS, "kube-system")):
         return name
     service = reader.get(request.SERVICES, SYSTEM_NAMESPACE, _SERVICE) or {}

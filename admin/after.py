@@ -46,7 +46,7 @@ def deployment(
 
 
 def no_extender(config_map: Mapping[str, Any] | None) -> Finding:
-    """Judges an installation without the extender, by the reconciler's ConfigMap about the scheduler."""
+    """Judges an installation without the extender, from the reconciler's ConfigMap about the scheduler."""
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     if check.registration is Registration.REGISTERED:
         text = f"is not installed, but {check.scheduler} has its entries and calls it: "
@@ -55,7 +55,7 @@ def no_extender(config_map: Mapping[str, Any] | None) -> Finding:
 
 
 def _failures(obj: Mapping[str, Any]) -> list[str]:
-    """Returns why a Deployment creates no pods, such as quotas, Pod Security or admission."""
+    """Returns the reasons why a Deployment creates no pods, such as quotas, Pod Security or admission."""
     conditions = obj.get("status", {}).get("conditions", ())
     return [
         str(condition.get("message", ""))
@@ -65,7 +65,7 @@ def _failures(obj: Mapping[str, Any]) -> list[str]:
 
 
 def _waiting(pod: Mapping[str, Any]) -> list[str]:
-    """Returns why containers of a pod do not run, such as a missing image."""
+    """Returns the reasons why containers of a pod do not run, such as a missing image."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
     return [
         f"{pod['metadata']['name']}: {state['reason']} {state.get('message', '')}".strip()
@@ -77,7 +77,7 @@ def _waiting(pod: Mapping[str, Any]) -> list[str]:
 
 
 def apart(name: str, pods: Sequence[Pod], nodes: Iterable[Node]) -> list[Finding]:
-    """Judges the placement of a server's replicas: losing one node must not end all of them.
+    """Judges the placement of a server's replicas: the loss of one node must not end all replicas.
 
     Args:
         name: Name of the server's Deployment.
@@ -208,7 +208,7 @@ def policy(config_map: Mapping[str, Any] | None) -> Finding:
 
 
 def scheduling(config_map: Mapping[str, Any] | None) -> Finding:
-    """Judges the ConfigMap in which the reconciler stores what it found out about the scheduler."""
+    """Judges the ConfigMap in which the reconciler stores the result of its check of the scheduler."""
     check = SchedulerCheck.from_data((config_map or {}).get("data", {}))
     text = f"{check.scheduler} {check.registration}"
     if check.registration is Registration.REGISTERED:

@@ -12,7 +12,7 @@ OLDEST = (1, 35)
 """First version of Kubernetes in which `spec.managedBy` of Jobs is stable."""
 _SKEW_S = 5.0
 _LEASE_S = 60.0
-"""A kubelet renews its lease every 10 s, and is considered lost after 40 s."""
+"""A kubelet renews its lease every 10 s; without a renewal for 40 s, its node is considered lost."""
 _PART = ("app.kubernetes.io/part-of", "edl")
 API_PORTS = frozenset((443, 6443, 8443, 16443))
 """API server ports that EDL's NetworkPolicies open for its servers (deploy/base/network-policies.yaml)."""
@@ -93,7 +93,7 @@ def clock(api_s: float, own_s: float) -> Finding:
 
 
 def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
-    """Judges the clocks of nodes, by the last renewal of each node's Lease, which has the node's own time.
+    """Judges the clocks of nodes by the last renewal of each node's Lease, whose time the node itself writes.
 
     Args:
         renewed_s: Node -> `renewTime` of its Lease, in seconds since the epoch.
@@ -113,7 +113,7 @@ def kubelet_clocks(renewed_s: Mapping[str, float], api_s: float) -> Finding:
 def api_ports(slices: Iterable[Mapping[str, Any]]) -> Finding:
     """Judges, from EndpointSlices of the Service `kubernetes`, whether EDL can reach the API server.
 
-    NetworkPolicies apply to the port of the endpoint, not that of the Service.
+    NetworkPolicies apply to the port of the endpoint, not to the port of the Service.
     """
     ports = {
         int(port["port"]) for part in slices for port in part.get("ports") or () if port.get("port")
@@ -243,4 +243,4 @@ def admission(namespace: str, purpose: str, refusals: Mapping[str, str]) -> list
 
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:5])
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown  # noqa: PLR2004 - they fit a line
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown  # noqa: PLR2004 - five names fit on a line

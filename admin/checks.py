@@ -1,4 +1,4 @@
-"""Gathers the input for `before`, `after` and `removal`; what cannot be read becomes a finding itself."""
+"""Gathers the input for `before`, `after` and `removal`; an object that cannot be read becomes a finding."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,7 +28,7 @@ _PART_OF = "app.kubernetes.io/part-of=edl"
 _API_SERVICE = "kubernetes.io/service-name=kubernetes"
 _RENEW = "replace it (docs/install.md, Certificates)"
 Ask = Callable[[str], Mapping[str, Any]]
-"""Returns the response of a pod of EDL, given by name, to /readyz."""
+"""Takes the name of one of EDL's pods; returns the pod's response to /readyz."""
 Check = Callable[[], Iterable[Finding]]
 
 

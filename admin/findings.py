@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a report; unless it is OK, its text says what helps."""
+    """One line of a report; unless its level is OK, the text says how to fix the problem."""
 
     level: Level
     subject: str

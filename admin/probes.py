@@ -12,7 +12,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def job(manager: str = "") -> dict[str, Any]:
-    """Returns an elastic Job, or one with a manager."""
+    """Returns an elastic Job or, if `manager` is given, a plain Job with this `spec.managedBy`."""
     spec: dict[str, Any] = {
         "parallelism": 1,
         "template": {"spec": {"restartPolicy": "Never", "containers": [_container()]}},
@@ -24,7 +24,7 @@ def job(manager: str = "") -> dict[str, Any]:
 
 
 def pod() -> dict[str, Any]:
-    """Returns a pod like EDL's own and those of jobs' masters."""
+    """Returns a pod like EDL's own pods and the pods of jobs' masters."""
     security = {
         "runAsNonRoot": True,
         "runAsUser": 65532,

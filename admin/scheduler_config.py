@@ -60,9 +60,10 @@ def render(host: str, server_name: str, files: ClientFiles | None, folder: str) 
 
     Args:
         host: Name or address at which kube-scheduler reaches the extender.
-        server_name: A name in the extender's certificate, so that `host` may be an address that is not.
-        files: Contents to embed in the configuration; None refers to files by path instead.
-        folder: Folder of these files on kube-scheduler's machine.
+        server_name: A name in the extender's certificate. It allows `host` to be an address that the
+            certificate does not contain.
+        files: Files to embed in the configuration; if None, it refers to them by path instead.
+        folder: Folder of the files on kube-scheduler's machine.
     """
     tls: Mapping[str, str]
     if files is None:

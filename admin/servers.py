@@ -53,7 +53,7 @@ def readyz(kubectl: Sequence[str], namespace: str, pod: str) -> Mapping[str, Any
 
 def _local_port(process: "subprocess.Popen[bytes]") -> int:
     """Returns the local port that kubectl forwards."""
-    assert process.stdout is not None  # noqa: S101 - for mypy
+    assert process.stdout is not None  # noqa: S101 - always true, but mypy does not know
     until_s = clock.monotonic_s() + _START_S
     line = b""
     while select.select([process.stdout], [], [], max(0.0, until_s - clock.monotonic_s()))[0]:

@@ -31,14 +31,14 @@ COMMANDS = {
 }
 """Command -> its module in `cli.commands`, which contains a function of the same name.
 
-A module is only imported when its command is used, so `why` does not wait for the imports of others.
+A module is only imported when its command is used, so `why` does not wait for the imports of other commands.
 """
 
 
 class _Commands(click.Group):
     """The group of all commands, each imported on demand."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it with this argument
         """Returns the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
@@ -92,7 +92,7 @@ def program() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code (`cli.errors.ExitCode`)."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed with `>&-`, so nothing reads it
+        if getattr(sys, name) is None:  # closed with `>&-`
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
@@ -143,13 +143,13 @@ def _usage_text(error: click.ClickException) -> str:
         return f"unknown flag {error.option_name}{near}; --help lists all flags"
     text = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is None or "--help" in text:  # the text for an unknown command already mentions it
+    if context is None or "--help" in text:  # texts about unknown commands mention it
         return text
     return f"{text} (see `{context.command_path} --help`)"
 
 
 def _discard_output() -> None:
-    """Discards the interpreter's final flush of stdout, which has no reader."""
+    """Discards the output of the interpreter's final flush, because stdout has no reader any more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

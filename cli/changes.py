@@ -22,7 +22,9 @@ def send(
     job_patch: Mapping[str, Any],
     training_job_patch: Mapping[str, Any],
 ) -> None:
-    """Applies a merge patch to a Job, or another one to the TrainingJob that owns it.
+    """Applies `job_patch` to a Job or, if a TrainingJob owns it, `training_job_patch` to the TrainingJob.
+
+    Both are merge patches.
 
     Raises:
         CliError: A permission is missing, the API server refuses the change, or the cluster has no EDL.

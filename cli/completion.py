@@ -22,7 +22,7 @@ def complete(group: click.Group, words: Sequence[str]) -> int:
 
 
 def jobs(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Returns the names of the elastic jobs in the namespace that the command line names; empty if they cannot be read."""
+    """Returns the names of the elastic jobs in the command line's namespace; [] if they cannot be read."""
     from cli.frame import Flags, Frame  # noqa: PLC0415 - completing other words needs no cluster
     from kube import decode, request  # noqa: PLC0415 - see above
 
@@ -33,7 +33,7 @@ def jobs(context: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     try:
         frame = Frame(flags)
         objects = frame.all(request.JOBS, frame.namespace)
-    except Exception:  # noqa: BLE001 - a completion must not print an error, whatever fails
+    except Exception:  # noqa: BLE001 - a completion must never print an error
         return []
     elastic = [job.name for obj in objects if (job := decode.job(obj)) is not None]
     return [CompletionItem(name) for name in sorted(elastic) if name.startswith(incomplete)]

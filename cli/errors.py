@@ -2,7 +2,7 @@
 
 ```
 Exception
-└── CliError   a command cannot do what it was asked to; the message says what helps
+└── CliError   a command cannot carry out the request; the message says how to fix that
 IntEnum
 └── ExitCode   the exit code of the command
 ```
@@ -39,7 +39,7 @@ CODES = (
 
 
 class CliError(Exception):
-    """A command cannot do what it was asked to; the message is one line and says what helps."""
+    """A command cannot carry out the request; the message is one line and says how to fix that."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         """Initializes the error with an exit code; line breaks are removed from the message."""

@@ -102,7 +102,7 @@ class Frame:
         Raises:
             CliError: EDL is not installed.
         """
-        with suppress(Forbidden):  # the following requests will show whether it is installed
+        with suppress(Forbidden):  # the command's next requests will show whether EDL is installed
             if not reading.is_served(self.api, DECISIONLOGS):
                 raise no_edl()
 
@@ -141,7 +141,9 @@ def yaml_text(document: object) -> str:
 def explained(
     resource: Resource, verb: str, namespace: str | None, *, has_flag: bool = False
 ) -> Iterator[None]:
-    """Converts refusals by the API server to errors that say what helps; see `forbidden` for arguments.
+    """Converts refusals by the API server to errors that say how to fix them.
+
+    The arguments are those of `forbidden`.
 
     Raises:
         CliError: A permission is missing, or the cluster lacks one of EDL's kinds.
@@ -200,7 +202,9 @@ def default_namespace(flags: Flags) -> str:
 def command(
     name: str, *, listing: bool = False, output: bool = True, whole_cluster: bool = False
 ) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Returns a decorator that makes a command of a function, called with a `Frame` and its arguments.
+    """Returns a decorator that turns a function into a command.
+
+    The function is called with a `Frame` and the arguments of the command.
 
     Args:
         name: Name of the command.
@@ -230,7 +234,7 @@ def command(
 
 
 def _options(*, listing: bool, output: bool, whole_cluster: bool) -> list[Callable[[Any], Any]]:
-    """Returns the shared options, in reverse order of the help."""
+    """Returns the shared options, in the reverse of the order in which the help lists them."""
     options = [
         click.option(
             "--context",

@@ -21,7 +21,7 @@ KINDS = ("job", "pod")
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name as the user wrote it: `NAME`, `job/NAME` or `pod/NAME`, with the flag's namespace."""
+    """A name as the user wrote it (`NAME`, `job/NAME` or `pod/NAME`), with the namespace of the command."""
 
     namespace: str
     name: str
@@ -69,8 +69,8 @@ def target(frame: Frame, name: Name, records: Iterable[Record]) -> Target:
     """Returns the job or pod with a name; an elastic job takes precedence.
 
     Raises:
-        CliError: Neither the cluster nor the records have it; the message suggests the nearest name. Or a
-            permission is missing.
+        CliError: A permission is missing, or neither the cluster nor the records contain the name. In that
+            case, the message suggests the most similar name.
     """
     is_ordinary = False
     if "job" in name.kinds:
@@ -102,7 +102,7 @@ def elastic_job(frame: Frame, text: str) -> dict[str, Any]:
     if "job" not in name.kinds:
         raise CliError(f"{text[:80]}: this command changes only jobs", ExitCode.USAGE)
     job_target = target(frame, Name(name.namespace, name.name, ("job",)), ())
-    assert job_target.obj is not None  # noqa: S101 - without records, only existing objects are found
+    assert job_target.obj is not None  # noqa: S101 - `target` without records only finds existing objects
     return job_target.obj
 
 
@@ -112,7 +112,7 @@ def _get(frame: Frame, resource: request.Resource, name: Name) -> dict[str, Any]
 
 
 def _unknown(frame: Frame, name: Name) -> str:
-    """Returns the message about an unknown name, with the nearest present or former one."""
+    """Returns the message about an unknown name; it suggests the most similar name, even of a deleted object."""
     names = {
         record.name.rpartition("/")[2]
         for record in of_namespace(frame, name.namespace)

@@ -1,4 +1,4 @@
-"""What `top` shows: waiting services, jobs with shares and trainers, the newest burst, and the objective."""
+"""The data of `top`: waiting services, jobs with shares and trainers, the newest burst, and the objective."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Overview:
     waiting: int
     """Services without a node."""
     oldest_s: float
-    """How long the oldest of them has waited."""
+    """How long the oldest of these services has waited."""
     trainers: int
     jobs: tuple[dict[str, Any], ...]
     """The largest jobs, with shares if the caller may list nodes."""
@@ -61,7 +61,7 @@ class Overview:
 
 
 class OverviewReader:
-    """Reads overviews repeatedly; reads the nodes, which rarely change, only once."""
+    """Reads overviews repeatedly; reads the nodes only once, because they rarely change."""
 
     def __init__(self, frame: Frame) -> None:
         """Initializes the overview reader."""

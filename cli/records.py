@@ -9,12 +9,14 @@ from policy.records import Record
 
 
 def of_namespace(frame: Frame, namespace: str | None, containing: str = "") -> list[Record]:
-    """Returns the records of a namespace, or of all, in order of time; with all names if permitted.
+    """Returns the records of one namespace, or of all namespaces, in order of time.
+
+    If the caller may read the cluster's log too, the records name objects of other namespaces.
 
     Args:
         frame: The frame of the command.
         namespace: The namespace; None for all.
-        containing: Only records with this text are returned, such as a job's key.
+        containing: A text, such as a job's key. Only records with this text are returned.
 
     Raises:
         CliError: The caller may not read them, or EDL is not installed.
@@ -42,7 +44,7 @@ def of_cluster(frame: Frame, *, only_current: bool = False, containing: str = ""
 
 
 def current(frame: Frame, namespace: str | None) -> list[Record]:
-    """Returns the newest decision about each job of a namespace, or of all.
+    """Returns the newest decision about each job in one namespace, or in all namespaces.
 
     Raises:
         CliError: As for `of_namespace`.

@@ -56,7 +56,7 @@ def read_cluster(frame: Frame) -> LiveCluster:
     """Returns the records of the cluster.
 
     Raises:
-        CliError: The caller may not read them.
+        CliError: The caller may not read the records.
     """
     pods = [decode.pod(pod) for pod in frame.all(request.PODS)]
     jobs = [decode.job(job) for job in frame.all(request.JOBS)]
@@ -76,7 +76,7 @@ def of_cluster(frame: Frame) -> SnapshotFile:
     """Returns the input of a plan made now, without the reconciler's memory of earlier plans.
 
     Raises:
-        CliError: The caller may not read it, or the cluster's policy is invalid.
+        CliError: The caller may not read this input, or the cluster's policy is invalid.
     """
     policy = policy_in_force(frame)
     return SnapshotFile(read_cluster(frame).under(policy), complete=False)
@@ -86,7 +86,7 @@ def policy_in_force(frame: Frame) -> Policy:
     """Returns the cluster's policy, or the default if there is no ConfigMap.
 
     Raises:
-        CliError: The caller may not read it, or it is invalid.
+        CliError: The caller may not read the policy, or it is invalid.
     """
     try:
         return document.parse(policy_text(frame))
@@ -98,7 +98,7 @@ def policy_text(frame: Frame) -> str:
     """Returns the text of the cluster's policy, or "" if there is none.
 
     Raises:
-        CliError: The caller may not read it, or EDL is not installed and so has no policy.
+        CliError: The caller may not read the policy, or there is none because EDL is not installed.
     """
     frame.require_edl()
     return _config_map(frame, POLICY_CONFIGMAP).get(POLICY_KEY, "")
@@ -144,7 +144,9 @@ def read(path: Path) -> SnapshotFile:
 
 @contextmanager
 def planning(path: Path | None) -> Iterator[None]:
-    """Converts errors of the planner caused by a file to one line; with a live cluster they are bugs.
+    """Converts an error of the planner to one line if the input came from a file, which may be invalid.
+
+    With the input of a live cluster (`path` is None), an error is a bug and is not converted.
 
     Raises:
         CliError: Planning failed on the file.
@@ -172,7 +174,7 @@ def write(path: Path, file: SnapshotFile) -> int:
         raise CliError(f"folder {path.parent} does not exist: create it first", ExitCode.NOT_FOUND)
     if path.exists() and not path.is_file():
         raise CliError(f"{path} is not an ordinary file: name another one", ExitCode.USAGE)
-    path = path.resolve()  # replaces a link's target, not the link
+    path = path.resolve()  # if the path is a link, its target is replaced
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.touch(0o600)
@@ -198,7 +200,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         problem = (
             getattr(error, "strerror", None) or error
-        )  # the error's text would repeat the path
+        )  # without `strerror`, the text would contain the path twice
         raise CliError(f"{path} cannot be read: {problem}", ExitCode.USAGE) from error
     if len(text) > max_bytes:
         raise CliError(f"{path} is larger than {max_bytes} bytes", ExitCode.USAGE)

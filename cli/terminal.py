@@ -23,7 +23,7 @@ _WRAPS_FROM = 16
 """Minimum width of a column that wraps, in characters."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _FEW = 10
-"""Ages with fewer units than this also show the next smaller unit."""
+"""An age of fewer units than this also shows the next smaller unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Column:
 
     title: str
     optional: bool = False
-    """Whether a narrow terminal omits it; the rightmost optional column is omitted first."""
+    """Whether a narrow terminal omits the column; the rightmost optional column is omitted first."""
     wraps: bool = False
-    """Whether its texts may be long and continue on the next line."""
+    """Whether the column's texts may be long and continue on the next line."""
     right: bool = False
-    """Whether it is right-aligned, for numbers."""
+    """Whether the column is right-aligned, for numbers."""
 
 
 class _Console(Console):
@@ -48,7 +48,7 @@ class _Console(Console):
 
 
 def console(file: TextIO, columns: int | None = None) -> Console:
-    """Returns a console for `file`: as wide as the terminal or as `columns`, and unlimited for a pipe."""
+    """Returns a console for `file`, as wide as the terminal or as `columns`; its width is unlimited for a pipe."""
     width = columns
     if width is None and not file.isatty():
         width = _PIPE_COLUMNS
@@ -107,7 +107,7 @@ def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> li
 
 
 def age(seconds: float) -> str:
-    """Formats a duration as kubectl does: `42s`, `3m20s`, `17m`, `5h3m`, `12d`; negative ones as 0."""
+    """Formats a duration as kubectl does: `42s`, `3m20s`, `17m`, `5h3m`, `12d`; a negative one counts as 0."""
     whole = max(0, int(seconds))
     for unit, letter, smaller, smaller_letter in (
         (_DAY, "d", _HOUR, "h"),

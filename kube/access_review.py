@@ -23,7 +23,7 @@ _REVIEWS = Resource(
 
 @dataclass(frozen=True, slots=True)
 class AccessRight:
-    """A verb on a kind of object; namespace "" means all namespaces, name "" any object."""
+    """A verb on a kind of object; namespace "" means all namespaces, and name "" means any object."""
 
     verb: str
     resource: Resource

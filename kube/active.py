@@ -1,10 +1,10 @@
 """The active policy: the last valid document of the policy ConfigMap.
 
-Webhook, extender and reconciler call it, so that all three use the same policy. An invalid document only
-sets `error`, and so does deleting the ConfigMap, because a deletion is never meant to drop every quota.
-If there was no ConfigMap at the start, the default policy applies. If there was one but its document has
-not been valid since the start, the policy is not `usable`: the default would drop quotas and protected
-namespaces.
+Webhook, extender and reconciler read it, so that all three use the same policy. If the document is invalid or
+the ConfigMap is deleted, only `error` is set and the previous policy stays active, because a deletion is never
+meant to drop every quota. If there was no ConfigMap at the start, the default policy applies. If there was one
+but its document has not been valid since the start, the policy is not `usable`: the default policy would drop
+quotas and protected namespaces.
 """
 
 import logging
@@ -29,14 +29,14 @@ class LoadedPolicy:
 
     policy: Policy = field(default_factory=Policy)
     version: str = document.fingerprint("")
-    """First twelve hex digits of the document's hash; for the default, that of an empty document."""
+    """First twelve hex digits of the document's hash. The default policy has the hash of an empty document."""
     source: Literal["default", "configmap"] = "default"
     error: str = ""
-    """Why the document in the cluster is not in effect; "" if it is."""
+    """Why the document in the cluster is not in effect; "" if it is in effect."""
 
     @property
     def usable(self) -> bool:
-        """Whether decisions may follow it: a document was valid, or there was none at the start."""
+        """Whether decisions may follow this policy: some document was valid, or none existed at the start."""
         return self.source == "configmap" or not self.error
 
     def details(self) -> dict[str, str]:
@@ -58,14 +58,14 @@ class ActivePolicy:
 
     @classmethod
     def of(cls, reflector: Reflector[ConfigMap] | None) -> Self:
-        """Returns the policy from the ConfigMap that `reflector` watches, or the default without one."""
+        """Returns the policy from the ConfigMap that `reflector` watches, or the default if it is None."""
         active = cls()
         if reflector is not None:
             reflector.listen(active.changed)
         return active
 
     def changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
-        """Activates a new document if it is valid (a listener of the reflector)."""
+        """Activates a new document if it is valid. The reflector calls this for each change."""
         if new is None:
             self._reject(f"ConfigMap {POLICY_CONFIGMAP} is deleted: recreate it")
             return

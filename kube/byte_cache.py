@@ -10,18 +10,18 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_TEXT_BYTES = 4096
-"""Longer texts are decoded each time; only few objects have one, and they rarely share it."""
+"""Longer texts are decoded each time; few objects have such a text, and they rarely share it."""
 
 
 class ByteCache(Generic[T]):
-    """Decoded values of recently used texts; all are dropped when the cache is full."""
+    """Decoded values of recently used texts; all values are dropped when the cache is full."""
 
     def __init__(self, decode: Callable[[bytes], T], max_bytes: int) -> None:
         """Creates an empty cache.
 
         Args:
             decode: Returns the value of a text; the value must never be changed.
-            max_bytes: Limit for all texts together; values take about ten times as much.
+            max_bytes: Limit for all texts together; their values take about ten times as much memory.
         """
         self._decode = decode
         self._max_bytes = max_bytes

@@ -7,8 +7,8 @@ from collections.abc import Callable
 class Changes:
     """A version counter with a condition, so that threads can wait for the next change.
 
-    `condition` guards the records of all reflectors that share it. Its holder sees them between two
-    changes, never in the middle of one. The lock is reentrant.
+    `condition` guards the records of all reflectors that share it. A thread that holds it never sees a
+    half-applied change. The lock is reentrant.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """The HTTP client of the API server; every request is sent through `Client`.
 
-Raw bytes in both directions; no retries (callers know what may be repeated); every request has a
-timeout. The connection pool of the kubernetes package does TLS, proxies and connection reuse. Its
-models are not used: they cost 400 us per pod and drop unknown fields.
+The client sends and returns raw bytes. It never retries a request, because only the caller knows whether the
+request may be repeated. Every request has a time-out. The connection pool of the kubernetes package handles
+TLS, proxies and connection reuse. The models of that package are not used: they cost 400 us per pod and drop
+unknown fields.
 """
 
 import copy
@@ -28,7 +29,7 @@ class Client:
     """An API server reached over HTTPS."""
 
     def __init__(self, configuration: Configuration, *, user_agent: str = "edl") -> None:
-        """Opens no connection yet.
+        """Initializes the client without opening a connection.
 
         Args:
             configuration: From `kube.config.load`.
@@ -42,13 +43,13 @@ class Client:
         self._callers_token = ""
 
     def with_token(self, token: str) -> "Client":
-        """A client that uses this one's connections, with the token of a caller instead of its own.
+        """Returns a client that shares this client's connections and sends the token of a caller.
 
-        The configuration must have no other credentials (`kube.config.without_credentials`): a client
+        The configuration must have no credentials of its own (`kube.config.without_credentials`): a client
         certificate would take precedence over the token.
         """
         other = copy.copy(self)
-        other._callers_token = token  # noqa: SLF001 - of the same class
+        other._callers_token = token  # noqa: SLF001 - `other` is of the same class
         return other
 
     def send(self, request: Request) -> bytes:
@@ -104,7 +105,7 @@ class Client:
         return headers
 
     def _token(self, request: Request) -> object:
-        """The current token; its file is read again, or its command run, when that is due."""
+        """Returns the current token; if it is due, reads its file or runs its command again."""
         if self._callers_token:
             return f"Bearer {self._callers_token}"
         try:
@@ -130,19 +131,19 @@ class _Lines:
         try:
             return next(self._lines)
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
-            # After `close` from another thread the library may fail in various ways.
+            # After another thread has called `close`, the library may raise various errors.
             if self._closed:
                 raise StopIteration from error
             raise _no_answer(self._request, error) from error
 
     def close(self) -> None:
-        """Wakes a reader that is blocked; the connection is not reused."""
+        """Wakes a blocked reader; the connection is not used again."""
         self._closed = True
-        with suppress(ValueError, OSError, RuntimeError):  # not connected any more
+        with suppress(ValueError, OSError, RuntimeError):  # the connection may be closed already
             self._response.shutdown()
 
     def release(self) -> None:
-        """Closes the response and its connection; only for the thread that reads."""
+        """Closes the response and its connection; only the reading thread may call this."""
         self.close()
         self._response.close()
 

@@ -29,9 +29,9 @@ _CONNECTION = (
     *("ca_cert_data", "proxy", "no_proxy", "proxy_headers", "proxy_ssl_context"),
     *("keep_alive", "connection_pool_maxsize"),
 )
-"""What of a configuration is about the API server and the way to it, and not about who calls."""
+"""Fields of a configuration that describe the API server and the connection to it, but not the caller."""
 POOL_SIZE = 16
-"""Connections kept open: enough for a few watches and some writers at once."""
+"""Number of connections kept open: enough for a few watches and some writers at once."""
 
 
 def load(
@@ -76,7 +76,7 @@ def load(
 
 
 def without_credentials(configuration: Configuration) -> Configuration:
-    """The connection to the same API server, with its CA, for requests with the tokens of others."""
+    """Returns a configuration for the same API server and CA, for requests with the tokens of callers."""
     other = Configuration()
     for name in _CONNECTION:
         setattr(other, name, getattr(configuration, name))
@@ -84,7 +84,7 @@ def without_credentials(configuration: Configuration) -> Configuration:
 
 
 def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str:
-    """The namespace that a kubeconfig's context names, as kubectl takes it; else `default`.
+    """Returns the namespace that kubectl would use: that of the kubeconfig's context, or `default`.
 
     Args:
         kubeconfig: As for `load`; in a pod, None means the namespace of the pod.

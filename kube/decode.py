@@ -1,8 +1,8 @@
 """Decodes API objects (JSON as dicts) into the records of `policy.cluster.snapshot`. Pure.
 
-The watch cache calls it for every object, and the extender for the pod in a request. The input comes from
-an API server: values have the types of the published API, but fields may be missing or null. Malformed quantities are
-read as 0; nothing here raises for them.
+The watch cache calls this module for every object, and the extender calls it for the pod in a request. The input
+comes from an API server: values have the types of the published API, but fields may be missing or null. Malformed
+quantities are read as 0 and raise no error.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,8 @@ Object = Mapping[str, Any]
 _NODE_REQUESTS = {str(node_request): node_request for node_request in NodeRequest}
 _PHASES = {str(phase): phase for phase in Phase}
 _LACKED_ROOM = "OutOf"
-"""Prefix of the reasons with which a kubelet rejects a pod because a resource is used up: OutOfcpu, OutOfmemory, OutOfpods."""
+"""Prefix of the reasons with which a kubelet rejects a pod because a resource is used up, such as OutOfcpu,
+OutOfmemory or OutOfpods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,8 @@ def pod(obj: Object) -> Pod:
     status = obj.get("status") or {}
     labels = meta.get("labels") or {}
     annotations = meta.get("annotations") or {}
-    # Status details are decoded only for pods for which some decision needs them. The records of all other pods
-    # then stay equal, so that new details count as no change. Texts that many pods share are interned.
+    # Status details are decoded only for pods for which some decision needs them. New details of other pods thus
+    # leave their records equal and do not count as a change. Texts that many pods share are interned.
     phase = _PHASES.get(status.get("phase") or "Pending", Phase.UNKNOWN)
     ready, disrupted, refusal = _pod_conditions(status.get("conditions"))
     terminal = phase is Phase.SUCCEEDED or phase is Phase.FAILED
@@ -156,7 +157,7 @@ def node(obj: Object) -> Node:
 
 
 def job(obj: Object) -> Job | None:
-    """Decodes a batch/v1 Job; returns None without min and max trainers, as it is not elastic."""
+    """Decodes a batch/v1 Job; returns None for a Job without min and max trainers, which is not elastic."""
     meta = obj["metadata"]
     annotations = meta.get("annotations") or {}
     if not job_settings.is_elastic(annotations):
@@ -247,7 +248,7 @@ def _or_default(number: object, default: int) -> int:
 
 
 def _pod_conditions(conditions: list[Object] | None) -> tuple[bool, bool, str | None]:
-    """Returns whether Ready and DisruptionTarget are true, and the message of an Unschedulable pod."""
+    """Returns whether Ready is true, whether DisruptionTarget is, and the message of an Unschedulable pod."""
     ready = disrupted = False
     refusal: str | None = None
     for condition in conditions or ():
@@ -272,7 +273,7 @@ def _insufficient(message: str) -> tuple[str, ...]:
 
 
 def _readiness(conditions: list[Object] | None) -> dict[str, Any]:
-    """Returns the fields of a `Node` from its Ready condition; a node without one is not ready."""
+    """Returns fields of a `Node` from the Ready condition; a node without this condition is not ready."""
     condition = next((c for c in conditions or () if c.get("type") == "Ready"), {})
     ready = condition.get("status") == "True"
     return {
@@ -283,9 +284,10 @@ def _readiness(conditions: list[Object] | None) -> dict[str, Any]:
 
 
 def _ended_s(status: Object) -> float:
-    """Returns when the last container ended.
+    """Returns the time at which the last container ended.
 
-    A pod that its node refused never had containers; then this is the time of its last condition change.
+    A pod that its node refused never had containers; for such a pod, returns the time at which one of its
+    conditions last changed.
     """
     ends = [
         seconds(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
@@ -307,7 +309,7 @@ def _ran_s(status: Object) -> float:
 
 
 def _deleted_s(meta: Object) -> float:
-    """Returns when the deletion was requested; `deletionTimestamp` is the end of the grace period."""
+    """Returns the time at which the deletion was requested; `deletionTimestamp` ends the grace period."""
     ends_s = seconds(meta.get("deletionTimestamp"))
     return ends_s - (meta.get("deletionGracePeriodSeconds") or 0) if ends_s else 0.0
 

@@ -19,7 +19,7 @@ from policy.names import ANNOTATION_MASTER_CPU, ANNOTATION_MASTER_MEMORY
 
 @dataclass(frozen=True, slots=True)
 class ElasticSpec:
-    """The settings of a Job, or the error for which it is invalid."""
+    """The settings of a Job, or the error that makes it invalid."""
 
     settings: JobSettings = field(default_factory=JobSettings)
     error: str = ""
@@ -28,8 +28,8 @@ class ElasticSpec:
 def read(job: JobView) -> ElasticSpec:
     """Reads annotations and spec of a Job.
 
-    The settings also have what the templates say: the requests of servers and master, and where
-    servers may run.
+    The settings also contain values from the templates: the requests of servers and master, and the
+    constraints on the nodes of servers.
     """
     try:
         job_spec.check_size(job.template_document, job.template)
@@ -59,7 +59,7 @@ def _master_requests(settings: JobSettings) -> Resources:
         given = settings.master_requests
         return {**sidecar.REQUESTS, **given} if given else {}
     requests = dict(_shape(settings.master_template_json)[0])
-    requests.pop("pods", None)  # it is a container of a trainer
+    requests.pop("pods", None)  # the master is a container in a trainer's pod
     return requests
 
 

@@ -3,7 +3,7 @@
 ```
 Exception
 ├── ConfigError         no usable kubeconfig or service account
-└── KubeError           by HTTP status; the API's Status object when it sent one
+└── KubeError           a request failed; the subclass depends on the HTTP status
     ├── Unauthorized    401: the credentials are invalid or have expired
     ├── Forbidden       403: no permission, or refused by admission
     ├── NotFound        404
@@ -15,8 +15,9 @@ Exception
     └── Unavailable     5xx, no connection or a time-out (status 0); the request may have taken effect
 ```
 
-Other statuses (400, 405, 415) are plain KubeErrors, because they are bugs of the caller. The library's error
-is chained as the cause. Messages are one truncated line, so that no whole response body gets into logs.
+Other statuses (400, 405, 415) raise a plain KubeError, because they are bugs of the caller. The HTTP library's
+error is chained as the cause. A message is a single truncated line, so that no whole response body gets into
+logs.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ class KubeError(Exception):
             status: HTTP status; 0 if there was no response.
             reason: The API's Status reason, such as "NotFound".
             request: Method and path.
-            retry_after_s: The wait that the server asks for; 0 if it gives none.
+            retry_after_s: How long the server asks clients to wait; 0 if it did not say.
         """
         self.message = " ".join(message.split())[:_MAX_CHARS]
         self.status = status
@@ -73,16 +74,16 @@ class KubeError(Exception):
         return f"{self.request or 'API request'}: {self.status or 'no answer'}: {self.message}"
 
 
-class Unauthorized(KubeError):  # noqa: N818 - the API's own word, as below
-    """401."""
+class Unauthorized(KubeError):  # noqa: N818 - the API's own name of the error, as below
+    """401: the credentials are invalid or have expired."""
 
 
 class Forbidden(KubeError):  # noqa: N818 - see above
-    """403: by RBAC or by admission."""
+    """403: RBAC or admission refused the request."""
 
 
 class NotFound(KubeError):  # noqa: N818 - see above
-    """404: no such object, or no such resource."""
+    """404: the object or the resource does not exist."""
 
 
 class Conflict(KubeError):  # noqa: N818 - see above
@@ -98,11 +99,11 @@ class Gone(KubeError):  # noqa: N818 - see above
 
 
 class Invalid(KubeError):  # noqa: N818 - see above
-    """422: rejected by validation, or by a patch's `test`."""
+    """422: validation rejected the object, or a patch's `test` failed."""
 
 
 class TooManyRequests(KubeError):  # noqa: N818 - see above
-    """429: by flow control, or by a disruption budget."""
+    """429: flow control or a disruption budget refused the request."""
 
 
 class Unavailable(KubeError):  # noqa: N818 - see above
@@ -122,7 +123,7 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 
 
 def is_of_budget(error: KubeError) -> bool:
-    """Returns whether PodDisruptionBudgets refuse an eviction; the status is 500 if several cover the pod."""
+    """Returns whether budgets have refused an eviction; if several cover the pod, the status is 500."""
     return isinstance(error, TooManyRequests) or "PodDisruptionBudget" in error.message
 
 

@@ -1,7 +1,8 @@
-"""Credentials from the command that a kubeconfig's user names under `exec`, as kubectl gets them.
+"""Gets credentials, as kubectl does, from the command under `exec` in a kubeconfig's user.
 
-The kubernetes package runs such commands too, but it only logs why one failed, and then sends requests without
-credentials. So EDL runs the command, with the package's `ExecProvider`, before the package loads the kubeconfig.
+The kubernetes package runs such commands too, but if one fails, it only logs the reason and then sends requests
+without credentials. So EDL runs the command, with the package's `ExecProvider`, before the package loads the
+kubeconfig.
 """
 
 import base64
@@ -16,7 +17,7 @@ from kubernetes.config.exec_provider import ExecProvider
 
 from runtime import clock
 
-_new_provider: Callable[..., Any] = ExecProvider  # it is untyped
+_new_provider: Callable[..., Any] = ExecProvider  # `ExecProvider` has no type annotations
 _EARLY = timedelta(minutes=5)
 """Tokens are renewed this long before they expire."""
 _OTHER_CREDENTIALS = ("auth-provider", "token", "tokenFile")
@@ -27,7 +28,7 @@ class ExecPlugin:
     """The command of one user of a kubeconfig.
 
     Args:
-        user: The user's entry; it has `exec`.
+        user: The user's entry, which has a field `exec`.
         cluster: The entry of the cluster that is called.
 
     Raises:
@@ -42,7 +43,7 @@ class ExecPlugin:
 
     @classmethod
     def of_context(cls, document: Any, name: str | None) -> Self | None:
-        """Returns the `exec` command of a context's user, or None if other credentials replace it or it is missing.
+        """Returns the `exec` command of a context's user, or None if it is missing or other credentials replace it.
 
         Args:
             document: The kubeconfig, from the package's `KubeConfigMerger`.
@@ -65,7 +66,7 @@ class ExecPlugin:
         return cls(user, document["clusters"].get_with_name(context["cluster"])["cluster"])
 
     def log_in(self) -> None:
-        """Runs the command, and enters its credentials in the user's entry.
+        """Runs the command, and writes its credentials into the user's entry.
 
         Raises:
             ConfigException: the command failed, or printed no credentials.
@@ -86,12 +87,12 @@ class ExecPlugin:
             raise ConfigException(
                 "no credentials: the kubeconfig's exec command printed neither a token nor a certificate with its key"
             )
-        fields.pop("exec", None)  # else the package would run it again
+        fields.pop("exec", None)  # otherwise the package would run the command again
 
     def keep_fresh(self, configuration: Configuration) -> None:
-        """Has the command run again when the token of a loaded configuration is about to expire."""
+        """Makes a loaded configuration run the command again when its token is about to expire."""
         if self._expires is not None:
-            configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # its stubs take the type from the default, None
+            configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # the stubs infer its type from the default value None
 
     def _refresh(self, configuration: Configuration) -> None:
         if self._expires is not None and clock.now() > self._expires - _EARLY:
@@ -102,7 +103,7 @@ class ExecPlugin:
         try:
             status: Mapping[str, Any] = self._provider.run()
         except AttributeError as error:
-            # on a terminal the command's stderr goes to the user, and the package fails without a text
+            # On a terminal, the command's stderr goes to the user, and the package raises an AttributeError.
             raise ConfigException("no credentials: the kubeconfig's exec command failed") from error
         except (ConfigException, OSError) as error:
             raise ConfigException(f"no credentials: {error}") from error

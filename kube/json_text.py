@@ -1,4 +1,4 @@
-"""Parses JSON from the API server, no matter how deeply others have nested parts of it. Pure.
+"""Parses JSON from the API server, even if other clients have stored deeply nested objects. Pure.
 
 Objects of custom kinds may be nested deeper than orjson can read if their schema keeps unknown fields. A
 single one would make the whole list of its kind unreadable.
@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 MAX_DEPTH = 200
-"""Levels that are kept of texts too deep for orjson; pods, the deepest kind that EDL reads, have about twenty."""
+"""Number of levels that are kept of a text too deep for orjson. Pods, the deepest kind that EDL reads, have about
+twenty."""
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -30,7 +31,7 @@ def loads(text: bytes) -> Any:
 
 
 def _shallow(text: bytes) -> bytes | None:
-    """Returns the text without the parts deeper than `MAX_DEPTH`, or None if no part is deeper."""
+    """Returns the text with null for parts deeper than `MAX_DEPTH`, or None if there are no such parts."""
     kept: list[bytes] = []
     depth, kept_until = 0, 0
     for token in _TOKEN.finditer(text):

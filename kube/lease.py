@@ -52,11 +52,11 @@ class LeaseAction(Enum):
 
 
 def decide(lease: Lease | None, identity: str, observed_s: float, now_s: float) -> LeaseAction:
-    """Decides what `identity` does about `lease`.
+    """Decides the next action of the process `identity`.
 
     Args:
         lease: The lease as last read, or None if it does not exist.
-        identity: The process that asks.
+        identity: Name of the process that asks.
         observed_s: When this process first observed the lease's version, on its own clock.
         now_s: The current time of that clock.
     """
@@ -99,8 +99,8 @@ class Elector:
             lease_s: How long others wait for a renewal; rounded up to whole seconds.
             renew_s: How long a leader leads after its last successful renewal.
             retry_s: Interval between two attempts.
-            may_lead: Called before each attempt with whether this process leads; returns whether it may
-                take or keep the lease. If not, a leader gives up the lease.
+            may_lead: Called before each attempt. Its argument says whether this process leads; it returns
+                whether this process may take or keep the lease. If not, a leader gives up the lease.
             clock_s: The monotonic clock for all decisions.
             wall: The wall clock, which is only written into the lease for readers.
 
@@ -124,7 +124,7 @@ class Elector:
         self._observed_s = clock_s()
         self._answered_s = clock_s()
         self._leads_until_s: float | None = None
-        self._random = Random()  # noqa: S311 - jitter keeps no secret
+        self._random = Random()  # noqa: S311 - jitter is not security-sensitive
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -140,8 +140,8 @@ class Elector:
     def answer_age_s(self) -> float:
         """Seconds since the API server last responded to a request for the lease, or since the start.
 
-        A candidate sends one every few seconds, whether it leads, waits or must not lead. A watch may be
-        quiet for a minute, but the lease shows within seconds that the API server does not respond.
+        A candidate sends such a request every few seconds, whether it leads, waits or must not lead. A watch
+        may be quiet for a minute, but the lease shows within seconds that the API server does not respond.
         """
         return max(0.0, self._clock_s() - self._answered_s)
 
@@ -153,11 +153,11 @@ class Elector:
     def stop(self) -> None:
         """Stops leading, then releases the lease so that another process can acquire it at once.
 
-        Code that acts on `is_leader` must have stopped before.
+        Code that acts on `is_leader` must have been stopped before this call.
         """
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(self._renew_s)  # a request times out after half of that
+            self._thread.join(self._renew_s)  # a request times out after half of this time
             if self._thread.is_alive():
                 return  # a write is in flight; the lease will expire
         self.release()
@@ -165,7 +165,7 @@ class Elector:
     def tick(self) -> None:
         """Makes one attempt: reads if needed, decides, writes. Failures are logged.
 
-        A process that must not lead only reads, and gives up the lease if it holds it.
+        A process that must not lead gives up the lease if it holds it, and then only reads it.
         """
         was_leader = self.is_leader
         may_lead = self._may_lead(was_leader)
@@ -219,7 +219,7 @@ class Elector:
             self._leads_until_s = None
             return
         self._write(self._desired(action))
-        # Counted from before the write was sent, because others may have observed it since then.
+        # The time counts from before the write was sent, because others may have observed the write since then.
         self._leads_until_s = started_s + self._renew_s
 
     def _desired(self, action: LeaseAction) -> Lease:

@@ -34,9 +34,9 @@ _RESTRICTED_VOLUMES = frozenset(
         "iscsi",
     )
 )
-"""Kinds of volumes that can rule out nodes, by the plugins VolumeBinding and VolumeRestrictions."""
+"""Types of volumes for which the plugins VolumeBinding and VolumeRestrictions can rule out nodes."""
 _NOWHERE = (Requirement(NODE_NAME, "In", ()),)
-"""A term that matches no node, which is what a selector with only empty terms means upstream."""
+"""A term that matches no node. In Kubernetes, a node selector with only empty terms matches no node."""
 
 
 def requests(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -> Resources:
@@ -48,14 +48,14 @@ def requests(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -
     Args:
         spec: A core/v1 `PodSpec`.
         status: The pod's `PodStatus`. During an in-place resize, each container counts with the largest
-            of its requested, allocated and actual amounts, or with the last two only if its node can
-            never grant the resize (Infeasible).
+            of its requested, allocated and actual amounts. If its node can never grant the resize
+            (Infeasible), the requested amounts do not count.
     """
     return _counted(spec, status or {}, infeasible=resize_state(status or {}) == "Infeasible")
 
 
 def lacking(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Resources | None:
-    """Returns what a pod's node lacks for a deferred resize, or None if no resize is deferred."""
+    """Returns the resources that a pod's node lacks for a deferred resize, or None if no resize is deferred."""
     if resize_state(status) != "Deferred":
         return None
     wanted = _counted(spec, status, infeasible=False)
@@ -105,9 +105,10 @@ def _counted(spec: Mapping[str, Any], status: Mapping[str, Any], *, infeasible: 
 
 
 def _granted(holder: Mapping[str, Any], status: Mapping[str, Any] | None) -> list[Any] | None:
-    """Returns the requests that a container, or the pod as a whole, has been allocated and has.
+    """Returns the allocated and the actual requests of a container, or of the pod as a whole.
 
-    None if the status lacks them or agrees with the spec, so that most pods share their spec's entry.
+    Returns None if the status lacks them, or if both equal the requests in the spec. Most pods therefore
+    share the cache entry of their spec.
     """
     actuated = (status or {}).get("resources")
     if status is None or actuated is None:
@@ -120,8 +121,8 @@ def _granted(holder: Mapping[str, Any], status: Mapping[str, Any] | None) -> lis
 def limits(spec: Mapping[str, Any]) -> Resources:
     """Returns the limits of a pod of this spec, added up as core/v1 `ResourceQuota` does.
 
-    A resource that one of the containers does not limit is left out, because the pod has no limit either.
-    A malformed quantity counts as no limit.
+    A resource that one of the containers does not limit is left out, because the pod then has no limit for it
+    either. A malformed quantity counts as no limit.
     """
     containers = spec.get("containers") or ()
     whole = [(c.get("resources") or {}).get("limits") for c in (*containers, *_sidecars(spec))]
@@ -140,7 +141,7 @@ def constraints(spec: Mapping[str, Any]) -> Constraints:
     pod_constraints = _IN_USE.get(raw)
     if pod_constraints is None:
         pod_constraints = _decode_constraints(raw)
-        if pod_constraints not in (UNREAD, ANYWHERE):  # these two always exist and need no sharing
+        if pod_constraints not in (UNREAD, ANYWHERE):  # these two constants need no sharing
             _IN_USE[raw] = pod_constraints
     return pod_constraints
 
@@ -195,7 +196,7 @@ def _has_required(rule: Mapping[str, Any] | None) -> bool:
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    """Parses a map of quantities; malformed ones are left out, and None gives an empty map."""
+    """Parses a map of quantities; malformed quantities are left out, and None results in an empty map."""
     parsed: dict[str, int] = {}
     for name, text in (quantities or {}).items():
         with suppress(QuantityError):
@@ -267,7 +268,10 @@ def _override(
     *,
     infeasible: bool,
 ) -> None:
-    """Replaces the containers' sum by pod-level requests; pod-level limits only fill gaps in it."""
+    """Replaces the containers' sum by pod-level requests.
+
+    A pod-level limit only counts for a resource without a pod-level request and without a sum.
+    """
     requested, limits = amounts(pod_level.get("requests")), amounts(pod_level.get("limits"))
     if granted is not None:
         of_pod = {"requests": pod_level.get("requests")}
@@ -308,7 +312,7 @@ def _terms(
 
 
 def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    """Converts a `NodeSelectorTerm`; an empty one has no requirements and matches no node."""
+    """Converts a `NodeSelectorTerm`; an empty term has no requirements and matches no node."""
     entries = (*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ()))
     return tuple(
         Requirement(e["key"], e["operator"], tuple(e.get("values") or ())) for e in entries

@@ -23,7 +23,7 @@ def call(api: Api, api_request: Request) -> dict[str, Any]:
 
 
 def find(api: Api, get_request: Request) -> dict[str, Any] | None:
-    """Returns the object of a `kube.request.get`, or None if it does not exist.
+    """Sends a `kube.request.get`; returns the object, or None if it does not exist.
 
     Raises:
         KubeError: Any other failure.
@@ -68,7 +68,7 @@ def list_all(
 
 
 def is_served(api: Api, resource: Resource) -> bool:
-    """Returns whether the cluster has a kind of a named API group.
+    """Returns whether the API server serves a kind, which must be in a named API group (not in core/v1).
 
     Raises:
         KubeError: The request failed.
@@ -81,7 +81,7 @@ def is_served(api: Api, resource: Resource) -> bool:
 
 
 def server_time_s(api: Api) -> float:
-    """Returns the API server's time in seconds since the epoch, to the second, or 0 if it is not given.
+    """Returns the API server's time in whole seconds since the epoch, or 0 if the response has no time.
 
     This is the creation time of a SelfSubjectReview (authentication.k8s.io/v1), which stores nothing and
     needs no permission.

@@ -1,7 +1,8 @@
 """The decision log on the API server: how records are stored in DecisionLogs, and how to read them.
 
 Pure except for `read`. A segment is one object. Its records are lines of JSON, compressed, in base64. The
-reconciler writes them (`reconciler.records.writer`); anyone who may list the kind in a namespace reads them.
+reconciler writes them (`reconciler.records.writer`). Every caller who may list DecisionLogs in a namespace can
+read them.
 """
 
 import base64
@@ -30,7 +31,7 @@ HISTORY = "history"
 """Past decisions and observations, in order."""
 _LEVEL = 6
 _MAX_BYTES = 8 << 20
-"""Limit for the lines of one segment; EDL never writes more, so a larger one is not EDL's."""
+"""Limit for the lines of one segment. EDL never writes more, so another client has written a larger segment."""
 
 
 def line(record: Record) -> bytes:
@@ -68,7 +69,7 @@ def decode(segment: Mapping[str, Any], containing: str = "") -> list[Record]:
 
 
 def _lines_with(lines: bytes, needle: bytes) -> Iterator[bytes]:
-    """Yields the lines that contain a text, with one search, because only a few of hundreds match."""
+    """Yields the lines that contain a text; skips quickly over others, because only a few lines match."""
     if not needle:
         yield from lines.split(b"\n")
         return
@@ -101,11 +102,11 @@ def read(
         api: Sends the requests.
         namespace: The namespace; None for all.
         only_current: Whether to return only the newest decision about each job.
-        containing: Only records with this text are returned.
+        containing: A text. Only records with this text are returned.
 
     Raises:
         NotFound: The API server does not have the kind, because EDL is not installed.
-        Forbidden: The caller may not list it there.
+        Forbidden: The caller may not list DecisionLogs in this namespace, or in all namespaces.
         KubeError: Another failure.
     """
     labels = f"{LABEL_LOG}={CURRENT}" if only_current else ""

@@ -4,10 +4,10 @@
 After a 410, over HTTP or inside the stream, it lists again. After any other failure it resumes the watch
 from the last resource version, with a back-off.
 
-It also lists again after `SILENT_S` without a message. Even a healthy API server may send no bookmark: it
-only sends those with a newer version than the watch started with (cacheWatcher.process). If a resource does
-not change, the watch cache learns newer versions from etcd's progress notifications, which come every ten
-minutes unless etcd sets --watch-progress-notify-interval.
+It also lists again after `SILENT_S` without a message. Even a healthy API server may send no bookmark: a
+bookmark must have a newer version than the one with which the watch started (cacheWatcher.process). If a
+resource does not change, the watch cache learns newer versions from etcd's progress notifications, which come
+every ten minutes unless etcd sets --watch-progress-notify-interval.
 """
 
 import logging
@@ -41,7 +41,7 @@ _STOP_S = 5.0
 _MAX_PAUSE_S = 5.0
 """Longest pause between two attempts; the cache must not stay stale for long after a short outage."""
 _RELIST_AFTER = 5
-"""Consecutive failed watches after which the resource version is no longer trusted."""
+"""Number of consecutive failed watches after which the resource version is no longer trusted."""
 SILENT_S = request.WATCH_TIMEOUT_S - 5.0
 """After this long without a message, the reflector lists again."""
 _BOOKMARK_S = 63.0
@@ -56,9 +56,9 @@ class ReflectorCounts:
     lists: int = 0
     watches: int = 0
     events: int = 0
-    """Including bookmarks."""
+    """Number of events, including bookmarks."""
     errors: Mapping[str, int] = field(default_factory=dict)
-    """By `KubeError.kind`; also "decode" for malformed objects and "listener" for failed listeners."""
+    """Number of errors by `KubeError.kind`, or by "decode" (malformed objects) or "listener" (its errors)."""
 
 
 class Reflector(Generic[T]):
@@ -88,7 +88,7 @@ class Reflector(Generic[T]):
                 count as changes. Called on the watch thread only.
             namespace: The namespace; None for all.
             name: Name of a single object to watch; "" for all.
-            label_selector: Evaluated by the server.
+            label_selector: Selects objects by label; evaluated by the server.
             changes: Shared lock and counter; by default the reflector creates its own.
             clock_s: A monotonic clock.
         """
@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
         self._fields = f"metadata.name={name}" if name else ""
         self._labels = label_selector
         self._clock_s = clock_s
-        self._random = Random()  # noqa: S311 - jitter keeps no secret
+        self._random = Random()  # noqa: S311 - jitter is not security-sensitive
         self._store: Store[T] = Store(resource.plural, self.changes)
         self._resume_version = ""
         self._synced = False
@@ -137,7 +137,7 @@ class Reflector(Generic[T]):
         return max(0.0, now_s - self._last_contact_s)
 
     def records(self) -> tuple[T, ...]:
-        """Returns all records, unordered; the same tuple until something changes."""
+        """Returns all records, unordered; calls return the same tuple until a record changes."""
         return self._store.all()
 
     def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
@@ -198,14 +198,14 @@ class Reflector(Generic[T]):
         while not self._stopping.is_set():
             started_s, events_before = self._clock_s(), self._counts["events"]
             failed = self.follow_once()
-            # A busy API server ends watches whose small buffer is full, in the middle of a burst. A
-            # watch that delivered events is therefore resumed at once.
+            # During a burst of changes, a busy API server ends watches whose small buffer is full. A watch
+            # that delivered events is therefore resumed at once.
             healthy = (
                 self._clock_s() - started_s >= HEALTHY_S or self._counts["events"] > events_before
             )
             if healthy:
                 backoff.reset()
-            if failed or not healthy:  # also if a server ends every watch immediately
+            if failed or not healthy:  # also if the server ends every watch at once
                 self._stopping.wait(backoff.next_s())
 
     def _failed(self, error: errors.KubeError) -> None:
@@ -311,7 +311,7 @@ class Reflector(Generic[T]):
             self._resume_version = resource_version
 
     def _is_old_event(self, resource_version: str) -> bool:
-        """Returns whether an event repeats an earlier one, because versions of one kind only grow."""
+        """Returns whether an event repeats an earlier one: if so, its version is not newer."""
         if resource_version.isdecimal() and self._resume_version.isdecimal():
             return int(resource_version) <= int(self._resume_version)
         return resource_version == self._resume_version

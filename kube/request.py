@@ -16,9 +16,10 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 SEND_TIMEOUT_S = 30.0
 WATCH_TIMEOUT_S = 75.0
-"""Longer than the interval of bookmarks (about a minute), so a watch silent for longer is broken."""
+"""Time-out of a watch: longer than the interval of bookmarks (about a minute), so a watch that is silent for this
+long is broken."""
 PAGE = 500
-"""Objects per page; parsing more at once blocks other threads (GIL) for too long."""
+"""Number of objects per page; parsing more of them at once blocks other threads (GIL) for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ def watch(
     field_selector: str = "",
     label_selector: str = "",
 ) -> Request:
-    """Returns a watch of a collection from `resource_version`, with bookmarks, for `timeout_s`."""
+    """Returns a request to watch a collection from `resource_version` on, for `timeout_s`, with bookmarks."""
     query = _query(
         watch="true",
         allowWatchBookmarks="true",
@@ -236,7 +237,10 @@ def replace(
     *,
     subresource: str = "",
 ) -> Request:
-    """Returns a request to replace an object, only at the `metadata.resourceVersion` in the body, if any."""
+    """Returns a request to replace an object.
+
+    If the body has a `metadata.resourceVersion`, the stored object must still have this version.
+    """
     path = path_of(resource, namespace, name, subresource)
     return Request("PUT", path, body=_object(resource, body))
 
@@ -249,7 +253,7 @@ def delete(
     uid: str = "",
     grace_s: int | None = None,
 ) -> Request:
-    """Returns a request to delete an object; with `uid`, only that object and not a later namesake."""
+    """Returns a request to delete an object; with `uid`, a later object of the same name is not deleted."""
     options = {**_options("meta.k8s.io/v1", uid, grace_s), "propagationPolicy": "Background"}
     return Request("DELETE", path_of(resource, namespace, name), body=orjson.dumps(options))
 
@@ -273,13 +277,13 @@ def merge_patch(
     *,
     subresource: str = "",
 ) -> Request:
-    """Returns an RFC 7386 patch; `metadata.resourceVersion` in it is an optimistic lock."""
+    """Returns a request to apply an RFC 7386 patch; a `metadata.resourceVersion` in it is an optimistic lock."""
     path = path_of(resource, namespace, name, subresource)
     return Request("PATCH", path, body=orjson.dumps(body), content_type=MERGE_PATCH)
 
 
 def evict(namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Request:
-    """Returns an eviction of a pod, which respects disruption budgets and marks the pod as disrupted."""
+    """Returns a request to evict a pod; evictions respect disruption budgets and mark pods as disrupted."""
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -307,7 +311,7 @@ def _query(**pairs: str) -> tuple[tuple[str, str], ...]:
 
 
 def _segment(text: str) -> str:
-    """Quotes one path segment; valid API names need no quoting, but hostile names must not escape."""
+    """Quotes one path segment; valid API names need no quoting, but hostile names must not change the path."""
     if text in ("", ".", ".."):
         raise ValueError(f"{text!r} is not a valid object name")
     return quote(text, safe="")

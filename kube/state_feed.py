@@ -1,8 +1,8 @@
-"""A `ClusterState` that follows the cluster: watches queue changes, and its owner applies them.
+"""A `ClusterState` that follows the cluster: watches queue changes, and the state's owner applies them.
 
-The watch threads never touch the state, and its owner never waits for them: the newest change of each
-object is queued until the owner drains the queue. So a plan that takes a second does not delay a watch, and
-the queue is limited by the number of objects.
+The watch threads never touch the state, and the owner never waits for them: the newest change of each object
+is queued until the owner calls `drain`. So a plan that takes a second does not delay a watch, and the length
+of the queue is limited by the number of objects.
 """
 
 import logging
@@ -32,11 +32,11 @@ T = TypeVar("T", Pod, Node, Job)
 class ClusterStateFeed:
     """A `ClusterState` with a queue of changes that the watches fill.
 
-    Only the queue is thread-safe: one owner drains it and reads the state.
+    Only the queue is thread-safe: a single owner calls `drain` and reads the state.
     """
 
     def __init__(self, cache: ClusterCache, epoch_s: Callable[[], float] = clock.epoch_s) -> None:
-        """Subscribes to `cache`; its present records arrive with the first drain.
+        """Subscribes to `cache`; the first `drain` applies the records that the cache already has.
 
         Args:
             cache: The watches.
@@ -48,7 +48,7 @@ class ClusterStateFeed:
         self._overcommit: tuple[Overcommit, ...] = ()
         """The policy's rules for requests below limits."""
         self._listed = True
-        """Whether the next drain may contain records from before the start of this process."""
+        """Whether the next `drain` may return records from before the start of this process."""
         self._lock = cache.changes.condition
         self._pods: dict[str, ObjectChange[Pod]] = {}
         self._nodes: dict[str, ObjectChange[Node]] = {}
@@ -60,7 +60,7 @@ class ClusterStateFeed:
     def follow(self, policy: Policy) -> None:
         """Applies the parts of a policy that change records: ignored resources, queues and overcommit.
 
-        A change costs one update of each pod and job.
+        If these parts have changed, every pod and job is updated once.
         """
         resources, queues = frozenset(policy.ignored_resources), QueueRules.of(policy)
         before = self.cluster.ignored, self.cluster.queues, self._overcommit
@@ -80,9 +80,9 @@ class ClusterStateFeed:
                 self.cluster.put_job(replace(amounts, template_json=job.template_json))
 
     def drain(self) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
-        """Applies the queued changes; returns those of pods and of jobs, by uid.
+        """Applies the queued changes; returns the changes of pods and the changes of jobs, by uid.
 
-        Only the records in the cluster state have times of this process's clock; the returned ones do not.
+        Only the records in the cluster state have times of this process's clock; the returned records lack them.
         """
         synced = self._cache.synced
         with self._lock:
@@ -98,7 +98,7 @@ class ClusterStateFeed:
         return pods, jobs
 
     def _enter(self, enter: Callable[[ObjectChange[T]], None], change: ObjectChange[T]) -> None:
-        """Applies a change; an error only affects this object, which is then missing from the state."""
+        """Applies the change of one object; after an error, only this object is missing from the state."""
         try:
             enter(change)
         except Exception:
@@ -153,7 +153,7 @@ class ClusterStateFeed:
 
 
 def overcommitted(rules: Iterable[Overcommit], job: Job) -> Job:
-    """Returns a job with the pod template that its trainers are created from, and the resulting amounts."""
+    """Returns a job with the pod template from which its trainers are created, and with its amounts."""
     lowered = overcommit.lowered(job, overcommit.ratios_of(rules, job.namespace, job.queue))
     if lowered is job:
         return job

@@ -27,7 +27,7 @@ class Store(Generic[T]):
         self._listeners: list[Callable[[T | None, T | None], None]] = []
 
     def all(self) -> tuple[T, ...]:
-        """Returns all records, unordered; the same tuple until something changes."""
+        """Returns all records, unordered; calls return the same tuple until a record changes."""
         with self._changes.condition:
             if self._tuple is None:
                 self._tuple = tuple(self._records.values())

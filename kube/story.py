@@ -1,4 +1,4 @@
-"""Explains the state of a job or a pod, and what to do about it, from objects and records. Pure."""
+"""Explains the state of a job or a pod, with a remedy if needed, from objects and records. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -28,11 +28,11 @@ class Story:
     code: str
     text: str
     since_s: float = 0.0
-    """Since when, or when it happened; 0 if unknown."""
+    """Time since which the state has lasted, or time of the past event; 0 if unknown."""
     is_past: bool = False
     """Whether the story tells the last event instead of the current state."""
     as_of_s: float = 0.0
-    """Time of the figures; 0 for now."""
+    """Time of the figures; 0 if they are current."""
     helps: str = ""
     figures: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[Record, ...] = ()
@@ -60,7 +60,7 @@ def meaning(code: str) -> str:
 
 
 def way_out(code: str) -> str:
-    """Returns what to do about a code; "" if no action is needed."""
+    """Returns the remedy that the explanation of a code gives; "" if no action is needed."""
     explanation = _BY_CODE.get(code)
     text = explanation.way_out.replace("`", "") if explanation else ""
     return "" if text.startswith("No action needed.") else text
@@ -125,7 +125,7 @@ def of_job(key: str, job: Job | None, records: Iterable[Record]) -> Story:
 
 
 def state(job: Job, record: Record | None) -> tuple[str, str]:
-    """Returns code and text of the reason for a job's number of trainers."""
+    """Returns the code and the text of the reason why a job has its number of trainers."""
     if job.finished:
         end = next(c for c in job.status.conditions if c.type in ("Complete", "Failed"))
         return end.type, end.message

@@ -9,10 +9,10 @@ import orjson
 from kube.decode import seconds
 
 MAX_BYTES = 384 * 1024
-"""Limit of a record's text. A Job's pod template may take a third of it, the templates of other roles 64 KiB,
-and the accounting as much."""
+"""Limit of a record's text. A Job's pod template may take a third of it, the templates of other roles 64 KiB, and
+the accounting as much as these templates."""
 _HEAD = ("name", "namespace", "uid", "generation", "deletionTimestamp")
-"""Metadata that is kept of a larger object."""
+"""Metadata that is kept of an object larger than that."""
 ENDED = ("Succeeded", "Failed")
 """Final phases."""
 _UNREAD = "kubectl.kubernetes.io/last-applied-configuration"
@@ -21,7 +21,7 @@ _UNREAD = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """A TrainingJob, or the Job of one, as stored on the API server."""
+    """A TrainingJob, or the Job of a TrainingJob, as stored on the API server."""
 
     namespace: str
     name: str
@@ -30,9 +30,9 @@ class TrainingJob:
     """The object as JSON without managed fields; parsed objects would take ten times as much memory."""
     generation: int = 0  # grows with each change of the spec
     expires_s: float | None = None
-    """When it may be deleted; None if it has not ended or is kept."""
+    """Time at which the object may be deleted; None if it has not ended, or has no time to live."""
     size_bytes: int = 0
-    """Size of an object larger than `MAX_BYTES`, whose text has no spec; 0 for others."""
+    """Size of an object larger than `MAX_BYTES`, whose `text` has an empty spec; 0 for smaller objects."""
 
     @property
     def key(self) -> str:
@@ -47,7 +47,7 @@ class TrainingJob:
 
 
 def decode(obj: Mapping[str, Any]) -> TrainingJob:
-    """Decodes a TrainingJob, or the Job of one."""
+    """Decodes a TrainingJob, or the Job of a TrainingJob."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     if _UNREAD in (metadata.get("annotations") or {}):
         annotations = metadata["annotations"].items()

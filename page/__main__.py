@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     settings.start_logging()
     try:
-        connection = config.load(settings.kubeconfig)  # in `try`: an error is one line
+        connection = config.load(settings.kubeconfig)  # in `try`: prints errors as one line
         supervisor.run(settings, partial(build, settings, connection))
     except (OSError, ConfigError, ServeError) as error:
         print(f"page: {error}", file=sys.stderr)

@@ -18,7 +18,7 @@ from policy.records import CLUSTER
 
 _MAX_CALLERS = 1_000
 _MAX_NAMESPACES = 1_000
-"""Namespaces for which the permissions of one caller are looked up; the rest, in order, is ignored."""
+"""Maximum number of namespaces for which one caller's permissions are looked up; further ones are ignored."""
 _KINDS = (DECISIONLOGS, JOBS, PODS)
 """Kinds that a caller must be allowed to list to see a namespace; the first refusal ends the check."""
 
@@ -40,7 +40,7 @@ class Access:
 
     @property
     def cluster_log(self) -> bool:
-        """Whether the objective is visible, and records that name other namespaces."""
+        """Whether the objective and the records that name other namespaces are visible."""
         return self.sees(CLUSTER)
 
     def sees(self, namespace: str) -> bool:
@@ -49,7 +49,7 @@ class Access:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the visible parts of the cluster, which differs between callers who see other parts."""
+        """A hash of the visible parts of the cluster; it differs for callers who see different parts."""
         names = "*" if self.namespaces is None else "/".join(sorted(self.namespaces))
         return sha256(f"{self.user}\n{names}\n{self.cluster}".encode()).hexdigest()[:12]
 
@@ -78,14 +78,14 @@ class Authorizer:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._known: OrderedDict[bytes, tuple[float, Access]] = OrderedDict()
-        """Digest of a token -> (expiry, what its owner sees); the token itself is not kept."""
+        """Digest of a token -> (expiry, access of its owner); the token itself is not kept."""
 
     def access(self, token: str) -> Access:
-        """Returns what the owner of a token may see.
+        """Returns the parts of the cluster that the owner of a token may see.
 
         Raises:
             Unauthorized: The API server rejects the token.
-            KubeError: The API server cannot be asked.
+            KubeError: A request to the API server failed.
         """
         digest = sha256(token.encode()).digest()
         now_s = self._clock_s()

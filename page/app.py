@@ -34,7 +34,8 @@ _API = f"/api/{VERSION}"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4000}")
 _MAX_LIMIT = 1_000
 _MAX_ASKED, _MAX_ASKED_IN_NAMESPACE = 4, 2
-"""Masters asked at once; a master that never answers occupies a thread of the server for 2 s."""
+"""Maximum numbers of masters asked at once, in all and in one namespace. A master that never answers occupies a
+thread of the server for 2 s."""
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -46,7 +47,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_NO_TOKEN = "send a token of the API server: Authorization: Bearer ..."  # noqa: S105 - words
+_NO_TOKEN = "send a token of the API server: Authorization: Bearer ..."  # noqa: S105 - a message, not a password
 
 
 class PageRoutes:
@@ -207,7 +208,7 @@ class PageRoutes:
 
     @contextmanager
     def _asking(self, namespace: str) -> Iterator[None]:
-        """Counts a master as being asked, so that masters that do not answer leave threads for others.
+        """Counts a master as being asked, so that masters that do not answer cannot occupy all threads.
 
         Raises:
             HTTPException: Too many masters are being asked.
@@ -255,7 +256,7 @@ def _subscription(access: Access) -> Subscription:
     job, fits = (request.args.get(name, "") for name in ("job", "fits"))
     if Section.JOB in words and "/" not in job:
         raise BadRequest("job: write namespace/name")
-    # Sections that the caller may not see are left out; it is an error only if none remains.
+    # Sections that the caller may not see are left out. Only if none remains, the request is refused.
     allowed = {section: _may_have(access, section, job) for section in Section}
     sections = tuple(section for section in Section if section in words and allowed[section])
     if not sections:

@@ -1,8 +1,8 @@
 """The cluster as the page shows it: a thread follows the watches and updates the rows that streams send.
 
-The state is the planner's (`kube.state_feed`), and records and the history of jobs come from the decision
-logs. Nothing is stored. The history of the cluster's use starts with this process, because the logs contain
-decisions only.
+The cluster state is of the same kind as the planner's (`kube.state_feed`); records and the history of jobs come
+from the decision logs. Nothing is stored. The history of the cluster's use starts with this process, because the logs
+contain decisions only.
 """
 
 import logging
@@ -33,9 +33,9 @@ _IDLE_S = 1.0
 """Interval of updates if nothing changes."""
 _MAX_BURSTS = 500
 _MAX_RECORDS = 5_000
-"""Newest records kept in memory for streams; older ones are read from their segments."""
+"""Number of newest records kept in memory for streams; older records are read from their segments."""
 _JOB_RECORDS = 1_000
-"""Newest records of a job that its page uses."""
+"""Number of a job's newest records that the job's page uses."""
 _STOP_S = 5.0
 
 
@@ -81,7 +81,7 @@ class ClusterView:
         self._usage_s = 0.0
         self._amounts: list[list[int]] = []
         self._counts: dict[str, Any] = {}
-        """Nodes and waiting pods at the same time."""
+        """Numbers of nodes and of waiting pods when the newest point of the use was recorded."""
         self._objective: bytes = b"null"
         self._objective_version = 0
         self._steps = TrainerSteps()
@@ -100,7 +100,7 @@ class ClusterView:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread; the watches must have been stopped before, so that it does not wait for them."""
+        """Stops the thread. Stop the watches first; otherwise, the thread may wait for their next change."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -144,7 +144,7 @@ class ClusterView:
         changed |= {job.key for change in jobs.values() for job in (change.last, change.new) if job}
         changed |= self._put_records()
         if is_new:
-            self._begin_nodes()  # node pools decide which trainers fit on which nodes
+            self._begin_nodes()  # the policy's node pools decide which trainers fit on which nodes
         if is_new or self._allocatable != self._cluster.allocatable:
             self._allocatable = dict(self._cluster.allocatable)
             return {*changed, *self._cluster.jobs}  # shares depend on the capacity of all nodes
@@ -232,7 +232,7 @@ class ClusterView:
         return frozenset(row.namespace for _, row in self.jobs.all()) | self._logs.namespaces
 
     def usage(self, since: int | None) -> dict[str, Any] | None:
-        """Returns the present use, for a new reader with its history, or None if it has not changed."""
+        """Returns the cluster's present use, or None if it is unchanged; a new reader also gets the use so far."""
         with self._lock:
             if since is not None and self._usage_version <= since:
                 return None
@@ -293,7 +293,7 @@ class ClusterView:
         return {"at": self.epoch_s(), **document, **job_page.history(key, logged, steps)}
 
     def master(self, key: str) -> tuple[Job, str] | None:
-        """Returns a job with a master of EDL and the master's address ("" if unknown), or None."""
+        """Returns a job and its master's address ("" if unknown), or None if the job has no EDL master."""
         with self._lock:
             job = self._cluster.jobs.get(key)
             if job is None or not job.edl_master:
@@ -306,7 +306,10 @@ class ClusterView:
             return self._steps.largest(keys, limit)
 
     def fits(self, key: str) -> tuple[dict[str, int], dict[str, int]] | None:
-        """Returns node -> further trainers that fit, now and without surplus, or None for an unknown job."""
+        """Returns how many further trainers of a job fit on each node, or None for an unknown job.
+
+        The first dict has the numbers for now, the second one those for a cluster without surplus trainers.
+        """
         with self._lock:
             job = self._cluster.jobs.get(key)
             if job is None:

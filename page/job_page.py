@@ -16,7 +16,7 @@ from policy.records import Record, newest_of_bursts
 MAX_MEMBERS = 500
 MAX_HISTORY = 100
 _ENDED_BY_OTHERS = (Observation.EVICTED, Observation.TRAINER_FAILED)
-"""Ends of trainers that are listed; trainers taken by services are counted in bursts."""
+"""Observations of trainers' ends that the page lists; trainers evicted for services are counted in bursts."""
 
 
 def document(

@@ -1,8 +1,8 @@
 """Asks a job's master for the state of its training, with the job's token.
 
-The token is read with the caller's permissions, because the page itself has no access to Secrets: callers
-who may read a job's token may see what its master knows. The answer is written by users' programs, so all
-of it is checked.
+The token is read with the caller's permissions, because the page itself has no access to Secrets. So only
+callers who may read a job's token see the answer of its master. The answer is written by users' programs, so
+all of it is checked.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from runtime import bounded_get
 
 _ASK_S = 2.0
 _MAX_DATASETS, _MAX_EVALUATED, _MAX_EVALUATIONS = 64, 8, 2_048
-"""Limits for data sets, those with a chart, and evaluations; a browser would draw more too slowly."""
+"""Limits for data sets, for data sets with a chart, and for evaluations. A browser would draw more too slowly."""
 _MAX_METRICS = 512
-"""Different metrics over all evaluations, as many as one task may have."""
+"""Maximum number of different metrics in all evaluations together; one task may have as many."""
 _MAX_EVENTS = 100
 _NAMES = {
     "state": "state",
@@ -64,7 +64,7 @@ def ask(caller: Api, job: Job, address: str, port: int = MASTER_PORT) -> dict[st
 
     Raises:
         Forbidden: The caller may not read the job's token.
-        KubeError: The API server does not return the token for another reason.
+        KubeError: The token could not be read for another reason.
         MasterAnswerError: The master does not answer, or its answer is not a status.
     """
     if not address:
@@ -91,7 +91,7 @@ async def _get(address: str, port: int, token: str) -> bytes:
 
 
 def _bounded(shown: dict[str, Any]) -> dict[str, Any]:
-    """Returns the answer reduced to what a browser can draw at once; of time series, the newest values."""
+    """Returns the answer with as much data as a browser can draw at once; time series keep the newest values."""
     bounded = dict(shown)
     if "datasets" in shown:
         datasets = unstructured.mapping(shown, "datasets")
@@ -106,7 +106,7 @@ def _bounded(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluations(evaluations: list[unstructured.Json]) -> list[dict[str, Any]]:
-    """Returns the newest evaluations of the first data sets, with the first metrics."""
+    """Returns the newest evaluations, limited to the first data sets and the first metrics among them."""
     datasets: dict[str, None] = {}
     metrics: dict[str, None] = {}
     bounded = []

@@ -1,7 +1,7 @@
 """The decision logs of all namespaces, from a watch: new records, and older ones in pages.
 
 Segments stay compressed in memory, at a tenth of their size (decision 0059 limits their number). A segment is
-parsed when it is new, or when a caller asks for records of its time.
+parsed when it is new, or when a caller asks for records of the time that it covers.
 """
 
 import threading
@@ -20,9 +20,9 @@ from policy.records import CLUSTER, Record, newest_of_jobs
 FIRST_SEGMENTS = {CLUSTER: 20}
 """Namespace -> number of its newest segments that are read at the start."""
 _FIRST_SEGMENTS = 2
-"""The same number for all other namespaces."""
+"""Number of the newest segments of every other namespace that are read at the start."""
 _MAX_READ = 300
-"""Segments read for one query: those of the job's namespace and of the cluster."""
+"""Maximum number of segments read for one query, from the logs of the job's namespace and of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class RecordLogs:
         new: list[LoggedRecord] = []
         with self._lock:
             for old, segment in queue:
-                if (segment or old).is_current:  # type: ignore[union-attr] # one of them is not None
+                if (segment or old).is_current:  # type: ignore[union-attr] # `segment` and `old` are never both None
                     changed |= self._put_current(old, segment)
                 elif self._put_history(old, segment) and segment is not None and not self._is_first:
                     records = segment.records()[old.count if old is not None else 0 :]
@@ -110,7 +110,7 @@ class RecordLogs:
 
     def _put_current(self, old: Segment | None, new: Segment | None) -> set[str]:
         """Applies a segment of current decisions; returns the jobs whose decision has changed."""
-        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is not None
+        namespace = (new or old).namespace  # type: ignore[union-attr] # `new` and `old` are never both None
         chunks = self._chunks.setdefault(namespace, {})
         if old is not None:
             chunks.pop(old.name, None)
@@ -125,7 +125,7 @@ class RecordLogs:
         return {job for job in before.keys() | after.keys() if before.get(job) != after.get(job)}
 
     def _put_history(self, old: Segment | None, new: Segment | None) -> bool:
-        namespace = (new or old).namespace  # type: ignore[union-attr] # one of them is not None
+        namespace = (new or old).namespace  # type: ignore[union-attr] # `new` and `old` are never both None
         segments = self._history.setdefault(namespace, {})
         if old is not None:
             segments.pop(old.name, None)
@@ -136,7 +136,7 @@ class RecordLogs:
         return new is not None
 
     def _newest(self) -> Iterator[LoggedRecord]:
-        """Yields the newest records of each namespace, for the start."""
+        """Yields the newest records of each namespace, to start with."""
         for namespace, segments in self._history.items():
             count = FIRST_SEGMENTS.get(namespace, _FIRST_SEGMENTS)
             for name in sorted(segments)[-count:]:
@@ -146,7 +146,7 @@ class RecordLogs:
     def history(
         self, query: RecordQuery, sees: Callable[[str], bool]
     ) -> tuple[list[LoggedRecord], bool]:
-        """Returns the newest records that match a query, in order of time, and whether there are older ones.
+        """Returns the newest records that match a query, in order of time, and whether older ones match too.
 
         Args:
             query: The query.
@@ -161,8 +161,8 @@ class RecordLogs:
                 for segment in by_name.values()
                 if segment.first_s < query.before_s
             ]
-        # Segments are read from the newest on, until the page is full and no older segment can contain a
-        # record for it. One record beyond the limit shows that there is another page.
+        # Segments are read from the newest on, until the page is full and older segments cannot contain a record
+        # that belongs on it. One record beyond the limit shows that there is another page.
         segments.sort(key=lambda segment: segment.last_s, reverse=True)
         entries: dict[tuple[float, str, str, str], LoggedRecord] = {}
         for segment in segments[:_MAX_READ]:

@@ -50,7 +50,7 @@ def _gave(record: Record, job: str) -> bool:
 
 
 def merged(logged: Iterable[LoggedRecord]) -> list[LoggedRecord]:
-    """Returns each record once; of two versions, the one with all names."""
+    """Returns each record once; if there are two versions of it, returns the one with all names."""
     entries: dict[tuple[float, str, str, str], LoggedRecord] = {}
     for entry in logged:
         merge(entries, entry)

@@ -58,7 +58,7 @@ def usage(cluster: ClusterState, names: Iterable[str]) -> list[list[int]]:
 
 
 def _shown(totals: Iterable[int]) -> list[int]:
-    """Limits amounts to what JSON can hold, because pods created with a node may request any amounts."""
+    """Limits amounts to `_MAX_AMOUNT` for JSON, because a pod created with a node may request any amount."""
     return [min(total, _MAX_AMOUNT) for total in totals]
 
 
@@ -144,7 +144,7 @@ def _since_s(job: Job, record: Record | None) -> float:
 
 
 def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[Any], dict[str, str]]:
-    """Returns the row of a node, without the counts of what fits there, and its labels.
+    """Returns the row of a node (without the numbers of trainers that fit on it), and the node's labels.
 
     Args:
         node: The node.
@@ -170,7 +170,7 @@ def node(node: Node, pods: Iterable[Pod], names: Iterable[str]) -> tuple[list[An
 
 
 def record(logged: LoggedRecord) -> dict[str, Any]:
-    """Returns a record with the meaning of its code and what to do about it."""
+    """Returns a record with the meaning of its code and the remedy."""
     entry = logged.record
     return {
         "namespace": logged.namespace,

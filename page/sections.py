@@ -19,7 +19,7 @@ from page.table import Delta, Row, RowTable
 from policy.records import CLUSTER
 
 JOBS_AT_ONCE, NODES_AT_ONCE = 500, 1_000
-"""Rows per event; a new reader gets a large table in several events."""
+"""Maximum number of rows in one event; a new reader gets a large table in several events."""
 _FIRST_RECORDS = 200
 _FIRST_BURSTS = 100
 
@@ -54,7 +54,7 @@ class Subscription:
     """The job for whose trainers the nodes' free capacity is counted."""
 
     def sees(self, namespace: str) -> bool:
-        """Returns whether the reader asks for a namespace and may see it."""
+        """Returns whether the reader has asked for a namespace and may see it."""
         return self.namespace in ("", namespace) and self.access.sees(namespace)
 
     @property
@@ -182,7 +182,7 @@ def _reclaims(view: ClusterView, subscription: Subscription, since: int | None) 
     has_names = subscription.access.cluster_log and not subscription.namespace
 
     def sees(namespace: str) -> bool:
-        """Selects a single log for callers who see the cluster's, which has all bursts with all names."""
+        """Selects only the cluster's log for readers who may see it: it has all bursts, with all names."""
         return namespace == CLUSTER if has_names else subscription.sees(namespace)
 
     delta = view.bursts.since(since) if since is not None else None

@@ -8,7 +8,7 @@ Point = tuple[float, list[list[int]]]
 FINE_S, COARSE_S = 5.0, 60.0
 _FINE_POINTS, _COARSE_POINTS = 720, 1440
 _MAX_STEPS = 240
-"""Limit for each job."""
+"""Maximum number of changes kept for each job."""
 
 
 class UsageSeries:
@@ -19,7 +19,7 @@ class UsageSeries:
         self._coarse: deque[Point] = deque(maxlen=_COARSE_POINTS)
 
     def put(self, now_s: float, amounts: list[list[int]]) -> Point:
-        """Adds the present use of the cluster; it replaces the points of the same slots."""
+        """Adds a point with the present use of the cluster; replaces earlier points of the same 5 s or minute."""
         for points, slot_s in ((self._coarse, COARSE_S), (self._fine, FINE_S)):
             at_s = now_s - now_s % slot_s
             if points and points[-1][0] >= at_s:
@@ -35,13 +35,13 @@ class UsageSeries:
         )
 
     def clear(self) -> None:
-        """Removes all points, such as when the resources change."""
+        """Removes all points, for example because the resources have changed."""
         self._fine.clear()
         self._coarse.clear()
 
 
 class TrainerSteps:
-    """The number of trainers of each job over time, as the newest changes."""
+    """The number of trainers of each job over time, stored as the newest changes of this number."""
 
     def __init__(self) -> None:
         self._steps: dict[str, deque[tuple[float, int]]] = {}
@@ -61,7 +61,7 @@ class TrainerSteps:
         return tuple(self._steps.get(job, ()))
 
     def largest(self, jobs: Sequence[str], limit: int) -> dict[str, list[tuple[float, int]]]:
-        """Returns the changes of the jobs with the most trainers now, largest first."""
+        """Returns the changes of the jobs that now have the most trainers, largest first."""
         counted = [job for job in jobs if job in self._steps]
         counted.sort(key=lambda job: (-self._steps[job][-1][1], job))
         return {job: list(self._steps[job]) for job in counted[:limit]}

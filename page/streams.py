@@ -20,7 +20,8 @@ _PACE_S = 0.25
 _KEEP_ALIVE_S = 10.0
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 _NAMESPACE_SHARE = 4
-"""A namespace's service accounts share a fourth of all streams; its tenant can create any number of accounts."""
+"""The service accounts of a namespace share a fourth of all streams, because the namespace's tenant can create any
+number of them."""
 RETRY_S = 5
 
 
@@ -34,7 +35,7 @@ class StreamBounds:
 
 
 class Streams:
-    """The open streams of this process. They start and end on the server's loop; `count` is thread-safe."""
+    """The open streams of this process. They start and end on the server's event loop; `count` is thread-safe."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Streams:
         self._is_closing = is_closing
         self._callers: Counter[str] = Counter()
         self._tenants: Counter[str] = Counter()
-        """Open streams by tenant: the namespace of a service account, or the user itself."""
+        """Number of open streams by tenant, which is the namespace of a service account, or another user."""
         self._boot = secrets.token_hex(4)
         self.events = 0
         """Number of events sent since the start."""
@@ -68,7 +69,7 @@ class Streams:
         return self._callers.total()
 
     def refusal(self, user: str) -> str:
-        """Returns why a user gets no more streams: `full` or `caller`, or "" if one may be opened.
+        """Returns why a user gets no further stream, `full` or `caller`; "" if the user may open one.
 
         Concurrent requests may each see the last free stream, so the limit can be exceeded by a few.
         """

@@ -20,7 +20,7 @@ class Row:
     text: bytes
     """JSON for readers who see only the row's namespace."""
     full_text: bytes = b""
-    """JSON for readers who see the whole cluster; "" if it is the same."""
+    """JSON for readers who see the whole cluster; "" if it is equal to `text`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ def main() -> None:
     )
     settings.start_logging()
     try:
-        connection = config.load(settings.kubeconfig)  # in `try`: an error is one line
+        connection = config.load(settings.kubeconfig)  # in `try`: prints errors as one line
         supervisor.run(settings, partial(build, settings, connection))
     except (ConfigError, ServeError) as error:
         sys.stderr.write(f"reconciler: {error}\n")

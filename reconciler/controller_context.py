@@ -26,7 +26,7 @@ class ControllerContext:
         pool: Runs the requests.
         clock_s: Returns the seconds since the epoch.
         endpoints: Returns the addresses of a job's master and servers and its token, or None until
-            its objects exist. No pod of the job is created before.
+            its objects exist. No pod of the job is created before then.
         scheduling: Returns how training pods choose their scheduler at present.
     """
 
@@ -59,8 +59,8 @@ class ControllerContext:
     ) -> errors.KubeError | None:
         """Deletes a pod directly, so that no disruption budget can block it; returns the error if it failed.
 
-        On a lost node the grace period is zero. No kubelet is left to confirm that the pod ended, and
-        until it is gone its name stays in use and a Service keeps sending trainers to it.
+        On a lost node the grace period is zero, because no kubelet is left to confirm that the pod ended.
+        Until the Pod object is gone, its name stays in use and a Service keeps sending trainers to it.
         """
         grace_s = 0 if node_lost else None
         return self.try_send(

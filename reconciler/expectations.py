@@ -13,7 +13,7 @@ from policy.cluster.snapshot import Pod
 from runtime.bounded_dict import BoundedDict
 
 PATIENCE_S = 10.0
-"""An event later than this is not expected any more: another client has undone the write."""
+"""If the event has not arrived within this time, another client is assumed to have undone the write."""
 _MAX_ENTRIES = 20_000
 
 
@@ -54,7 +54,7 @@ class Expectations:
         return uid in self._released
 
     def evicted_by_others(self, changes: Mapping[str, ObjectChange[Pod]]) -> Iterator[Pod]:
-        """Yields the training pods on nodes that a client other than EDL is evicting."""
+        """Yields the training pods, among those with a node, that a client other than EDL is evicting."""
         for uid, change in changes.items():
             pod = change.new or change.last
             if pod is None or not pod.is_training or not pod.node:

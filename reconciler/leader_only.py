@@ -1,8 +1,8 @@
 """The control loop's `Api`, which sends requests only while this process leads, with short time-outs.
 
-A tick may start as leader and continue after leadership was lost: the process was paused with writes
-still queued, and another process leads by now. Both together would create too many trainers, so
-leadership is checked before each request.
+A tick may continue after the process has lost leadership: for example, the process was paused while writes were
+queued, and another process leads by now. Both together would create too many trainers, so leadership is checked
+before each request.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The control loop: watches, plans, acts and reports, on one thread.
 
-All state comes from the API server. What is kept in memory (expectations, cool-downs of nodes,
-back-offs) only saves writes or waiting time, so a restart may lose it.
+All state comes from the API server. The state that is only kept in memory (expectations, cool-downs of
+nodes, back-offs) saves writes or waiting time, so a restart may lose it.
 """
 
 import logging
@@ -45,9 +45,9 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 _USAGE_EVERY_S = 60.0
-"""Interval between two log lines about the cluster's capacity and what training uses of it."""
+"""Interval between two log lines about the cluster's capacity and the part of it that training uses."""
 _WRITERS = 8
-"""Concurrent writes; more would only queue in the API server."""
+"""Number of concurrent writes; more of them would only queue in the API server."""
 
 
 class Reconciler:
@@ -112,7 +112,7 @@ class Reconciler:
         self._policy_error = ""  # the last error that was reported
         self._policy_version = ""  # the version in effect during the last tick
         self._avoided: Mapping[str, Mapping[str, float]] = {}  # `Plan.avoided` of the previous plan
-        self._idle = True  # whether the last tick finished its work, so the next waits for a change
+        self._idle = True  # whether the last tick finished its work; if so, the next waits
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconcile", daemon=True)
 
@@ -234,7 +234,7 @@ class Reconciler:
         with self._metrics.planning.time():
             try:
                 new_plan = make_plan()
-            except Exception:  # noqa: BLE001 - usually caused by one object; the others must not pay for it
+            except Exception:  # noqa: BLE001 - usually caused by one object, and the others still need a plan
                 clock_s = self._clocks.monotonic_s
                 isolated = plan_without_culprits(cluster, make_plan, self._planned, clock_s)
                 for culprit, error in isolated.culprits:
@@ -264,7 +264,7 @@ class Reconciler:
     def _drain(
         self, now_s: float
     ) -> tuple[dict[str, ObjectChange[Pod]], dict[str, ObjectChange[Job]]]:
-        """Applies the queued changes, and counts the trainers that were placed on a node by them."""
+        """Applies the queued changes, and counts the trainers that they show as newly placed on a node."""
         cluster = self._state_feed.cluster
         waiting = {uid for uid, pod in cluster.waiting.items() if pod.role is Role.TRAINER}
         pods, jobs = self._state_feed.drain()
@@ -278,7 +278,7 @@ class Reconciler:
         self._decisions.stand_by()
 
     def may_lead(self, *, leads: bool) -> bool:
-        """Returns whether this process may take or keep the lease; `leads` says whether it has it."""
+        """Returns whether this process may take or keep the lease; `leads` says whether it holds it now."""
         return self._policy.current.usable and self.watchdog.may_lead(leads=leads)
 
     def _report_policy(self, now_s: float) -> None:
@@ -300,7 +300,7 @@ class Reconciler:
                 )
 
     def _log_usage(self) -> None:
-        """Logs the cluster's capacity and what training uses of it, once a minute."""
+        """Logs the cluster's capacity and the part of it that training uses, once a minute."""
         now_s = self._clocks.monotonic_s()
         if now_s - self._usage_logged_s >= _USAGE_EVERY_S:
             self._usage_logged_s = now_s

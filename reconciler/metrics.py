@@ -128,9 +128,9 @@ class ReconcilerMetrics:
     def observe_pods(
         self, changes: Mapping[str, ObjectChange[Pod]], now_s: float
     ) -> tuple[list[ServiceStart], list[Loss]]:
-        """Measures how long services waited, and what was lost with trainers that are leaving.
+        """Measures how long services waited, and how much training is lost with trainers that are leaving.
 
-        All replicas take in the changes, so that any of them can take over; only the leader counts.
+        All replicas process the changes, so that any of them can take over; only the leader counts them.
 
         Returns:
             The services that have started to run, and the trainers that have started to leave.

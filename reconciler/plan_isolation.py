@@ -1,7 +1,7 @@
 """Makes a plan without the objects whose data makes the planner fail. Pure.
 
-All jobs and service pods that rules read in detail are first replaced by inert ones, which always gives
-a plan. Then they are restored in groups: larger ones while plans succeed, smaller ones after a failure.
+All jobs and service pods that rules read in detail are first replaced by inert ones, with which the planner
+normally succeeds. Then they are restored in groups, which grow while plans succeed and shrink after a failure.
 An object that makes the planner fail by itself is a culprit and stays inert. Objects that were part of
 an earlier plan come first, so that new objects cannot cost others their plan. Trials and time are
 limited; objects that were not examined in time are left out of this plan and examined with the next.
@@ -17,9 +17,9 @@ from reconciler.quarantine import inert
 
 MAX_TRIALS = 64
 _GROWTH = 4
-"""Growth of the group size after a group with which the plan succeeds."""
+"""Factor by which the group size grows after a plan that includes the group has succeeded."""
 MAX_SEARCH_S = 3.0
-"""Much shorter than a lease, so that the leader does not lose it during the search."""
+"""Time limit of a search: much shorter than a lease, so that the leader does not lose its lease meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class IsolatedPlan:
     """A plan, and the objects that it had to leave out."""
 
     plan: Plan
-    """Has no job plans for culprits and jobs not examined, and asks for the next plan soon."""
+    """Contains no job plans for culprits or for jobs that were not examined; requests the next plan soon."""
     culprits: tuple[tuple[Job | Pod, Exception], ...]
     """Objects that made the planner fail, each with its error."""
 

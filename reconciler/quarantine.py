@@ -2,8 +2,8 @@
 
 An error is attributed to a job where the job is handled (`contain`), or by planning without suspects
 (`reconciler.plan_isolation`). The job is then replaced in the cluster state by an inert one, which is
-reported, counts in quotas and keeps its minimum; rules read nothing else of it. After a pause, which grows
-with each failure, the job is planned again. A service pod is replaced by one that only uses capacity.
+reported, counts in quotas and keeps its minimum; rules read no other data of it. After a pause, which grows
+with each failure, the job is planned again. A service pod is replaced by a pod that only uses capacity.
 All of this is in memory: after a restart, the same error leads to the same quarantine. See
 docs/decisions/0028.
 """
@@ -55,7 +55,7 @@ class _Case:
 
 
 class Quarantine:
-    """The objects in quarantine. `contain` may be used on any thread, all else only on the loop's."""
+    """The objects in quarantine. `contain` is safe on any thread; all other methods need the loop's thread."""
 
     def __init__(self, cluster: ClusterState) -> None:
         """Initializes an empty quarantine.
@@ -66,9 +66,9 @@ class Quarantine:
         self._cluster = cluster
         self._faults = deque[_Fault](maxlen=_MAX_FAULTS)
         self._cases: dict[str, _Case] = {}
-        """By uid."""
+        """uid -> the object in quarantine."""
         self._pauses = Backoffs[str](FIRST_S, MAX_S, CALM_S)
-        """By uid: until when an object is not planned."""
+        """uid -> the pause during which the object is not planned."""
         self.total = {"job": 0, "pod": 0}
         """Number of quarantines so far, by kind of object."""
 
@@ -133,9 +133,9 @@ class Quarantine:
         self.total["job" if isinstance(culprit, Job) else "pod"] += 1
 
     def _revise(self, case: _Case, current: Job | Pod) -> Job | Pod:
-        """Returns the inert record again if only the policy changed some of its fields; else `current`.
+        """Returns an updated inert record if only fields that depend on the policy changed, else `current`.
 
-        The original record gets the changed fields too, and keeps the fields that the inert one lacks.
+        The original record gets the changed fields too. It keeps the fields that an inert record lacks.
         """
         before = case.inert
         names = _JOB_FIELDS if isinstance(before, Job) else _POD_FIELDS
@@ -178,7 +178,7 @@ def attempt(call: Callable[[], T]) -> T | errors.KubeError:
 
 
 def inert(record: Job | Pod, text: str) -> Job | Pod:
-    """Returns the object reduced to what quotas, capacity and a job's status need.
+    """Returns the object reduced to the data that quotas, capacity and a job's status need.
 
     Args:
         record: The object.

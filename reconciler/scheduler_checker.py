@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 _CHECK_EVERY_S = 300.0
 _DOUBT_S = 10.0
-"""Shortest interval between two checks while the result is for another scheduler or contradicted."""
+"""Minimum interval between two checks while the result is in doubt: it is about another scheduler, or a
+waiting training pod contradicts it."""
 _RETRY_S = 10.0
 _UNSEEN_S = 30.0
 """A test pod that the watch has not shown for this long is considered deleted."""
@@ -36,7 +37,7 @@ class SchedulerChecker:
     """Creates the test pod, reads the answer and stores the result.
 
     `advance` and `scheduling` are called only on the loop's thread. A request changes the state only while
-    it is in flight, and `advance` reads the state only when no request is, so no lock is needed.
+    it is in flight, and `advance` reads the state only while no request is in flight, so no lock is needed.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class SchedulerChecker:
                 self._send(lambda: self._create(settings.scheduler_name))
 
     def _due(self, scheduler: str) -> float:
-        """Returns when the next check of this scheduler is due; sooner if the result is in doubt."""
+        """Returns the time of the next check of this scheduler, which is earlier if the result is in doubt."""
         check = self.check
         is_doubtful = check.scheduler != scheduler or (
             check.registration is Registration.REGISTERED and self._is_refused(scheduler)
@@ -109,7 +110,7 @@ class SchedulerChecker:
         return min(self._due_s, self._created_s + _DOUBT_S) if is_doubtful else self._due_s
 
     def _is_refused(self, scheduler: str) -> bool:
-        """Returns whether this scheduler reports the marker of a waiting training pod as insufficient."""
+        """Returns whether this scheduler reports the marker resource as insufficient for a waiting pod."""
         return any(
             TRAINER_RESOURCE in pod.insufficient and pod.scheduler == scheduler
             for pod in self._cluster.waiting.values()

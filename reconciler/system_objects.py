@@ -23,7 +23,7 @@ _CHECK_EVERY_S = 60.0
 _RETRY_S = 5.0
 """Pause after a failure; short, because no trainer can be created without its priority class."""
 _BATCH = 100
-"""Budgets checked at once, so that they occupy only one thread of the pool."""
+"""Maximum number of budgets in a batch. A batch occupies only one thread of the pool."""
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -49,11 +49,11 @@ class SystemObjects:
         self._api = api
         self._pool = pool
         self._batch: Future[list[tuple[Job, str]]] | None = None
-        """The batch in flight; its result is each job with the error of its budget, or ""."""
+        """The batch in flight. Its result pairs each job with an error message about its budget, or with ""."""
         self._checking: set[str] = set()
         """uids of the jobs in that batch."""
         self._classes: Future[bool] | None = None
-        """The check of the priority classes in flight; its result is whether all exist."""
+        """The running check of the priority classes; its result says whether all of them exist."""
         self._classes_exist = False
         self._classes_due_s = 0.0
         self._budgets: dict[str, int] = {}
@@ -63,13 +63,13 @@ class SystemObjects:
     def ensure(
         self, jobs: Iterable[Job], now_s: float, uncovered: Mapping[str, int] = _NOTHING
     ) -> list[Event]:
-        """Creates missing objects and updates budgets that differ.
+        """Creates missing objects and updates outdated budgets.
 
         Args:
             jobs: All jobs.
             now_s: Seconds since the epoch.
-            uncovered: Job key -> number of trainers of its minimum that are surplus. They are excluded from
-                its budget, which otherwise would block every drain of the job's nodes.
+            uncovered: Job key -> how many trainers of the job's minimum are surplus. The job's budget
+                does not cover them, because it would then block every drain of the job's nodes.
 
         Returns:
             Events about failures in the batches that have completed.
@@ -95,9 +95,9 @@ class SystemObjects:
         return needs_budget and (changed or now_s >= self._due_s.get(job.uid, 0.0))
 
     def _check_classes(self, now_s: float) -> None:
-        """Checks the priority classes; waits for the result only until all have existed once.
+        """Checks the priority classes; waits for the result until all of them have existed once.
 
-        Before that, no trainer could be created anyway.
+        Before they exist, no trainer could be created anyway. Later checks run in the pool.
         """
         if self._classes is None and now_s >= self._classes_due_s:
             if self._classes_exist:
@@ -118,7 +118,7 @@ class SystemObjects:
         return not missing
 
     def _ensure_class(self, name: str) -> bool:
-        """Creates a priority class; returns whether it exists now, as far as known."""
+        """Creates a priority class; returns False if the request failed, so that its existence is unknown."""
         edl_class = EDL_CLASSES[name]
         body: dict[str, Any] = {
             "metadata": {"name": name},
@@ -137,7 +137,7 @@ class SystemObjects:
         return True
 
     def _check_class(self, name: str) -> None:
-        """Logs a warning about a priority class with other values, because they cannot be changed."""
+        """Logs a warning if an existing priority class has other values, because they cannot be changed."""
         try:
             stored = call(self._api, request.get(request.PRIORITYCLASSES, None, name))
         except errors.KubeError as error:
@@ -160,7 +160,7 @@ class SystemObjects:
             self._batch = self._pool.submit(self._ensure_budgets, batch, known)
 
     def _ensure_budgets(self, batch: Sequence[Job], known: Container[str]) -> list[tuple[Job, str]]:
-        """Returns each job with the error of its budget, or "". Runs on any thread."""
+        """Returns each job with an error message about its budget, or with "". Runs on any thread."""
         return [(job, self._try_budget(job, known=job.uid in known)) for job in batch]
 
     def _try_budget(self, job: Job, *, known: bool) -> str:
@@ -191,7 +191,7 @@ class SystemObjects:
         ]
 
     def _ensure_budget(self, job: Job, *, known: bool) -> str:
-        """Creates or updates the budget of a job; returns an error, or "".
+        """Creates or updates the budget of a job; returns an error message, or "".
 
         A budget that is `known` to exist is only read, which takes one request instead of two.
         """
@@ -218,7 +218,7 @@ class SystemObjects:
         """Updates the budget of this name, if it belongs to the job and not to another owner.
 
         Returns:
-            An error, "" if there is none, or None if the budget does not exist.
+            An error message, "" after a success, or None if the budget does not exist.
         """
         kind = request.PODDISRUPTIONBUDGETS
         try:

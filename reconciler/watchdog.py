@@ -3,10 +3,12 @@
 A `Watchdog` watches a loop of the reconciler: a leader whose ticks fail or hang gives up the lease.
 The control loop has a watchdog, and so has the thread of TrainingJobs, whose ticks are its passes.
 
-Patience doubles each time. If the standby fails on the same data, the two lead in turns of 12 s, 24 s, and
-so on, up to some minutes. So there is always a leader, changes of leadership become rare, and a tick that
-is merely slow eventually gets the time it needs (docs/decisions/0028). Pure except for its clock; used by
-the loop, the pool's threads, the elector and the probes. A `WallClock` detects that the clock was set back.
+Patience doubles each time the lease is given up. If the standby fails on the same data, the two lead in turns of
+12 s, 24 s, and so on, up to some minutes. So there is always a leader, changes of leadership become rare, and a
+tick that is merely slow eventually gets the time it needs (docs/decisions/0028). A watchdog is pure except for
+its clock. The loop, the pool's threads, the elector and the probes use it.
+
+A `WallClock` detects that the clock was set back.
 """
 
 import logging
@@ -18,7 +20,8 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 12.0
-"""Initial patience: longer than any request, and, with the elector's two seconds, shorter than a lease."""
+"""Initial patience. It is longer than any request; with the elector's two seconds added, it is still shorter
+than a lease."""
 MAX_PATIENCE_S = 384.0
 REST_S = 5.0
 """How long the lease stays free for other replicas, which try to acquire it every two seconds."""
@@ -27,23 +30,24 @@ CALM_S = 600.0
 DEAD_S = 120.0
 """A tick that hangs for this long may never return, so the process must be restarted."""
 CLOCK_TOLERANCE_S = 60.0
-"""Acceptable extension of a pause. Time services correct less than a second, by slowing the clock down."""
+"""How far the clock may be set back, and pauses be extended, without a restart. Time services only correct
+offsets below a second, by slowing the clock down."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopHealth:
-    """The health of a loop. Times are in seconds, and 0 if there is no such trouble."""
+    """The health of a loop, as durations in seconds. `stuck_s` and `failing_s` are 0 for a healthy loop."""
 
     tick_age_s: float
     """Time since the end of the last successful tick, or since the start."""
     stuck_s: float
-    """How long the current tick has made no progress, by ending or by receiving a response."""
+    """Time since the current tick started or last received a response; 0 between ticks."""
     failing_s: float
     """Time since the first of the consecutive failed ticks."""
 
     @property
     def trouble_s(self) -> float:
-        """How long the loop has made no useful progress."""
+        """How long the loop has been stuck or failing, whichever is longer."""
         return max(self.stuck_s, self.failing_s)
 
     @property
@@ -56,7 +60,7 @@ class Watchdog:
     """Decides from the health of a loop whether this process may lead."""
 
     def __init__(self, clock_s: Callable[[], float], name: str = "ticks") -> None:
-        """Initializes the watchdog of an idle loop; `clock_s` is monotonic, `name` is used in logs."""
+        """Initializes the watchdog of an idle loop; `clock_s` is a monotonic clock, `name` appears in logs."""
         self._clock_s = clock_s
         self._name = name
         self._patience_s = PATIENCE_S
@@ -138,9 +142,9 @@ class Watchdog:
 class WallClock:
     """Detects that the wall clock was set back while the process was running. Safe on any thread.
 
-    Pauses, cool-downs and due times are kept as wall-clock times, so each of them would be extended by the
-    same amount: nodes would take no trainers and statuses would not be written for, say, an hour. All of
-    these times are in memory. The process is therefore restarted, which only loses waiting times.
+    Pauses, cool-downs and due times are kept as wall-clock times. If the clock is set back by an hour, each
+    of them lasts an hour longer: nodes would take no trainers and statuses would not be written. The process
+    is therefore restarted. It keeps these times in memory only, so the restart ends all of these waits.
     """
 
     def __init__(self, epoch_s: Callable[[], float], monotonic_s: Callable[[], float]) -> None:

@@ -22,11 +22,11 @@ class PodChange:
 
     at_s: float
     pod: Pod
-    """The current record, or the last one."""
+    """The current record, or the last record of a deleted pod."""
     old: Pod | None
     deleted: bool = False
     disruption: DisruptionReason | None = None
-    """Why the pod is being deleted; None if it is not."""
+    """Why the pod is being deleted; None if it is not being deleted."""
 
     @property
     def new(self) -> Pod | None:
@@ -64,7 +64,8 @@ class SimulatedCluster:
     def end(self, job: Job) -> None:
         """Removes a job that has finished, with its pods; does nothing if it has ended already.
 
-        The job's run time also starts with a start that was undone because capacity was missing for the rest.
+        A job's run time begins with its first start, even if that start was undone because there was no capacity
+        for its other trainers.
         """
         if job.key not in self.state.jobs:
             return

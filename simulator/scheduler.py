@@ -29,13 +29,13 @@ class _Entry:
     """Sequence number of the pod's arrival."""
     tries: int = 0
     ready_s: float = 0.0
-    """End of its back-off; until then, pods that are not backing off come first."""
+    """End of the pod's back-off; until then, pods that are not in back-off come first."""
     parked: bool = False
-    """Whether it fitted on no node, and no pod has ended since."""
+    """Whether the pod fitted on no node, and no pod has ended since then."""
 
 
 class SimulatedScheduler:
-    """A scheduler that handles one pod at a time, each taking some virtual time."""
+    """A scheduler that handles one pod at a time, and takes some virtual time for each."""
 
     def __init__(
         self, cluster: SimulatedCluster, policy: Policy, timing: Timing, *, extender: bool = True
@@ -48,7 +48,7 @@ class SimulatedScheduler:
         self._numbers = 0
         self._busy = False
         self._cool_downs = CoolDowns()
-        """Cool-downs of nodes that surplus avoids after a preemption."""
+        """Cool-downs of nodes that surplus trainers avoid after a preemption."""
         cluster.watch_pods(self._changed)
 
     def follow(self, policy: Policy) -> None:
@@ -73,7 +73,7 @@ class SimulatedScheduler:
             self._cluster.clock.after(0.0, self._next)
 
     def _next(self) -> None:
-        """Decides about the first pod; the decision takes effect after its duration."""
+        """Decides about the first pod; the decision takes effect once its virtual time has passed."""
         uid = self._first()
         if not uid:
             self._busy = False
@@ -96,7 +96,7 @@ class SimulatedScheduler:
         self._wake()
 
     def _first(self) -> str:
-        """Returns the next pod; pods in back-off come last, and run if the queue is otherwise empty."""
+        """Returns the next pod to schedule; a pod in back-off is only chosen if no other pod is waiting."""
         now_s = self._cluster.clock.now_s
         pods = self._cluster.state.pods
         waiting = [
@@ -114,9 +114,10 @@ class SimulatedScheduler:
         entry.ready_s = self._cluster.clock.now_s + wait_s
 
     def _best_node(self, pod: Pod) -> str:
-        """Returns the node of a pod, by kube-scheduler's own filters and the extender's answers, or "".
+        """Returns the best node for a pod, or "" if it fits on none.
 
-        Without the extender, a trainer prefers its planned node by affinity, above all other scores.
+        The choice follows kube-scheduler's own filters and the extender's answers. Without the extender, a
+        trainer prefers its planned node by affinity, above all other scores.
         """
         state = self._cluster.state
         pools = self._policy.node_pools if pod.role is Role.TRAINER else ()
@@ -154,7 +155,7 @@ class SimulatedScheduler:
         return least, crc32(f"{pod.uid} {name}".encode())
 
     def _cooling_nodes(self, pod: Pod) -> Collection[str]:
-        """Returns the cooling nodes, which surplus avoids while a pod of higher priority is waiting."""
+        """Returns the cooling nodes, which surplus trainers avoid while a pod of higher priority waits."""
         waiting = self._cluster.state.waiting.values()
         if not is_surplus(pod) or all(
             waiting_pod.priority <= pod.priority for waiting_pod in waiting

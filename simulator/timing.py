@@ -19,7 +19,7 @@ class Timing:
     stop_s: float = 1.06
     """From the start of a deletion until the pod is removed."""
     write_s: float = 0.015
-    """One write to the API server, with several in parallel."""
+    """One write to the API server while several others run in parallel."""
     gather_s: float = 0.1
     """`ReconcilerSettings.gather_seconds`."""
     plan_s: float = 0.2
@@ -27,5 +27,5 @@ class Timing:
     tick_s: float = 5.0
     """`ReconcilerSettings.tick_seconds`."""
     backoff_s: float = 1.0
-    """First delay before a pod that fitted on no node is tried again; doubles each time."""
+    """First delay before a pod that fitted on no node is tried again; the delay doubles with each failure."""
     max_backoff_s: float = 10.0

@@ -29,4 +29,4 @@ class Workload:
     nodes: tuple[Node, ...]
     arrivals: tuple[Arrival, ...]
     end_s: float
-    """Seconds from the start."""
+    """End of the simulation, in seconds from its start."""

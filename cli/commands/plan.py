@@ -17,7 +17,7 @@ from policy.planning.plan_input import PlanInput
 from policy.planning.snapshot_file import SnapshotFile, comparable
 
 _MAX_ACTIONS = 20
-"""Number of creations and releases in the table; JSON has all of them."""
+"""Maximum number of creations and releases in the table; JSON output contains all of them."""
 
 
 @command("plan", whole_cluster=True)
@@ -65,7 +65,7 @@ def plan(frame: Frame, path: Path | None, policy_path: Path | None, *, no_foreca
 
 
 def _settled(plan_input: PlanInput) -> dict[str, Any]:
-    """Returns job key -> final number of trainers and the reason, and the trainers stopped on the way."""
+    """Returns job key -> its final number of trainers, the reason, and how many trainers are stopped until then."""
     forecast = Forecast(plan_input)
     last = forecast.settle()
     return {

@@ -72,7 +72,10 @@ for _command in (check, show, diff):
 
 
 def flat(value: object, prefix: str = "") -> dict[str, object]:
-    """Flattens `{"reserve": {"maxLoad": {"cpu": 0.9}}}` to `{"reserve.maxLoad.cpu": 0.9}`; list items by name or index."""
+    """Flattens `{"reserve": {"maxLoad": {"cpu": 0.9}}}` to `{"reserve.maxLoad.cpu": 0.9}`.
+
+    The key of a list item contains the item's name, or its index if it has no name.
+    """
     if isinstance(value, dict):
         items = [(str(name), part) for name, part in value.items()]
     elif isinstance(value, list):

@@ -60,7 +60,7 @@ def snapshot(frame: Frame, file: Path, *, record: bool, every: float, keep: int)
 
 
 def _record_one(frame: Frame, folder: Path, *, keep: int) -> None:
-    """Writes the next snapshot of a recording, and deletes the oldest beyond `keep`.
+    """Writes the next snapshot of a recording, and deletes the oldest ones if there are more than `keep`.
 
     If the API server does not respond, a message is printed and the recording continues. A missing
     permission ends it.
@@ -68,7 +68,7 @@ def _record_one(frame: Frame, folder: Path, *, keep: int) -> None:
     try:
         file_content = snapshots.of_cluster(
             Frame(frame.flags, frame.console)
-        )  # a new frame has the present time
+        )  # a new frame, because a frame keeps the time of its first use
     except KubeError as error:
         click.echo(f"edl: snapshot skipped: {printable(error)}", err=True)
         return

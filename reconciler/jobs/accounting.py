@@ -56,12 +56,13 @@ def count_endings(
             its replacement is delayed.
         rules: The job's failure rules. A failure that they ignore counts as disrupted, but still
             delays the next trainer.
-        min_trainers: The job's minimum. While it is running, failures of surplus trainers do not end
-            the job.
-        ended_s: Returns when a pod's containers ended, by the clock that times the next creation.
+        min_trainers: The job's minimum. While that many trainers are running, failures of surplus
+            trainers do not end the job.
+        ended_s: Returns when a pod's containers ended, by the clock that also decides when the next trainer
+            is created.
 
-    An open id with neither an existing pod nor a pending one counts as disrupted: its node was lost or
-    another client deleted the pod before its end was seen. A pod whose id is missing from the accounting
+    An open id that is not pending and has no pod counts as disrupted: the node was lost, or another
+    client deleted the pod before its end was seen. A pod whose id is missing from the accounting
     (because the annotation was edited or lost) opens that id again, so `next_id` never falls behind.
     """
     by_id = {pod.trainer_id: pod for pod in pods if pod.trainer_id >= 0}
@@ -75,7 +76,7 @@ def count_endings(
     endings = Counter[str]()
     closed: set[int] = set()
     # Close the open ids whose pods have ended or are gone. `blame` excuses failures that are more likely
-    # a node's fault, and counts trainers that met a bad node together as one failure.
+    # a node's fault, and counts trainers that failed together because of one bad node as one failure.
     for trainer_id in sorted(accounting.open):
         pod = by_id.get(trainer_id) or deleted_by_id.get(trainer_id)
         if pod is not None:

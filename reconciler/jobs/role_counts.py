@@ -30,7 +30,7 @@ class JobRoles:
     servers: RoleCount | None = None
     master: RoleCount | None = None
     plan: JobPlan | None = field(default=None, compare=False)
-    """The job's part of that plan; not compared, so new figures alone are no change."""
+    """The job's part of that plan. It is not compared, so new figures alone do not count as a change."""
 
     @property
     def reason(self) -> str:

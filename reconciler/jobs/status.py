@@ -17,13 +17,14 @@ from policy.timestamps import timestamp
 from reconciler.masters.reports import MasterReport, ReportedState
 
 WAITING = "edl.training/Waiting"
-"""Condition type: True while the plan cannot give a job its minimum; its reason is the plan's code."""
+"""Condition type: True while the plan cannot give a job its minimum. The condition's reason is the code of the plan's
+reason."""
 LINGER_S = 5.0
 """How long trainers may keep running after their master has reported that all work is done."""
 _ALWAYS_SHORT = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
 """Reasons that set the condition regardless of the number of trainers."""
 NO_TRAINERS_WANTED = (Reason.SUSPENDED, Reason.ENDING)
-"""Reasons for which a job should have no trainers, so that it waits for none."""
+"""Reasons for which a job should have no trainers, so it is not waiting for any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ def _end_by_report(
 ) -> JobCondition | None:
     """Returns the end of a job whose master distributes the work: only the master's report decides.
 
-    Trainers learn about the end from the master, and most exit soon by themselves, with their logs kept.
+    Trainers learn about the end from the master. Most of them soon exit by themselves, which keeps their logs.
     """
     if master_report.state is ReportedState.DONE:
         if new.active and now_s - master_report.at_s < LINGER_S:
@@ -222,7 +223,7 @@ def _ended(new: JobStatus, end: JobCondition, *, done: bool, now_s: float) -> Jo
         return new
     final = "Complete" if end.type == "SuccessCriteriaMet" else "Failed"
     new = _ensure_condition(new, JobCondition(final, "True", end.reason, end.message, now_s))
-    # Another replica's clock set startTime, and the API server refuses an end before the start.
+    # Another replica may have set startTime by its own clock; the API server refuses an end before the start.
     completion_s = max(now_s, new.start_s)
     return replace(new, completion_s=completion_s) if final == "Complete" else new
 

@@ -26,14 +26,15 @@ from reconciler.turns import in_turns
 WRITE_EVERY_S = 1.0
 """Minimum interval between writes to one job; its start and end are written at once."""
 _WRITES_PER_S = 20
-"""Status writes with new counts per second, and per tick. With more changed jobs, each is written less often.
+"""Limit of status writes with new counts, per second and per tick. If more jobs change, each is written less
+often.
 
-The next trainers of a tick wait for these writes. Unused allowance expires after one second.
+The writes delay the next tick, and thus the creation of its trainers. Unused allowance expires after one second.
 """
 
 _JobId = tuple[str, str]
 _CONDITIONS_PER_TICK = 100
-"""Jobs per tick whose new conditions are written, in addition to the writes of counts."""
+"""Maximum number of jobs per tick whose new conditions are written, in addition to the writes of counts."""
 
 
 class ReservedIds(Protocol):
@@ -156,9 +157,10 @@ class JobTracker:
         return update
 
     def _is_clean(self, job: Job) -> bool:
-        """Returns whether nothing has changed since the last write; a deadline can pass without a change.
+        """Returns whether nothing has changed since the last write.
 
-        The cluster state builds new `LiveTrainers` whenever a trainer of the job changes.
+        A job with a deadline is never clean, because the deadline can pass without a change of the job. The
+        cluster state builds new `LiveTrainers` whenever a trainer of the job changes.
         """
         clean_job, trainers = self._clean.get(job.uid, (None, None))
         unchanged = clean_job is job and trainers is self._cluster.live_trainers(job)

@@ -35,7 +35,7 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 _MAX_A_PASS = 100
-"""TrainingJobs that one pass writes; the next pass, `_GATHER_S` later, continues with the others."""
+"""Maximum number of TrainingJobs that one pass writes; the next pass, `_GATHER_S` later, continues with the rest."""
 _GATHER_S = 0.2
 _WAIT_S = 5.0
 _KIND_S = 5.0
@@ -84,11 +84,11 @@ class TrainingJobController:
         self._role_counts.on_change = self.changes.bump
         self._epoch_s = epoch_s
         self._done: dict[str, tuple[bytes, bytes, JobRoles | None]] = {}
-        """uid -> texts of the TrainingJob and its Job, and its roles, when nothing was left to write."""
+        """uid -> texts of the TrainingJob and its Job, and the Job's roles, when nothing was left to write."""
         self._failed: dict[str, tuple[int, str]] = {}
-        """uid -> generation and Job uid of the last failed attempt; new values need no pause."""
+        """uid -> generation and Job uid at the last failed attempt; if either has changed, no pause is needed."""
         self._failing: set[str] = set()
-        """uids whose last attempt failed for a reason other than a refusal, which the status shows."""
+        """uids whose last attempt failed with an error that is not a refusal; the status shows refusals."""
         self.failures = 0
         """Number of such failed attempts since the process started."""
         self._passes: dict[str, int] = {}
@@ -150,7 +150,7 @@ class TrainingJobController:
 
     @property
     def failing(self) -> int:
-        """Number of TrainingJobs whose last attempt failed for a reason other than a refusal."""
+        """Number of TrainingJobs whose last attempt failed with an error that is not a refusal."""
         return len(self._failing) if self._leads() else 0
 
     def try_pass(self) -> bool | None:
@@ -176,7 +176,7 @@ class TrainingJobController:
         self._forget(training_jobs)
         self._pass += 1
         count = 0
-        # If a pass cannot handle all, the next one starts with those that have waited the longest.
+        # If a pass cannot handle all TrainingJobs, the next starts with those that have waited the longest.
         ordered = sorted(training_jobs, key=lambda each: self._passes.get(each.uid, 0))
         for training_job in in_turns(ordered):
             if count >= _MAX_A_PASS or self._stopping.is_set():
@@ -240,10 +240,10 @@ class TrainingJobController:
     def _write(
         self, training_job: TrainingJob, job: TrainingJob | None, roles: JobRoles | None
     ) -> bool:
-        """Writes the Job, then the status; returns False if it has to be tried again.
+        """Writes the Job, then the status; returns False if the attempt must be repeated.
 
         Raises:
-            KubeError: A request failed, except for refusals, which the status shows.
+            KubeError: A request failed. Refusals are not raised, because the status shows them.
         """
         fields = training_job.fields
         old_status = fields.get("status") or {}
@@ -269,7 +269,7 @@ class TrainingJobController:
     def _try_job(
         self, training_job: TrainingJob, fields: dict[str, Any], job: dict[str, Any] | None
     ) -> tuple[dict[str, Any] | None, Acceptance]:
-        """Calls `_ensure_job`, and refuses invalid templates, which the schema of TrainingJobs allows."""
+        """Calls `_ensure_job`; refuses invalid templates, because the schema of TrainingJobs accepts them."""
         try:
             return self._ensure_job(training_job, fields, job)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -306,10 +306,10 @@ class TrainingJobController:
     def _create_job(
         self, training_job: TrainingJob, fields: dict[str, Any]
     ) -> tuple[dict[str, Any] | None, Acceptance]:
-        """Creates the Job, unless the TrainingJob has been deleted, which the watch may not show yet.
+        """Creates the Job, after checking that the TrainingJob exists: the watch may not show a deletion yet.
 
         Raises:
-            KubeError: A request failed.
+            KubeError: A request failed, or the TrainingJob was deleted.
         """
         namespace, name = training_job.namespace, training_job.name
         current = find(self._api, request.get(TRAININGJOBS, namespace, name))

@@ -1,7 +1,7 @@
 """Computes the status of a TrainingJob from the status of its Job. Pure.
 
 Conditions follow the Kubernetes API conventions. `Accepted` says whether the Job exists as the
-TrainingJob describes it; `Waiting`, `Suspended`, `Running`, `Succeeded` and `Failed` say what it does.
+TrainingJob describes it; `Waiting`, `Suspended`, `Running`, `Succeeded` and `Failed` describe the Job's state.
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ def status(
 
 
 def scale(old: Mapping[str, Any], new: Mapping[str, Any], cause: str) -> tuple[str, str] | None:
-    """Returns reason and message of an event about a new number of trainers, or None if it is the same.
+    """Returns reason and message of an event about a new number of trainers, or None if it has not changed.
 
     Args:
         old: The previous status.
@@ -141,7 +141,7 @@ def _phase(
 
 
 def _copied(condition: Mapping[str, Any], otherwise: str) -> _State:
-    """Returns the state of a Job's True condition; if it is missing, False with `otherwise` as the reason."""
+    """Returns the state of a Job's condition that is True; if it is {}, a False state with reason `otherwise`."""
     if not condition:
         return _State(False, otherwise, "")
     reason, message = condition.get("reason"), condition.get("message")

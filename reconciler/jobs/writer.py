@@ -43,7 +43,7 @@ class JobWriter:
         self._newest: dict[str, Job] = {}
 
     def restore_newest(self, changes: Mapping[str, ObjectChange[Job]]) -> None:
-        """Restores the newest known version of each Job that a drained change replaced with an older one."""
+        """Restores the newest known version of each Job that a queued change replaced with an older one."""
         for uid, change in changes.items():
             newest = self._newest.get(uid)
             if newest is None:

@@ -15,9 +15,9 @@ _WEIGHT = 100
 def avoid_nodes(spec: dict[str, Any], names: Collection[str]) -> None:
     """Changes a pod spec so that the pod runs on none of the given nodes.
 
-    kube-scheduler then neither places the pod there nor preempts for it there. core/v1 allows one name
-    per requirement of `matchFields`. Terms are alternatives, so each of them gets the requirements; an
-    empty term matches no node and must stay empty.
+    kube-scheduler then neither places the pod on these nodes nor preempts other pods there for it. core/v1
+    allows one name per requirement of `matchFields`. Terms are alternatives, so the requirements are added to
+    each term; an empty term matches no node and must stay empty.
     """
     if not names:
         return
@@ -26,7 +26,7 @@ def avoid_nodes(spec: dict[str, Any], names: Collection[str]) -> None:
 
 
 def require_pools(spec: dict[str, Any], pools: Collection[NodePool]) -> None:
-    """Changes a pod spec so that the pod runs on a node of one of the pools.
+    """Changes a pod spec so that the pod runs on a node in one of the pools.
 
     Each term of the spec is repeated for each pool. A pool without labels contains all nodes.
     """
@@ -63,7 +63,7 @@ def _require(spec: dict[str, Any], field: str, choices: list[list[dict[str, Any]
     """Adds alternative requirements to those that a pod spec already has.
 
     Args:
-        spec: The pod spec, which is changed; without choices it stays as it is.
+        spec: The pod spec to change; it stays as it is if `choices` is empty.
         field: matchFields or matchExpressions.
         choices: Alternatives; all requirements of one of them must match.
     """

@@ -110,5 +110,5 @@ def network_policy(job: Job, name: str, edl_namespace: str) -> dict[str, Any]:
 
 
 def service(job: Job, name: str) -> dict[str, Any]:
-    """Returns the Service of the pod that hosts the master, ready or not, because trainers join early."""
+    """Returns the Service of the master's host pod, even if not ready, because trainers join early."""
     return owned.service(job, name, {LABEL_MASTER: "true"}, role_pods.master_ports(job))

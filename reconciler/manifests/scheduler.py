@@ -1,4 +1,4 @@
-"""What pods tell their scheduler: fields of training pods, and the pod that tests a scheduler. Pure."""
+"""Fields of training pods that concern their scheduler, and the pod that tests a scheduler. Pure."""
 
 from typing import Any
 

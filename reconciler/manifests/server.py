@@ -39,14 +39,14 @@ _VOLUME = "edl-checkpoints"
 _COPIED_FIELDS = ("nodeSelector", "tolerations", "imagePullSecrets", "schedulerName")
 """Fields copied from the trainers' template, because servers may run where trainers may."""
 _FOLDER_LIMIT = 4
-"""Size limit of a pod's volume, as a multiple of the server's memory. Three checkpoints, the next one and
-the one at shutdown each take up to 70 % of the memory. The kubelet evicts a pod above the limit."""
+"""Size limit of a pod's volume, as a multiple of the server's memory. The volume holds three checkpoints, the
+next one and the one at shutdown; each is up to 70 % of the memory. The kubelet evicts a pod above the limit."""
 _START_S = 600
 """Startup limit in seconds; reading a large checkpoint takes minutes."""
 
 
 def service(job: Job, number: int) -> dict[str, Any]:
-    """Returns the Service of one server, ready or not: a starting server answers that it is not ready."""
+    """Returns the Service of one server, even if not ready: a starting server answers that it is not ready."""
     name = server_name(job.name, number)
     own_ports = job.servers.ports if job.servers is not None else ()
     ports = role_pods.port_names(own_ports) or {SERVER_CONTAINER: SERVER_PORT}
@@ -70,8 +70,8 @@ def pod(
         job: The job, whose template restricts where its pods may run.
         server_spec: Count, requests and claim of the job's servers.
         number: Index of the server.
-        node: The planned node, which is preferred. "" for a server that waits for an autoscaler to add
-            a node; it does not request the extender's resource.
+        node: The planned node, which is preferred; "" for a server that waits for an autoscaler to add
+            a node. The pod of such a server does not request the extender's resource.
         grace_s: The policy's termination grace period, used for a last checkpoint.
         secret: Name of the Secret with the job's token.
         role_pod: Addresses of the job's other roles, for the variables of a user's program.
@@ -112,7 +112,7 @@ def _edl_spec(
         "terminationGracePeriodSeconds": grace_s,
         "serviceAccountName": job.account,
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # their variables could be mistaken for EDL's
+        "enableServiceLinks": False,  # variables of service links could be mistaken for EDL's
         "securityContext": {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [_container(job, server_spec, number)],
         "volumes": [_volume(server_spec), sidecar.token_volume(secret)],
@@ -165,7 +165,7 @@ def _container(job: Job, server_spec: ServerSpec, number: int) -> dict[str, Any]
 
 
 def _volume(server_spec: ServerSpec) -> dict[str, Any]:
-    """Returns the volume of the claim, or one that survives the container but not the pod."""
+    """Returns the volume of the claim, or a volume that survives the container but not the pod."""
     if server_spec.claim:
         return {"name": _VOLUME, "persistentVolumeClaim": {"claimName": server_spec.claim}}
     memory = server_spec.requests["memory"]

@@ -1,7 +1,7 @@
 """Trainer pods as JSON, from a job's template, and their PodDisruptionBudget. Pure.
 
 Pods already have the priority class, grace period, labels, scheduler and marker resource that the webhook
-would add, so the webhook may be down. Only a job's master needs it: the pod that hosts the master gets a
+would add, so the webhook may be down. Only a job's master needs the webhook: the pod that hosts the master gets a
 label here, and all pods get annotations that the webhook turns into environment variables.
 """
 
@@ -72,11 +72,12 @@ def pod(
         grace_s: Upper limit for the termination grace period, from the policy.
         endpoints: Annotations with the addresses of the job's master and servers, or None for a job
             without a master.
-        snapshot: Name of the master's ConfigMap on the pod that hosts it, so that the webhook adds
-            EDL's master; "" on other pods.
+        snapshot: Name of the master's ConfigMap for the pod that hosts the master, so that the webhook
+            adds EDL's master; "" for other pods.
         role_pod: Addresses of the job's other roles, for the variables of its frameworks.
-        node_request: Why the pod is created without a planned node, if it is. Such a pod does not
-            request the extender's resource, because nodes that an autoscaler can add do not have it.
+        node_request: Why the pod is created without a planned node, or None if it has one. A pod without
+            a planned node does not request the extender's resource, because the nodes that an autoscaler
+            can add do not have that resource.
         scheduling: How training pods choose their scheduler at present.
         avoided_nodes: Nodes on which the pod must not run.
         pools: The policy's node pools. A pod without the marker requires them by node affinity.
@@ -135,7 +136,7 @@ def _master_annotations(job: Job, snapshot: str) -> dict[str, str]:
 
 
 def _kept_annotations(annotations: Mapping[str, str], tier: Tier) -> dict[str, str]:
-    """Returns the template's annotations, except those that only EDL may set, such as uncommitted work."""
+    """Returns the template's annotations, except those that only EDL may set, such as the uncommitted seconds."""
     unwanted = (
         ANNOTATION_NODE_REQUEST,
         ANNOTATION_UNCOMMITTED,
@@ -195,10 +196,10 @@ def endpoint_annotations(
 def disruption_budget(job: Job) -> dict[str, Any]:
     """Returns a policy/v1 PodDisruptionBudget that keeps a job's minimum during drains and preemption.
 
-    It covers the guaranteed tier only. Surplus trainers may be evicted at any time, and an eviction that
-    a budget covers takes the API server up to half a second if two of them conflict. A drain still
-    succeeds, because the plan first replaces guaranteed trainers on cordoned or newly tainted nodes.
-    `AlwaysAllow` keeps pods that are not ready from blocking it.
+    It covers the guaranteed tier only. Surplus trainers may be evicted at any time. If a budget covered them,
+    two conflicting evictions could take the API server half a second. A drain of a node still succeeds,
+    because the plan first replaces guaranteed trainers on cordoned or newly tainted nodes. `AlwaysAllow`
+    keeps pods that are not ready from blocking a drain.
     """
     return {
         "apiVersion": "policy/v1",

@@ -77,9 +77,9 @@ _ANNOTATIONS = (
 _VOLUMES = ("volumes", "volumeMounts")
 """Fields of the spec that apply to the pods of all roles."""
 _SPEC = ("suspend", "backoffLimit", "activeDeadlineSeconds")
-"""Fields that a Job's spec also has, and that may change."""
+"""Fields that a Job's spec also has, and that may change in an existing Job."""
 _FIXED = ("podFailurePolicy",)
-"""Fields that a Job's spec also has, and that cannot change there."""
+"""Fields that a Job's spec also has, and that cannot change in an existing Job."""
 _DEFAULTS = {"suspend": False, "backoffLimit": 6}
 """Defaults that the API server writes into a Job."""
 
@@ -150,7 +150,7 @@ def _trainer_template(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _with_volumes(template: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a template with the job's volumes, mounted in each of its containers.
 
-    A volume of the same name, or a mount at the same path, that the template already has is kept.
+    If the template already has a volume of the same name, or a mount at the same path, that one is kept.
     """
     containers = _containers(template)
     volumes, mounts = (spec.get(name) or [] for name in _VOLUMES)

@@ -29,7 +29,7 @@ _STAMP_S = 1.0
 
 @dataclass(slots=True)
 class _Reported:
-    """What events have already reported about a job."""
+    """The facts about a job that events have already reported."""
 
     succeeded: int
     """Number of succeeded trainers at the last event."""

@@ -43,12 +43,12 @@ _CHECK_EVERY_S = 300.0
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
 _PER_TICK = 16
-"""Jobs per tick whose objects are created or checked. The tick waits for their requests."""
+"""Maximum number of jobs per tick whose objects are created or checked. The tick waits for their requests."""
 _FIRST_RENEWAL_PAUSE_S = 10.0
-"""Pause of a job after it got a new token, so that a tenant cannot request tokens without limit."""
+"""Pause after a job has received a new token, so that a tenant cannot request tokens without limit."""
 _MAX_RENEWAL_PAUSE_S = 300.0
 _GARBAGE_S = 60.0
-"""By then, the objects of a deleted Job of the same name have been garbage-collected."""
+"""Age of a Job at which the objects of a deleted Job of the same name have been garbage-collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class JobEndpoints:
     servers: tuple[str, ...] = ()
     """URLs of the parameter servers' Services, in order of index."""
     master: str = ""
-    """host:port of the master's Service, of EDL's master or the user's."""
+    """host:port of the Service of the job's master, whether that is EDL's or the user's."""
 
     def role_pod(self, role: Role, number: int = 0) -> RolePod:
         """Returns the identity of a pod of the job, and the addresses of the roles that it connects to."""
@@ -78,7 +78,7 @@ class JobEndpoints:
 
 
 class _ObjectError(Exception):
-    """An object cannot be created or is not usable; the message is one line and names it."""
+    """An object cannot be created or is not usable; the message is one line and names the object."""
 
 
 class JobObjects:
@@ -108,7 +108,7 @@ class JobObjects:
         self._renewals = Backoffs[str](
             _FIRST_RENEWAL_PAUSE_S, _MAX_RENEWAL_PAUSE_S, calm_s=_MAX_RENEWAL_PAUSE_S
         )
-        """By job uid: until when no new token is created for the job."""
+        """Job uid -> the pause during which no new token is created for the job."""
         self.has_deferred_jobs = False
         """Whether some jobs were deferred to the next tick, which should be soon."""
 
@@ -200,7 +200,7 @@ class JobObjects:
             return str(error)
 
     def _create_services(self, job: Job) -> JobEndpoints:
-        """Returns the endpoints of a job without EDL's master, whose user programs connect by themselves.
+        """Returns the endpoints of a job without EDL's master; its user programs connect by themselves.
 
         Raises:
             KubeError: As for `_ensure`.
@@ -246,8 +246,8 @@ class JobObjects:
         Args:
             job: The job.
             secret: The Secret to create.
-            is_expected: Whether an existing Secret may be used. It must not be one of a deleted Job
-                that is about to disappear: trainers with different tokens could not work together.
+            is_expected: Whether an existing Secret may be used. It must not belong to a deleted Job, since
+                it would soon be deleted too, and trainers with different tokens could not work together.
 
         Raises:
             KubeError: As for `_ensure`.

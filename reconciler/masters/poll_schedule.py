@@ -15,12 +15,14 @@ EVERY_S = 2.0
 MAX_PAUSE_S = 30.0
 """Longest interval between two polls of a master that does not answer."""
 MAX_STARTED = 10
-"""Polls started at once, which limits them to 100 per second."""
+"""Maximum number of polls started at once, which limits polls to 100 per second."""
 _MAX_OPEN_OF_NAMESPACE = 16
-"""Open polls per namespace, of 32 in all. A well-behaved master answers within milliseconds."""
+"""Maximum number of open polls per namespace; 32 are allowed in all. A well-behaved master answers within
+milliseconds."""
 _BYTES_A_SECOND = 1 << 20
-"""Bytes per second that the masters of one namespace may answer. A namespace more than a second above that
-rate waits. Parsing one MiB of empty lists takes 50 to 80 ms, during which the process does nothing else."""
+"""Bytes per second that the masters of one namespace may send. While a namespace is more than one second's worth
+of bytes above this rate, its masters are not polled. Parsing one MiB of empty lists takes 50 to 80 ms, during
+which the process does nothing else."""
 _AHEAD_S = 1.0
 
 
@@ -63,7 +65,7 @@ class PollSchedule:
     def __init__(self) -> None:
         self._polls: dict[str, Poll] = {}
         self._paid_until_s: dict[str, float] = {}
-        """Namespace -> when the bytes it has answered fall within its rate again."""
+        """Namespace -> the time at which the bytes it has sent so far will be within its rate."""
 
     def begin(
         self, targets: Mapping[str, PollTarget], now_s: float, free: int, over: Container[str]
@@ -76,7 +78,7 @@ class PollSchedule:
             free: Largest number of polls to start, besides the limit `MAX_STARTED`.
             over: uids of jobs whose final report has arrived; they are not polled again.
         """
-        # A changed target (another pod, another token) is polled at once.
+        # Poll a changed target (another pod, another token) at once.
         for uid in self._polls.keys() - targets.keys():
             del self._polls[uid]
         for uid, target in targets.items():
@@ -106,12 +108,12 @@ class PollSchedule:
         return started
 
     def charge(self, namespace: str, count: int, now_s: float) -> None:
-        """Counts the bytes that a master of the namespace has answered."""
+        """Counts the bytes of an answer that a master in the namespace has sent."""
         from_s = max(now_s, self._paid_until_s.get(namespace, now_s))
         self._paid_until_s[namespace] = from_s + count / _BYTES_A_SECOND
 
     def _paused(self, now_s: float) -> Container[str]:
-        """Returns the namespaces that are above their rate, and forgets those that are not."""
+        """Returns the namespaces whose polls must wait; forgets namespaces that are within their rate."""
         self._paid_until_s = {
             namespace: until_s
             for namespace, until_s in self._paid_until_s.items()

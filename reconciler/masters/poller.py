@@ -1,9 +1,9 @@
 """Polls masters for the state of their jobs without blocking the control loop.
 
-One thread runs its own event loop. Each poll takes at most one second, whatever the pod at the other end
-does, and polls and bytes are limited per namespace (`reconciler.masters.poll_schedule`). So masters that
-are dead, slow or hostile only delay their own reports. If a master does not answer, the outcome of its job
-may still be in the ConfigMap that it writes.
+One thread runs its own event loop. Each poll takes at most one second, even if the other pod never answers,
+and polls and bytes are limited per namespace (`reconciler.masters.poll_schedule`). So masters that are dead,
+slow or hostile only delay their own reports. If a master does not answer, the outcome of its job may still be
+in the ConfigMap that the master writes.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class MasterPoller:
         return self._schedule.begin(targets, self._monotonic_s(), free, over)
 
     async def _poll(self, poll: Poll, readers: ThreadPoolExecutor) -> None:
-        """Runs one poll; never raises, whatever the answer is.
+        """Runs one poll; never raises an exception, not even for a malformed answer.
 
         A poll that ended with an exception would stay open, and its job would never be polled again.
         """

@@ -1,4 +1,4 @@
-"""Parses what masters report about their jobs. Pure.
+"""Parses the reports of masters about their jobs. Pure.
 
 The sources are `GET /v1/status` of a master (protocol version 1) and the key `outcome` of the ConfigMap
 with its snapshots. Both are written by users' pods, so invalid parts are ignored.

@@ -47,7 +47,7 @@ class _ServerRequest:
 
 @dataclass(slots=True)
 class _NotReady:
-    """Since when a server has not been ready, and whether an event has reported that."""
+    """The time since which a server has not been ready, and whether an event has reported it."""
 
     since_s: float
     reported: bool = False
@@ -67,7 +67,7 @@ class ServerController:
         self._pool = context.pool
         self._clock_s = context.clock_s
         self._backoffs = Backoffs[tuple[str, int]](FIRST_PAUSE_S, MAX_PAUSE_S, CALM_S)
-        """By job uid and index: until when a server that was created is not created again."""
+        """(Job uid, index) -> the pause during which a server that was created is not created again."""
         self._delete_again_s: dict[str, float] = {}
         """Pod uid -> earliest time to request its deletion again."""
         self._not_ready: dict[tuple[str, int], _NotReady] = {}

@@ -1,6 +1,7 @@
 """The key from which the tokens of all jobs are derived, stored in a Secret in EDL's namespace.
 
-Because tokens are derived, the reconciler never reads a job's Secret and needs permission for this one only.
+Because tokens are derived from it, the reconciler never reads the Secret of a job. It only needs permission to
+read this one Secret.
 """
 
 import base64
@@ -15,7 +16,7 @@ from kube.api import Api
 from kube.reading import call
 from kube.request import SECRETS
 
-SECRET = "edl-job-tokens"  # noqa: S105 - a name
+SECRET = "edl-job-tokens"  # noqa: S105 - the name of a Secret, not a password
 _FIELD = "key"
 _KEY_BYTES = 32
 

@@ -1,8 +1,8 @@
 """Records the decisions about each job, with figures that the plan itself does not compute.
 
 Rules record the figures that they have at hand. If no node has capacity, the record also names the node
-that comes closest to fitting. Finding it means examining every open node, so it is done only for changed
-decisions, and for at most `_MAX_LOOKUPS` nodes per tick.
+that comes closest to fitting a trainer. Finding this node means examining every open node, so it is done only
+for changed decisions, and for at most `_MAX_LOOKUPS` nodes per tick.
 """
 
 from collections import OrderedDict
@@ -20,12 +20,13 @@ from reconciler.records.inbox import RecordInbox
 from reconciler.trainers.controller import CreationResult
 
 _MAX_LOOKUPS = 2_000
-"""Nodes examined in one tick, which takes a few milliseconds; later jobs get no figures of nodes."""
+"""Maximum number of nodes examined in one tick, which takes a few milliseconds. Records of further jobs get no
+figures of nodes."""
 
 _UPDATE_S = 60.0
-"""Interval of records that differ only in figures, so that they do not displace other records."""
+"""Minimum interval between records that differ only in figures, so that they do not displace other records."""
 _MAX_SUBJECTS = 256
-"""Pods and nodes per job whose last decision is remembered, newest first."""
+"""Maximum number of pods and nodes per job whose last decision is remembered; the newest are kept."""
 
 _TrainerShape = tuple[tuple[tuple[str, int], ...], Constraints, frozenset[str]]
 """Requests and constraints of a trainer, and the nodes it avoids; equal shapes have the same closest node."""
@@ -45,7 +46,7 @@ class DecisionRecorder:
         self._inbox = inbox
         self._plans: dict[str, JobPlan] = {}
         self._recorded: dict[str, OrderedDict[str, Decision]] = {}
-        """Job key -> pod, node or the job itself -> the last recorded decision about it."""
+        """Job key -> subject (a pod, a node or the job itself) -> the last recorded decision about it."""
 
     def record(
         self, plan: Plan, cluster: ClusterState, pools: tuple[NodePool, ...], now_s: float
@@ -84,7 +85,7 @@ class DecisionRecorder:
         self._recorded.pop(job.key, None)
         if (
             self._plans.pop(job.key, None) is not None
-        ):  # otherwise another process records the deletion
+        ):  # else another process has recorded this job, and also records its deletion
             self._inbox.put_gone(job.key)
 
     def stand_by(self) -> None:
@@ -116,7 +117,10 @@ def _differs(old: JobPlan, new: JobPlan) -> bool:
 
 
 def _repeats(last: Decision, new: Decision) -> bool:
-    """Returns whether only figures other than the target changed, and less than `_UPDATE_S` ago."""
+    """Returns whether a decision need not be recorded, because it repeats the last one about its subject.
+
+    A repetition has the same code and target, and either equal figures or a time less than `_UPDATE_S` later.
+    """
     if (last.code, last.figures.get("target")) != (new.code, new.figures.get("target")):
         return False
     return last.figures == new.figures or new.at_s - last.at_s < _UPDATE_S

@@ -30,14 +30,15 @@ log = logging.getLogger(__name__)
 SPAN_S = 10.0
 _MAX_WAITING = 1000
 _MAX_OF_NAMESPACE = _MAX_WAITING // 2
-"""The API server accepts about sixty events per second, and one tenant's thousand jobs may cause more."""
+"""Maximum number of queued events of one namespace. The API server accepts about sixty events per second, and a
+tenant with a thousand jobs may cause more."""
 _KINDS = {
     Job: request.JOBS,
     TrainingJob: request.TRAININGJOBS,
     ConfigMap: request.CONFIGMAPS,
 }
 _MAX_MESSAGE_BYTES = 1000
-"""The message of a core/v1 Event is limited to 1024 bytes."""
+"""Limit for EDL's messages; the API server allows 1024 bytes for the message of a core/v1 Event."""
 
 
 @dataclass(frozen=True, slots=True)

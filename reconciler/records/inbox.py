@@ -1,7 +1,7 @@
 """A bounded, thread-safe queue from the control loop to the writer of the decision log.
 
-It costs a tick almost nothing: decisions are turned into text on the thread that drains the queue
-(`reconciler.records.writer`).
+Putting a record costs a tick almost nothing: decisions are turned into text only by the thread that empties
+the queue (`reconciler.records.writer`).
 """
 
 import threading
@@ -18,7 +18,7 @@ MAX_WAITING = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record for the log of one namespace; None if the job was deleted."""
+    """An entry for the log of one namespace; `record` is None if the job was deleted."""
 
     namespace: str
     job: str
@@ -95,14 +95,17 @@ class RecordInbox:
             self._queue.append(item)
 
     def restart(self) -> None:
-        """Clears the inbox, so that each job's next decision is queued, after another process has led."""
+        """Clears the inbox after another process has led, so that each job's next decision is queued."""
         with self._lock:
             self._queue.clear()
             self._last.clear()
             self._newest.clear()
 
     def drain(self) -> list[Entry]:
-        """Takes out all entries, in order; only entries for the cluster's log name other namespaces."""
+        """Removes and returns all entries, in order.
+
+        Only entries for the cluster's log contain names of other namespaces.
+        """
         with self._lock:
             items = list(self._queue)
             self._queue.clear()
@@ -119,7 +122,7 @@ def _item(job: str, decision: Decision | None, *, is_current: bool) -> _Item:
 
 
 def _entries(item: _Item) -> list[Entry]:
-    """Returns the entries for the namespace, and for the cluster's log if it says more."""
+    """Returns the entry for the namespace, and one for the cluster's log if that may show more details."""
     namespace, job, content = item.namespace, item.job, item.content
     if isinstance(content, Record):
         return [Entry(namespace, job, content, item.is_current)]

@@ -1,4 +1,4 @@
-"""Counts the training lost with trainers that end before their work is committed, by cause. Pure."""
+"""Counts, by cause, the training that is lost when trainers end before their work is committed. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from policy.planning.plan import Release
 from runtime.bounded_dict import BoundedDict
 
 EVICTED = "Evicted"
-"""Cause of trainers ended by others: preemption by kube-scheduler, a drain or a user."""
+"""Cause for trainers that EDL did not end: kube-scheduler preempted them, or a node drain or a user ended them."""
 FAILED = "Failed"
-"""Cause of trainers whose program failed."""
+"""Cause for trainers whose program failed."""
 _MAX_ENTRIES = 20_000
 
 
@@ -25,7 +25,7 @@ class Loss:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training lost with the trainer, as reported by its master."""
+        """Seconds of training that are lost with the trainer, as reported by its job's master."""
         return self.pod.uncommitted_s
 
 
@@ -71,7 +71,7 @@ class Losses:
 
 
 def _is_leaving(change: ObjectChange[Pod]) -> bool:
-    """Returns whether this change makes a pod leave or end, if it had not ended before."""
+    """Returns whether this change makes a pod that had not ended start to leave, or end."""
     last, new = change.last, change.new
     if last is None or last.terminal:
         return False

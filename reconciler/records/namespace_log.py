@@ -16,17 +16,18 @@ from policy.records import Record
 SEGMENT_BYTES = 48_000
 """Uncompressed size of one segment; about a tenth of it is stored."""
 MAX_SEGMENTS = 120
-"""Limit per namespace, about 20 000 records."""
+"""Maximum number of segments per namespace, about 20 000 records."""
 _MAX_UNWRITTEN = 20
-"""Full segments that wait to be written; beyond this, newer records are dropped."""
+"""Maximum number of full segments that wait to be written; beyond it, newer records are dropped."""
 _CHUNK = 500
-"""Jobs per object of current decisions."""
+"""Number of jobs in one object of current decisions."""
 _MAX_CHUNKS = 20
-"""Objects of current decisions that are read, so that objects written by others cannot exhaust memory."""
+"""Maximum number of objects of current decisions that are read. More of them, written by others, could exhaust
+the memory."""
 _CURRENT_EVERY_S = 5.0
-"""Interval of writes of the current decisions."""
+"""Interval between two writes of the current decisions."""
 _FIGURES_EVERY_S = 60.0
-"""The same if only figures have changed."""
+"""Interval between two writes of the current decisions if only figures have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Write:
     log: str
     """CURRENT or HISTORY of `kube.record_log`."""
     lines: int
-    """Number of its lines."""
+    """Number of lines in the object."""
     is_last: bool = True
     """Whether this is the last object of the current decisions."""
 
@@ -80,7 +81,7 @@ class NamespaceLog:
         self._doomed: dict[str, None] = {}
         """Names of objects to delete, in order; a dict used as an ordered set."""
         self.current: dict[str, Record] = {}
-        """Job key, or the record's subject if it has no job -> the newest decision about it."""
+        """Job key (or the record's subject, if the record has no job) -> the newest decision about it."""
         self._chunks = 0
         """Number of existing objects of current decisions."""
         self._current_due_s = float("inf")
@@ -124,7 +125,7 @@ class NamespaceLog:
         self._open[-1].add(record, record_log.line(record))
 
     def set_current(self, record: Record, now_s: float) -> None:
-        """Sets the newest decision about a job; it also becomes history unless only figures differ."""
+        """Sets the newest decision about a job, and adds it to the history unless only figures differ."""
         key = _key(record)
         last = self.current.get(key)
         every_s = _FIGURES_EVERY_S

@@ -26,7 +26,7 @@ class ObjectiveStanding:
         objective: The objective in the policy.
         kept_count: Services in the window that started in time.
         missed_count: Services in the window that started too late.
-        burn: Label of a span -> burn rate; a rate of 1 uses up the budget in exactly one window.
+        burn: Label of a time span -> burn rate; at a rate of 1, the budget lasts exactly one window.
     """
 
     objective: ReclaimObjective
@@ -36,7 +36,7 @@ class ObjectiveStanding:
 
     @property
     def budget_left(self) -> float:
-        """Remaining part of the budget, at most 1; below 0 the objective is missed."""
+        """Remaining fraction of the budget, at most 1; it is below 0 if the objective is missed."""
         allowed = (1.0 - self.objective.share) * (self.kept_count + self.missed_count)
         if not self.missed_count:
             return 1.0
@@ -120,7 +120,7 @@ class ObjectiveCounter:
         return sum(bucket.kept for bucket in recent), sum(bucket.missed for bucket in recent)
 
     def buckets(self, objective: ReclaimObjective, now_s: float) -> list[tuple[float, int, int]]:
-        """Returns (start, kept, missed) of each bucket in the window, for a record."""
+        """Returns (start time, kept count, missed count) of each bucket in the window, for a record."""
         since_s = now_s - objective.window_hours * 3600.0
         return [
             (bucket.start_s, bucket.kept, bucket.missed)
@@ -129,7 +129,7 @@ class ObjectiveCounter:
         ]
 
     def restore(self, record: Record) -> None:
-        """Adds what the previous leader counted before this process saw its first service."""
+        """Adds the services that the previous leader counted before this process saw its first service."""
         first_s = self._buckets[0].start_s if self._buckets else float("inf")
         earlier = [
             _Bucket(float(start_s), int(kept), int(missed))

@@ -16,7 +16,7 @@ from reconciler.records.reclaims import Reclaims
 from reconciler.records.service_starts import ServiceStart
 
 _MAX_MISSES = 20
-"""Services per tick whose miss is recorded with its stages; metrics count all of them."""
+"""Maximum number of services per tick whose miss is recorded with its stages; metrics count all misses."""
 _STANDING_EVERY_S = 60.0
 """Interval between two records of the objective's standing."""
 
@@ -38,7 +38,7 @@ class Observer:
         self._recorded_s = 0.0
         """Time of the last record of the objective."""
         self._recorded_counts = (0, 0)
-        """Services that had kept and missed the objective by then."""
+        """Numbers of services that had met and that had missed the objective at that time."""
 
     def observe(
         self,

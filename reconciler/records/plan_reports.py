@@ -22,7 +22,7 @@ _REMEDIES = {
     Reason.BACKING_OFF: "see the logs of the failed trainers",
     Reason.REFUSED: "correct what the API server names; the Job then starts by itself",
 }
-"""Reasons that deserve a warning when a job has fewer trainers than its minimum -> what to do."""
+"""Reason that deserves a warning when a job has fewer trainers than its minimum -> the remedy."""
 _ALWAYS_REPORTED = (Reason.INVALID, Reason.QUARANTINED, Reason.NODES_REQUESTED)
 """Reasons that get a warning regardless of the number of trainers."""
 _MAX_NAMES = 5
@@ -34,7 +34,8 @@ def job_decision(job_plan: JobPlan, node_figures: Figures, now_s: float) -> Deci
 
     Args:
         job_plan: The plan of the job.
-        node_figures: Figures of the node closest to fitting, which the plan does not look up.
+        node_figures: Figures of the node that comes closest to fitting a trainer. The plan itself does not look
+            them up.
         now_s: Seconds since the epoch.
     """
     figures = {"live": job_plan.live, "target": job_plan.target, **job_plan.figures, **node_figures}
@@ -85,7 +86,7 @@ def avoidance_events(
 
 
 def as_executed(plan: Plan, results: Iterable[CreationResult]) -> Plan:
-    """Returns the plan without the trainers that could not be created, and with the reason for that.
+    """Returns the plan without the trainers that could not be created, and with the reasons of the failures.
 
     Args:
         plan: The newest plan.

@@ -1,7 +1,8 @@
-"""Records bursts: services taking capacity from training. Who asked, who gave, how long, what was lost. Pure.
+"""Records bursts, in which services take capacity from training. Pure.
 
-A burst starts with the first service for which trainers are released or preempted, and ends when no such
-service is waiting.
+A record says which services asked for capacity, which jobs gave it, how long that took, and how much training
+was lost. A burst starts with the first service for which trainers are released or preempted, and ends when no
+such service is waiting.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +24,9 @@ _SETTLE_S = 3.0
 _MAX_S = 600.0
 """A longer burst is recorded in several parts."""
 _MAX_LISTED = 20
-"""Groups of services, and jobs, that a record lists; all others are added up."""
+"""Maximum number of groups of services, and of jobs, that a record lists; all others are added up."""
 _NOMINATED_S = 10.0
-"""How long a node counts as nominated, because its victims are reported before or after the nomination."""
+"""How long a node counts as nominated. Its victims may be reported before or after the nomination."""
 STAGES = ("decide", "free", "start")
 
 
@@ -34,7 +35,7 @@ class _ServiceGroup:
     """Services with the same owner."""
 
     name: str
-    """namespace/name of the first pod, with `*` for the part that differs."""
+    """namespace/name of the group's first pod, with `*` for the part that differs between its pods."""
     count: int = 0
     seconds: list[float] = field(default_factory=list)
     stages: dict[str, list[float]] = field(default_factory=lambda: {s: [] for s in STAGES})
@@ -58,7 +59,7 @@ class _Burst:
     donors: dict[str, _Donor] = field(default_factory=dict)
     uids: set[str] = field(default_factory=set)
     quiet_s: float = 0.0
-    """Since when no service of the burst is waiting; 0 while one is."""
+    """Time since which no service of the burst has been waiting; 0 while a service is waiting."""
     recorded_s: float = 0.0
     """Time of the last record."""
 
@@ -86,7 +87,7 @@ class Reclaims:
         self._nominated_training: dict[str, tuple[str, float]] = {}
         """Node -> (job for whose guaranteed pod kube-scheduler preempts there, when that was last seen)."""
         self._released: list[tuple[str, float, float]] = []
-        """(job, seconds lost, when) of trainers released for services and not yet assigned to a burst."""
+        """(job, seconds lost, time) of trainers released for services and not yet assigned to a burst."""
         self._unclear: list[tuple[Loss, float]] = []
         """Evicted trainers that may turn out to have been preempted."""
 
@@ -144,16 +145,17 @@ class Reclaims:
     def _count_losses(self, losses: Iterable[Loss], now_s: float) -> list[tuple[str, Record]]:
         """Counts trainers that leave for services; returns records of those that EDL did not release."""
         self._forget_nominated(now_s)
-        # Trainers that EDL released count for the burst. If there is none yet, the service that starts
-        # it is about to be observed, so they are kept for a moment.
+        # Trainers that EDL released count toward the current burst. If there is no burst yet, the service that
+        # starts one is about to be observed, so these trainers are kept for a moment.
         released, self._released = self._released, []
         for job, lost_s, since_s in released:
             if self._burst is not None:
                 self._burst.count_trainer(job, lost_s)
             elif now_s - since_s < _SETTLE_S:
                 self._released.append((job, lost_s, since_s))
-        # Trainers that others ended. A nomination of their node explains an eviction as preemption, but
-        # may be seen after it, so unexplained evictions wait for `_SETTLE_S` before they are recorded.
+        # Other trainers: if a pod is nominated for the node of an evicted trainer, the trainer was preempted.
+        # The nomination may be observed after the eviction, so an eviction without a nomination waits for
+        # `_SETTLE_S` before it is recorded.
         records = []
         unclear, self._unclear = self._unclear, []
         for loss, since_s in [*unclear, *((loss, now_s) for loss in losses)]:
@@ -208,7 +210,7 @@ def _preempted(loss: Loss, figure: str, winner: str, at_s: float) -> list[tuple[
 
     Args:
         loss: The trainer.
-        figure: Name of the winner's figure: `service`, or `to` for a job.
+        figure: Name of the figure that holds the winner: `service` for a pod, `to` for a job.
         winner: The pod or job for which the trainer was preempted.
         at_s: Time of the preemption.
     """
@@ -244,7 +246,7 @@ _Group = dict[str, float]
 
 
 def _records(burst: _Burst, code: Observation, now_s: float) -> list[tuple[str, Record]]:
-    """Returns the record of a burst for the cluster, and for each namespace the part that it may see."""
+    """Returns the record of a burst for the cluster, and one for each namespace with the part it may see."""
     services = _Groups((group.name, _of_services(group)) for group in burst.services.values())
     trainers = _Groups(
         (job, {"count": donor.count, "lostSeconds": donor.lost_s})
@@ -303,7 +305,10 @@ class _Groups:
         return set(self._own)
 
     def _sum_others(self) -> dict[str, _Group]:
-        """Returns namespace -> the sum of all other namespaces' groups: of those before it and after it."""
+        """Returns namespace -> the sum of all other namespaces' groups.
+
+        Two passes suffice: one adds the namespaces before each namespace, the other those after it.
+        """
         sums: dict[str, _Group] = {namespace: {} for namespace in self._own}
         for order in (list(self._own), list(self._own)[::-1]):
             total: _Group = {}
@@ -314,7 +319,7 @@ class _Groups:
         return sums
 
     def seen(self, namespace: str) -> dict[str, _Group]:
-        """Returns name -> group as visible to a namespace, largest first; others are added up as one."""
+        """Returns name -> group as visible to a namespace, largest first; others are added up to one group."""
         if namespace == CLUSTER:
             return _listed(self._by_name)
         seen = _listed(self._own.get(namespace, {}))

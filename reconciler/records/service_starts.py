@@ -10,7 +10,7 @@ from policy.document.model import ReclaimCause
 from policy.names import DEFAULT_SCHEDULER
 
 _MAX_EXAMINED = 32
-"""Waiting pods per tick, oldest first, for which placement is checked."""
+"""Maximum number of waiting pods per tick, oldest first, whose placement is checked."""
 
 _ORDER = tuple(ReclaimCause)
 RECLAIMS = (ReclaimCause.RELEASED, ReclaimCause.PREEMPTED)
@@ -26,9 +26,9 @@ class ServiceWait:
     cause: ReclaimCause = ReclaimCause.FREE
     """What the service has been waiting for."""
     decided_s: float = 0.0
-    """When trainers were first released or preempted for it."""
+    """When trainers were first released or preempted for the service."""
     bound_s: float = 0.0
-    """When it was bound to a node."""
+    """When the service's pod was bound to a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ServiceStarts:
             elif pod.phase is Phase.PENDING:
                 self._take_in(pod, now_s)
             elif pod.phase is Phase.RUNNING:
-                # Changes between two ticks are merged: the pod may have become pending and running in one.
+                # Changes between two ticks are merged, so one change may cover Pending and Running.
                 last = change.last
                 if uid not in self._waits and last is not None and last.phase is Phase.PENDING:
                     self._take_in(last, now_s)
@@ -135,7 +135,7 @@ def waiting(cluster: ClusterState) -> list[Pod]:
 
 
 def longest_starved_s(services: Iterable[Pod], cluster: ClusterState, now_s: float) -> float:
-    """Returns how long the oldest service has waited that would fit if surplus trainers left, or 0.
+    """Returns the waiting time of the oldest service that would fit if surplus trainers left, or 0.
 
     Pods that training cannot help are skipped: they wait for a volume or for a particular node, use
     another scheduler, or are larger than the capacity that any node could free.
@@ -154,7 +154,7 @@ def longest_starved_s(services: Iterable[Pod], cluster: ClusterState, now_s: flo
         and not pod.constraints.only_node
     ]
     for pod in able[:_MAX_EXAMINED]:
-        # A service that already fits needs no count of free slots; the plan has cached this lookup.
+        # If a service already fits, its slots need not be counted. The plan has cached the result of `fits`.
         fits = cluster.fits(pod.requests, pod.constraints).costs
         if fits or cluster.slots(pod.requests, pod.constraints).total:
             return max(0.0, now_s - pod.created_s)

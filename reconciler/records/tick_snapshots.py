@@ -1,4 +1,4 @@
-"""Writes the input of each plan, and the plan, to files, to replay and compare plans (decision 0060)."""
+"""Writes each plan and its input to a file, so that plans can be replayed and compared (decision 0060)."""
 
 import logging
 from itertools import count
@@ -26,7 +26,7 @@ class TickSnapshots:
 
         Args:
             folder: The folder of the files, created if missing. Files of an earlier process are overwritten.
-            kept: Number of files; the newest replaces the oldest.
+            kept: Maximum number of files; then the newest replaces the oldest.
         """
         self._folder = folder
         self._kept = kept

@@ -1,7 +1,7 @@
 """Writes the decision log to the API server on its own thread (docs/decisions/0059).
 
-It writes only while this process leads. If the API server is slow or refuses writes, a namespace's records are delayed, and finally dropped and
-counted. The control loop never waits.
+It writes only while this process leads. If the API server is slow or refuses writes, a namespace's records are
+delayed, and finally dropped and counted. The control loop never waits for a write.
 """
 
 import logging
@@ -31,7 +31,7 @@ EVERY_S = 2.0
 MAX_WRITES = 20
 """Writes per round, which limits the log to ten requests per second."""
 MAX_SEGMENTS = 3_000
-"""Limit over all namespaces, some 15 MB."""
+"""Maximum number of segments in all namespaces together, about 15 MB."""
 KEEP_S = 7 * 86_400.0
 """Age at which segments are deleted."""
 _FIRST_PAUSE_S, _MAX_PAUSE_S, _CALM_S = 2.0, 300.0, 600.0
@@ -41,7 +41,7 @@ Listener = Callable[[str, Record], None]
 
 
 class RecordWriter:
-    """Writes the DecisionLogs; no other component does."""
+    """Writes the DecisionLogs; no other component writes them."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class RecordWriter:
             self._backoffs.end(namespace)
             if (
                 namespace_log.is_empty
-            ):  # otherwise deleted namespaces would count toward the limit forever
+            ):  # without this, deleted namespaces would count toward the limit forever
                 self._drop(namespace, logs)
         except NotFound:  # the namespace was deleted, and its log with it
             self._drop(namespace, logs)
@@ -246,7 +246,7 @@ class RecordWriter:
             self._api.send(request.delete(DECISIONLOGS, namespace, name))
 
     def _limit(self, logs: dict[str, NamespaceLog]) -> None:
-        """Gives up the oldest segments over all namespaces while there are too many."""
+        """Gives up the oldest segments of all namespaces while there are too many segments."""
         excess = sum(namespace_log.segments for namespace_log in logs.values()) - MAX_SEGMENTS
         for _ in range(excess):
             min(logs.values(), key=lambda namespace_log: namespace_log.oldest_s).give_up_oldest()

@@ -9,7 +9,7 @@ _CALM_S = 300.0
 
 
 class BudgetRefusals:
-    """For each pod, the times of the first and the last refusal; limited to existing pods."""
+    """The times of the first and the last refusal for each existing pod."""
 
     def __init__(self) -> None:
         self._times: dict[str, tuple[float, float]] = {}

@@ -55,13 +55,13 @@ class CreationResult:
     created: int
     tier: Tier
     error: str = ""
-    """Why some were not created, in one line; "" if all were."""
+    """Why some trainers were not created, in one line; "" if all were created."""
     refused: bool = False
-    """Whether the API server's rules refused them; False for temporary failures."""
+    """Whether the API server's rules refused these trainers; False for temporary failures."""
 
 
 class MasterMissing(errors.KubeError):
-    """Admission did not add the master to the pod that should host it."""
+    """Admission did not add the master to the pod that should host the master."""
 
     def __str__(self) -> str:
         """Returns only the message, without status and request."""
@@ -83,11 +83,11 @@ class TrainerController:
         self._clock_s = context.clock_s
         self._writer = writer
         self._spare: dict[str, list[int]] = {}
-        """Job uid -> reserved ids whose pods the API server refused; they are tried again."""
+        """Job uid -> reserved ids whose pods the API server refused; later creations use these ids."""
         self._ahead: dict[str, list[int]] = {}
         """Job uid -> ids reserved ahead, in order, for which no pod has been requested."""
         self._backoffs = Backoffs[str](_FIRST_BACKOFF_S, _MAX_BACKOFF_S, calm_s=_MAX_BACKOFF_S)
-        """By pod uid: until when no eviction is attempted."""
+        """Pod uid -> the pause during which no eviction of the pod is attempted."""
         self._budget_refusals = BudgetRefusals()
         self._evictions: dict[str, tuple[Release, Future[errors.KubeError | None]]] = {}
         """Pod uid -> its release and the eviction in flight."""
@@ -117,16 +117,17 @@ class TrainerController:
         pools: tuple[NodePool, ...] = (),
         growing: Collection[str] = (),
     ) -> list[CreationResult]:
-        """Reserves ids for all jobs, then creates guaranteed pods, then surplus pods, each concurrently.
+        """Reserves ids for all jobs, then creates the guaranteed pods, then the surplus pods.
 
-        The ids of refused trainers are kept for the next attempt.
+        The pods of one tier are created concurrently. The ids of refused trainers are kept for the next
+        attempt.
 
         Args:
             creates: The plan's creations.
             grace_s: Upper limit for the termination grace period, from the policy.
             pools: The policy's node pools.
-            growing: Keys of the jobs that will soon get more trainers. The same write reserves ids for
-                those in advance.
+            growing: Keys of the jobs that will soon get more trainers. The same write also reserves ids
+                for these further trainers.
         """
         jobs = self._cluster.jobs
         endpoints = self._context.endpoints
@@ -174,9 +175,9 @@ class TrainerController:
         grace_s: int,
         pools: tuple[NodePool, ...],
     ) -> list[Pod | errors.KubeError]:
-        """Returns the answers for each id in order; guaranteed pods are created before any surplus pod.
+        """Returns the answer for each id, in order. Guaranteed pods are created before any surplus pod.
 
-        Otherwise surplus could use up the namespace's ResourceQuota, and the minimum would be refused.
+        Otherwise surplus pods could use up the namespace's ResourceQuota, and guaranteed pods be refused.
         """
         requests = [
             partial(
@@ -236,10 +237,10 @@ class TrainerController:
     def _take_ids(
         self, creates: list[Create], growing: Collection[str]
     ) -> tuple[list[list[int]], dict[str, errors.KubeError]]:
-        """Returns the ids for each creation, reserved on the API server; fewer if that write fails.
+        """Reserves ids on the API server and returns those of each creation; fewer if that write fails.
 
         Two creations of one job (for its two tiers) share one write. After a lost race, the next plan
-        tries again; other failures are returned by job key.
+        tries again; other errors are returned by job key.
         """
         ids: list[list[int]] = []
         missing: dict[str, int] = {}
@@ -307,7 +308,7 @@ class TrainerController:
     def _with_master(self, pod_object: Mapping[str, Any]) -> Pod | errors.KubeError:
         """Returns the created pod; a pod that should host the master but lacks it is deleted again.
 
-        This happens because admission fails open, and a master cannot be added to an existing pod.
+        A pod can lack its master because admission fails open. A master cannot be added to an existing pod.
         """
         pod = decode.pod(pod_object)
         if pod.master or not PodView.parse(pod_object).hosts_master:
@@ -328,9 +329,9 @@ class TrainerController:
     def _is_taken(self, job: Job, trainer_id: int) -> bool:
         """Returns whether a pod already has the trainer's name, so that the id cannot be used.
 
-        The pod may belong to this job, with the response lost. Or it belongs to an earlier Job of the same
-        name or a StatefulSet, and may stay forever: then the accounting finds no pod for the id, closes
-        it, and the job gets another id.
+        The pod may belong to this job, if the response to its creation was lost. It may also belong to a
+        StatefulSet or to an earlier Job of the same name, and stay forever. In that case the accounting
+        finds no pod for the id and closes the id, and the job gets another one.
         """
         name = trainer_manifests.pod_name(job, trainer_id)
         try:
@@ -361,7 +362,7 @@ class TrainerController:
         return self.collect_evicted()
 
     def collect_evicted(self) -> list[Release]:
-        """Returns the releases whose eviction succeeded since the last call; failed ones are cancelled."""
+        """Returns the releases whose eviction has succeeded since the last call; cancels failed releases."""
         done = [uid for uid, (_, future) in self._evictions.items() if future.done()]
         evicted: list[Release] = []
         for uid in done:
@@ -392,7 +393,7 @@ class TrainerController:
 
         A pod is deleted directly if its job has stopped, if no nodes came for its job's start, or if its
         job's own master or parameter server needs the capacity: the budget protects the job's minimum
-        from others, not from itself. Surplus that a budget has kept for too long is deleted directly too.
+        from others, not from itself. A surplus pod that budgets have kept for too long is also deleted directly.
         """
         if bypasses_budget:
             return self._context.delete(release, node_lost="lost_node" in release.figures)
@@ -425,8 +426,8 @@ def record_creations(
         error = next((result.error for result in of_job if result.error), "")
         starts = trainers == created or not _had_minimum(job)
         if error or created:
-            # If the minimum of a job's start is refused in part, its pods so far are useless: the plan
-            # removes them, and the back-off grows with their number.
+            # If only a part of a starting job's minimum was accepted, the pods created so far are useless:
+            # the plan removes them, and the back-off grows with their number.
             in_vain = 0
             if incomplete and starts and trainers < job.min_trainers:
                 in_vain = trainers + len(cluster.servers_of(job))
@@ -436,9 +437,9 @@ def record_creations(
 
 
 def _had_minimum(job: Job) -> bool:
-    """Returns whether a job has had its minimum since its start, as stored in its status.
+    """Returns whether a job has had its minimum at some time since its start, according to its status.
 
-    It has not if it has been waiting ever since it started.
+    A job that has been waiting ever since it started has never had its minimum.
     """
     status = job.status
     waits_s = [c.time_s for c in status.conditions if c.type == WAITING and c.status == "True"]

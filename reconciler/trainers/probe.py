@@ -1,8 +1,8 @@
 """Finds out how the API server changes or refuses a job's trainers, with a dry run of one creation.
 
-Sidecar injectors, LimitRanges, RuntimeClasses, quotas, Pod Security and admission policies can all do so.
-The plan uses the resulting requests, and a job whose trainers would be refused, or that lacks its own
-objects, is not started. Each version of a template is tried once, and again after some minutes.
+Sidecar injectors, LimitRanges, RuntimeClasses, quotas, Pod Security and admission policies can change or refuse
+a pod. The plan uses the resulting requests. A job is not started if its trainers would be refused, or if its
+Services and similar objects are missing. Each version of a template is tried once, and again after some minutes.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from runtime import clock
 _IN_FLIGHT = 4
 """Concurrent dry runs: half of the writers, so that hanging webhooks do not block writes."""
 _IN_FLIGHT_PER_NAMESPACE = 3
-"""Fewer, so that a webhook that hangs for one namespace leaves a slot for others."""
+"""Concurrent dry runs of one namespace: fewer, so that a webhook that hangs for it leaves a slot for others."""
 _PER_TICK = 32
 _WAIT_S = 0.2
 """How long one tick waits for answers, which usually take milliseconds."""
@@ -81,13 +81,13 @@ class _Finding:
     """Number of consecutive refusals or failures."""
     refusal: str = ""
     shape: TrainerShape | None = None
-    """From the latest answer that was a pod; None before the first one."""
+    """The amounts in the latest answer that was a pod; None before the first such answer."""
     newest_id: int = -1
     """Highest id of a trainer seen so far."""
     newest_requests: Resources = field(default_factory=dict)
-    """Requests of that trainer; empty once they are out of date."""
+    """Requests of the trainer with that id; empty once they are out of date."""
     newest_lives: bool = False
-    """Whether a live trainer had these requests at the last check."""
+    """Whether a live trainer had `newest_requests` at the last check."""
     started: bool = False
     """Whether the job had trainers at the last check."""
     template: TrainerShape | None = None
@@ -97,7 +97,11 @@ class _Finding:
 
     @property
     def due_s(self) -> float:
-        """When to ask again; less often for a job with trainers, whose creations show refusals anyway."""
+        """Time of the next dry run.
+
+        After a refusal, a job with trainers has no early retry, because creating its trainers shows
+        refusals anyway.
+        """
         if not self.answered:
             return 0.0
         if self.refusal and not self.started:
@@ -109,9 +113,10 @@ class _Finding:
         return self.asked_s + _REFRESH_S
 
     def record(self, answer: TrainerShape | errors.KubeError, now_s: float) -> None:
-        """Records an answer. A dry run that failed for another reason proves nothing and stops nothing.
+        """Records an answer. Only a refusal of a job without trainers keeps the job from starting.
 
-        Neither does a refusal if the job already has trainers: they may have used up its quota.
+        A dry run that fails for another reason proves nothing. A refusal proves nothing if the job already
+        has trainers, because these may have used up its quota.
         """
         self.asked_s, self.answered, self.applied = now_s, True, None
         if not self.newest_lives:
@@ -203,7 +208,7 @@ class TrainerProbe:
         return now_s >= finding.due_s
 
     def _ask(self, jobs: list[Job], now_s: float, grace_s: int) -> None:
-        """Sends dry runs, a few at a time, until all are answered or the tick's time is used up."""
+        """Sends dry runs, a few at a time, until all are answered or the time limit of the tick is reached."""
         queue = jobs[::-1]
         end_s = clock.monotonic_s() + self.wait_s
         self._collect(now_s)
@@ -218,7 +223,7 @@ class TrainerProbe:
             self._collect(now_s)
 
     def _next(self, queue: list[Job]) -> Job | None:
-        """Takes the last job with a free slot from the queue, or returns None if there is none."""
+        """Takes the last job whose namespace has a free slot from the queue; returns None if there is none."""
         busy = Counter(finding.namespace for finding in self._in_flight.values())
         if busy.total() < _IN_FLIGHT:
             for position in reversed(range(len(queue))):

@@ -2,8 +2,9 @@
 
 Masters report these values. They are written as annotations because two processes choose victims by them:
 the extender for kube-scheduler, and the plan of this process. Writes are coarse and rare, because each one
-wakes every watcher of pods (docs/decisions/0009). Only a new leader is written at once, on the two trainers
-concerned, because evicting the leader is the most expensive choice in its tier (docs/decisions/0013).
+wakes every watcher of pods (docs/decisions/0009). Only if a job's leading trainer changes, the previous and the
+new leader are annotated at once, because evicting the leader is the most expensive choice in its tier
+(docs/decisions/0013).
 """
 
 import logging
@@ -25,7 +26,7 @@ EVERY_S = 5.0
 STEP_S = 5.0
 """Granularity in seconds of training; smaller differences never matter for the choice of victims."""
 MAX_WRITES = 100
-"""Writes started at once, those with the largest difference first."""
+"""Maximum number of writes started at once; those with the largest difference come first."""
 _TIMEOUT_S = 5.0
 
 
@@ -62,7 +63,7 @@ class UncommittedAnnotator:
             return
         if due:
             self._due_s = now_s + EVERY_S
-        # Between regular writes, only the former and the new leader of a job are written.
+        # Between regular writes, only the annotations of a job's former and new leader are written.
         changes = [
             (pod, steps)
             for job in jobs
