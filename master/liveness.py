@@ -1,7 +1,7 @@
 """Which trainers are alive and make progress, and what their loss would cost.
 
-Pure; time is passed in. The journal has none of this: after a restart each trainer gets the full time
-to call again.
+Pure; time is passed in. The journal does not contain this state: after a restart, each trainer gets
+the full time to call again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +22,7 @@ _STUCK_TIMES = 20.0
 _LONGEST_TIMES = 3.0
 """... and for this many times the longest duration."""
 FIRST_STUCK_S = 900.0
-"""Limit for a kind of task without a completed one: a first step may compile for minutes."""
+"""Limit while no task of a kind has been completed: the first step may compile for minutes."""
 MIN_STUCK_S = 120.0
 MAX_STUCK_S = 3_600.0
 """Upper limit of `_STUCK_TIMES` times the usual duration."""
@@ -39,7 +39,8 @@ class TrainerActivity:
     trained: dict[str, int] = field(default_factory=dict)
     """Task -> number of its trained records, for tasks that are not acknowledged."""
     unreported: dict[str, float] = field(default_factory=dict)
-    """Leased tasks that its heartbeats do not list -> since when."""
+    """Leased task that the trainer's heartbeats do not list -> since when they have not listed
+    it."""
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class TaskTimes:
     """Durations of tasks of one kind."""
 
     usual_s: float
-    """Smoothed: each task moves it by a fifth of the difference."""
+    """Smoothed duration: each completed task moves it by a fifth of the difference."""
     longest_s: float
 
     def add(self, took_s: float) -> None:
@@ -110,9 +111,9 @@ class Liveness:
             leased_tasks: Tasks that the trainer leases according to the ledger.
 
         Returns:
-            Leaked leases, whose grant never arrived: tasks of `leased_tasks` that no heartbeat has
-            reported for as long as a trainer may be silent. Shorter gaps are normal, because
-            answers take time and each step sends a heartbeat.
+            The tasks with leaked leases, whose grant never reached the trainer: its heartbeats have
+            not listed these tasks for as long as a trainer may be silent. Shorter gaps are normal,
+            because answers take time and each step sends a heartbeat.
         """
         activity = self.record_call(trainer, now_s)
         if trained != activity.trained:
@@ -150,7 +151,7 @@ class Liveness:
             activity.trained.pop(task, None)
 
     def record_leased(self, trainer: str, now_s: float, *, had_none: bool) -> None:
-        """Records that a trainer got leases; its progress starts now if it had none."""
+        """Records that a trainer got leases; if it had no leases before, its progress starts now."""
         activity = self.record_call(trainer, now_s)
         if had_none:
             activity.acknowledged_s = activity.progress_s = now_s

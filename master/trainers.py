@@ -29,7 +29,7 @@ class Trainer:
     steps: int = 0
     failures: int = 0
     acked: dict[str, int] = field(default_factory=dict)
-    """Acknowledged task -> attempt, for its newest acknowledgements."""
+    """Acknowledged task -> attempt, for the trainer's newest acknowledgements."""
 
     def acknowledge(self, task: str, attempt: int) -> None:
         """Records an accepted acknowledgement."""
@@ -55,7 +55,7 @@ class TrainerRegistry:
         return len(self._by_name)
 
     def find(self, name: str) -> Trainer | None:
-        """Returns the trainer of a name; None if it has not joined."""
+        """Returns the trainer with a name; None if it has not joined."""
         return self._by_name.get(name)
 
     def add(self, name: str, incarnation: str) -> Trainer:
