@@ -27,22 +27,23 @@ fault."""
 DISCONNECTED_S = 0.2
 """A member whose poll was cut off must call again within this time; a killed process cannot."""
 ENDED_S = 0.05
-"""The shorter time if the member's second connection is closed, too, as after a kill."""
+"""The shorter limit that applies if the member's second connection is closed, too, as after a
+kill."""
 SUSPICIOUS_S = 0.3
 """A member that waits this long for the others may wait for a frozen one."""
 _BETWEEN_PROBES_S = 2.0
 """Shortest time between two probes whose only reason is a waiting member: it may just wait for a
 long step."""
 _MAX_ANSWERS_PER_S = 200.0
-"""Limit of answers to such probes per second, from all members together."""
+"""Maximum number of answers per second to such probes, from all members together."""
 MAX_PATIENCE = 4.0
 """Limit of `Member.patience`, so that a machine that freezes repeatedly cannot hold the others up
 for longer and longer."""
 _SLACK_S = 2.0
 _POLLS_PER_S = 100.0
 _WAIT_REPORTS_PER_S = 60.0
-"""Limit of reports per second from members that all wait for the same member; the first report
-begins a probe."""
+"""Maximum number of reports per second from members that all wait for the same member; the first
+report begins a probe."""
 _MIN_POLL_S, MAX_POLL_S = 1.0, 10.0
 _MAX_REMEMBERED = 1024
 

@@ -19,7 +19,8 @@ class Terms:
 
     A group of trainers that trains one model begins a term with each round. Its leader reports the
     term in which its model was trained last. A trainer whose model lacks acknowledged records
-    cannot lead (decision 0014). All fields keep their defaults where trainers do not train one model together.
+    cannot lead (decision 0014). All fields keep their defaults if trainers do not train one model
+    together.
     """
 
     newest: int = 0

@@ -18,8 +18,8 @@ _MAX_DOUBLINGS = 5
 OUTAGE_S = 600.0
 """Default limit of how long a data set may be unreadable before the job fails."""
 _QUIET_SHARE = 0.5
-"""A failure begins a new outage if there was no failure before it for this share of the limit of
-outages."""
+"""A failure begins a new outage if no other failure came before it for this share of the outage
+limit."""
 TICKET_S = 600.0
 """How long writing a checkpoint may take before another trainer may write one."""
 _TICKET_TIMES = 3.0

@@ -68,7 +68,8 @@ class RowIndex:
 
         Args:
             ids: The ids to remove.
-            moved: Known ids that get the rows of the first of `ids`, in this order.
+            moved: Known ids that take over the rows of the first `len(moved)` removed ids, in this
+                order.
         """
         rows, hashes = self.find(ids)[: len(moved)], hash_ids(ids)
         for slots, part in self._parts(hashes):
@@ -125,7 +126,7 @@ class RowIndex:
         hashes = hash_ids(ids)
         for slots, part in self._parts(hashes):
             crowded = slots.insert(ids[part], hashes[part], rows[part])
-            if len(crowded):  # a run of thousands, which only deliberately chosen ids cause
+            if len(crowded):  # a run of thousands of entries: only deliberately chosen ids cause it
                 self.finish()
                 ids, hashes, rows = ids[part][crowded], hashes[part][crowded], rows[part][crowded]
                 self._slots.insert(ids, hashes, rows)

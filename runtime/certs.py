@@ -19,7 +19,7 @@ CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=90)
 _CLOCK_SKEW = timedelta(days=1)
-"""How far the issuer's clock may be ahead; a wrong time zone makes hours."""
+"""How far the issuer's clock may be ahead; a wrong time zone makes a difference of hours."""
 
 
 @dataclass(frozen=True, slots=True)

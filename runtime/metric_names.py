@@ -13,7 +13,7 @@ BASE_UNITS = ("bytes", "celsius", "cores", "grams", "joules", "meters", "ratio",
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = ("_bucket", "_count", "_created", "_sum")
-"""Endings of the series of a histogram, or that the client library adds."""
+"""Name endings of a histogram's series, and endings that the client library adds."""
 _ABBREVIATIONS = frozenset(
     ("s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d")
 )

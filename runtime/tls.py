@@ -34,7 +34,7 @@ class Certificates:
             try:
                 stamp = self._file_stamps()
                 if stamp != self._stamp:
-                    self._stamp = stamp  # first: an unusable file is tried and reported once
+                    self._stamp = stamp  # set first: an unusable file is tried only once
                     self._context = self._build()
                     log.info("certificate reloaded", extra=keys(file=self._cert))
             except (OSError, ValueError) as error:
