@@ -29,12 +29,14 @@ _MAX_FAILING_EVER = 1_024
 """The same limit outside of an outage: one trainer that can read nothing may fail thousands of
 tasks. At the limit, the other trainers train the failed tasks before new ones."""
 _MAX_OPEN = 8
-"""Epochs that may be open at a time, if the description allows more than one."""
+"""Maximum number of open epochs at a time, if the description allows more than one."""
 _MAX_ADOPTED = 256
-"""Epochs beyond the oldest open one that another master may have begun after its last snapshot.
-Evaluations hold metrics and run one after the other, so for them `_MAX_OPEN` applies."""
+"""Maximum number of epochs, beyond the oldest open one, that another master may have begun after
+its last snapshot. Evaluations hold metrics and run one after the other, so `_MAX_OPEN` applies to
+them."""
 _MAX_KEPT_METRICS = 8_000
-"""Metrics of all evaluations of a data set; above this number the oldest evaluations are removed."""
+"""Maximum number of metrics in all evaluations of a data set; above it, the oldest evaluations are
+removed."""
 
 
 @dataclass(slots=True)
@@ -137,7 +139,7 @@ class Dataset:
         self._is_record_order = shape.get("record_order") is not None
         self.wave = FailureWave()
         self.evaluations: list[Evaluation] = []
-        """The newest evaluations, one for each epoch up to the last."""
+        """The newest evaluations, one for each of the last epochs."""
         self.terms = Terms()
         self.rewinds = RewindLog()
         if self.kind == EVALUATION:
@@ -150,7 +152,7 @@ class Dataset:
         return not self.open and self.opened >= self.epochs
 
     def add_evaluation(self, model_version: int) -> None:
-        """Queues an evaluation after all earlier ones, unless this version has one.
+        """Queues an evaluation after all earlier ones, unless this version already has an evaluation.
 
         An evaluation that ended without a result, because the model was gone, is repeated.
         """
@@ -190,7 +192,7 @@ class Dataset:
         return leases
 
     def task(self, epoch: int, index: int) -> str:
-        """Returns the name of a task, by which trainers report it."""
+        """Returns the name by which trainers report a task."""
         return f"{self.name}/{epoch}/{index}"
 
     def lease_json(self, epoch: int, index: int, attempt: int) -> Json:
@@ -305,7 +307,7 @@ class Dataset:
         transient: bool | None,
         record: int | None = None,
     ) -> bool:
-        """Counts a failure of a leased task, which is leased again later, or dropped after too many.
+        """Counts a failure of a leased task: the task is leased again later, or dropped after too many failures.
 
         Args:
             epoch: The epoch of the task.
@@ -337,7 +339,7 @@ class Dataset:
         return True
 
     def drop(self, epoch: Epoch, index: int, record: int | None = None) -> None:
-        """Drops an outstanding task of an open epoch, because of one record if that is known."""
+        """Drops an outstanding task of an open epoch; `record` is the record that caused this, if known."""
         lost = self.remaining(epoch, index)
         epoch.finish(index, dropped=True)
         self.wave.drop(f"{epoch.number}/{index}")
@@ -348,7 +350,7 @@ class Dataset:
         self.advance()
 
     def hopeless(self, max_dropped_share: float) -> str:
-        """Returns why the job cannot succeed with this data set; "" while it can.
+        """Returns why the job cannot succeed with this data set; "" if it still can.
 
         Args:
             max_dropped_share: The share of tasks that may be dropped, 0 to 1.

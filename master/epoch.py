@@ -1,4 +1,4 @@
-"""The tasks of one epoch: pending, leased or done. Memory does not grow with their number. Pure.
+"""The tasks of one epoch: pending, leased or done. Memory use does not grow with the number of tasks. Pure.
 
 Tasks are leased in a computed order. So an epoch stores only the position that it has reached and the
 few exceptions: tasks that are leased, returned, dropped, or leased out of order.

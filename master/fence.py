@@ -43,7 +43,7 @@ class StoredSnapshot:
 
 
 class Fence(Protocol):
-    """Storage of the newest snapshot, for one master at a time. Blocks; one thread at a time."""
+    """Stores the newest snapshot for one master at a time. Calls block; only one thread at a time may call."""
 
     def read(self) -> StoredSnapshot:
         """Reads the stored snapshot.

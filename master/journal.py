@@ -226,7 +226,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def line(value: Json) -> bytes:
-    """Returns a value as a line of the journal: checksum, blank, JSON, line feed."""
+    """Returns a value as a line of the journal: checksum, space, JSON, line feed."""
     return _framed(orjson.dumps(value))
 
 

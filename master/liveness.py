@@ -18,9 +18,11 @@ _HEARTBEATS_PER_S = 250.0
 """Limit for all trainers together: trainers of a large job send heartbeats less often."""
 _SMOOTHING = 0.2
 _STUCK_TIMES = 20.0
-"""A trainer is stuck if it makes no progress for this many times the usual duration of a task ..."""
+"""A trainer counts as stuck only if it makes no progress for this many times a task's usual
+duration."""
 _LONGEST_TIMES = 3.0
-"""... and for this many times the longest duration."""
+"""A trainer counts as stuck only if it makes no progress for this many times a task's longest
+duration."""
 FIRST_STUCK_S = 900.0
 """Limit while no task of a kind has been completed: the first step may compile for minutes."""
 MIN_STUCK_S = 120.0
@@ -34,7 +36,7 @@ class TrainerActivity:
 
     last_call_s: float
     progress_s: float
-    """When it last trained or acknowledged something new."""
+    """When the trainer last trained or acknowledged something new."""
     acknowledged_s: float
     trained: dict[str, int] = field(default_factory=dict)
     """Task -> number of its trained records, for tasks that are not acknowledged."""
@@ -70,7 +72,7 @@ class Liveness:
         self.heartbeat_s = heartbeat_s
         self._activities: dict[str, TrainerActivity] = {}
         self.task_times: dict[str, TaskTimes] = {}
-        """By kind of task: evaluations and training take different times."""
+        """Kind of task -> its durations: evaluations and training take different times."""
 
     @property
     def pace_s(self) -> float:

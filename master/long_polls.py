@@ -87,7 +87,7 @@ class _WaitingPoll:
 
 
 class LongPolls:
-    """The polls of one job's rendezvous, and the loop that passes time to it. Runs in one asyncio loop."""
+    """The polls of one job's rendezvous, and the loop that tells it the time. Runs in one asyncio loop."""
 
     def __init__(
         self,

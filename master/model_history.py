@@ -93,15 +93,15 @@ class RewindLog:
     identity: str = ""
     """Identifies the newest rewind, so that a repeated call changes nothing."""
     newest_records: int = 0
-    """Records that the newest rewind set back."""
+    """Number of records that the newest rewind set back."""
     newest_steps: int = 0
-    """Steps that the newest rewind set back."""
+    """Number of steps that the newest rewind set back."""
     generation: int = 0
     """The newest generation of parameter servers for which the data set was set back."""
     ticket: int = 0
     """The ticket of the trainer that started that generation."""
     redone_records: int = 0
-    """Records that all rewinds together set back, so that they are trained again."""
+    """Number of records that all rewinds together set back, so that they are trained again."""
 
     @property
     def base(self) -> int:

@@ -20,11 +20,12 @@ from runtime.call_checks import Json
 
 _MAX_OPEN = 20
 _MAX_CLOSED = 1024
-"""Closed events that are recognised in repeated reports; older ones are forgotten."""
+"""Number of closed events that are recognised in repeated reports; older ones are forgotten."""
 _MAX_HOLDERS = 128
-"""Holders of an event whose shares are stored separately; all other shares are added up."""
+"""Number of holders whose shares of an event are stored separately; all other shares are added
+up."""
 _LONGEST_HOLDER = 64
-"""Characters of a holder's name; longer names are stored as digests."""
+"""Maximum length of a holder's name; longer names are stored as digests."""
 _UNITS = ("steps", "records")
 _NUMBERS = (*_UNITS, *(f"pending_{unit}" for unit in _UNITS))
 """The fields of a share."""

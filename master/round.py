@@ -36,10 +36,10 @@ class Round:
 
     number: int
     slots: tuple[Slot, ...]
-    """By rank."""
+    """The members' entries by rank."""
     since_s: float
     formed: bool = False
-    """Whether all members were ready in it."""
+    """Whether all members have been ready in this round."""
     deadlocked: bool = False
     """Whether all members wait for each other."""
     members: list[Json] = field(init=False)

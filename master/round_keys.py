@@ -19,7 +19,7 @@ _KEY_BYTES = 100
 """Memory of a key besides its text and value."""
 _MAX_DIGITS = 18
 _MAX_ADDED = 64
-"""Newest calls of a member that are recognised if repeated; a pod has fewer processes."""
+"""Number of a member's newest calls that are recognised if repeated; a pod has fewer processes."""
 
 
 @dataclass(slots=True)

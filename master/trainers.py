@@ -7,9 +7,9 @@ from master.commands import Join
 from runtime.call_checks import Json
 
 _MAX_ACKED = 1024
-"""Newest acknowledgements of a trainer that are recognised if they are repeated."""
+"""Number of a trainer's newest acknowledgements that are recognised if they are repeated."""
 _MAX_DUMPED = 64
-"""Newest acknowledgements of a trainer in a snapshot; one call reports fewer."""
+"""Number of a trainer's newest acknowledgements in a snapshot; one call reports fewer."""
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Trainer:
     leases: dict[str, int] = field(default_factory=dict)
     """Leased task -> attempt."""
     call: int = 0
-    """Number of its newest call for work."""
+    """Number of the trainer's newest call for work."""
     answer: Json | None = None
     """The answer to that call, in case the call is repeated."""
     records: int = 0

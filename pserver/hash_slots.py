@@ -72,7 +72,8 @@ class HashSlots:
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         buffer = bytearray(size) if self._map is None else self._map
         self._places = np.frombuffer(buffer, np.int64).reshape(capacity, 2)
-        """Per place: id, and row number plus one, where 0 is an empty place. One cache line holds both."""
+        """For each place: the id, and the row number plus one. A 0 in the second column marks an
+        empty place. One cache line holds both numbers."""
         self._ids, self._rows = self._places[:, 0], self._places[:, 1]
         self._first, self._last = 0, capacity
         """The range of homes that the table holds; it shrinks while the table is emptied."""
@@ -86,7 +87,7 @@ class HashSlots:
         other = np.flatnonzero((entries[:, 0] != ids) & (rows >= 0))
         result = Entries(np.where(rows >= 0, places, -1), rows)
         result.places[other] = result.rows[other] = -1
-        # the rest is in later places of its run, or not in the table
+        # the other ids are in later places of their runs, or not in the table
         pending, places = self._next(other, places[other])
         while len(pending):
             entries = self._places.take(places, axis=0, mode="wrap")

@@ -1,4 +1,4 @@
-"""How two models of a job differ: shapes, tables, optimizer and rules. Pure.
+"""Compares two models of a job: shapes, tables, optimizer and rules. Pure.
 
 The first trainer's model is used. A trainer with another model is refused; the error names the first
 difference.

@@ -31,7 +31,7 @@ class RowIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its tables."""
+        """Size of the index's tables in bytes."""
         old = 0 if self._old is None else self._old.capacity
         return (self._slots.capacity + old) * BYTES_A_PLACE
 

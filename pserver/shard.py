@@ -97,10 +97,11 @@ class PushedGradients(NamedTuple):
     number: int
     """Increases with each batch of the process."""
     version: int
-    """Version of the dense parameters that were used."""
+    """Version of the dense parameters from which the gradients were computed."""
     records: int
     dense: Floats | None
-    """In the order of the vector; None means zeros that leave momenta unchanged."""
+    """Gradients of the dense parameters, in the vector's order. None means that all are zero;
+    momenta then stay unchanged."""
     sparse: Mapping[str, tuple[Ids, Floats]]
     norm: float | None = None
     """Norm of the whole gradient at all servers; needed if the optimizer clips by it."""

@@ -1,7 +1,7 @@
 """One server's rows of an embedding table, by id, each with its optimizer slots. Pure.
 
-A row without updates takes no memory: its initial value is computed from seed and id at each lookup. It is
-stored with its first update, or later if the table admits rows later. An evicted row has its initial
+A row without updates takes no memory: its initial value is computed from seed and id at each lookup. The
+row is stored with its first update, or later if the table admits rows later. An evicted row has its initial
 value again (decision 0039).
 """
 
@@ -27,7 +27,7 @@ Ids = NDArray[np.int64]
 _MANTISSA_BITS = 24
 _SPAN = np.float32(1 << _MANTISSA_BITS)
 _EVICTED_AT_ONCE = 4096
-"""Limit of evicted rows in one push, in addition to twice the rows of the push."""
+"""One push evicts at most this many rows, plus twice the number of rows that it updates."""
 
 
 class TableView(NamedTuple):

@@ -22,7 +22,7 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 _MAX_HEAD_BYTES = 16 * 1024
-"""Limit for an incomplete head: it stays in memory, and anybody may send one."""
+"""Limit for an incomplete head: it stays in memory, and any peer may send one."""
 _HEAD_END = b"\r\n\r\n"
 _STRANGER_BYTES = 16 * 1024
 """Number of bytes received at once before the server knows the caller."""
@@ -56,7 +56,7 @@ class GuardedConnection(asyncio.Protocol):
     """A connection with deadlines, in front of the protocol that speaks HTTP.
 
     Args:
-        make_protocol: Creates that protocol, once the TLS handshake has succeeded.
+        make_protocol: Creates the HTTP protocol once the TLS handshake has succeeded.
         table: The server's connections, including this one.
         bounds: The deadlines.
         drops: Counts dropped connections.

@@ -1,6 +1,6 @@
 """Counts the connections that a server has dropped, and decides when to log them.
 
-Anybody can cause drops, so one line of the log sums up all drops of an interval.
+Any peer can cause drops, so one line of the log sums up all drops of an interval.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The rules for names of metrics and labels, as errors: the ones that `promtool check metrics` reports.
+"""Checks names of metrics and labels against the rules that `promtool check metrics` applies.
 
 See https://prometheus.io/docs/practices/naming/: base units, `_total` for counters only, no ending
 that belongs to a histogram's series, no abbreviations and no metric type in a name.

@@ -95,7 +95,7 @@ class Metrics:
         )
 
     def scraped_totals(self, documentations: Mapping[str, str]) -> dict[str, float]:
-        """Creates counters that another component counts, and that are read together at each scrape.
+        """Creates counters that another component counts; each scrape reads all of them together.
 
         Args:
             documentations: Name -> documentation.

@@ -1,4 +1,4 @@
-"""Makes text of strangers safe to print on a terminal. Pure."""
+"""Makes text from untrusted sources safe to print on a terminal. Pure."""
 
 import unicodedata
 

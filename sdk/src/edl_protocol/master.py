@@ -157,7 +157,8 @@ class JoinRequest(ProcessRequest):
     PATH = "/v1/join"
 
     done: list[DoneTask] = field(default_factory=list)
-    """Acknowledgements in calls after `safe` (in answers) that the previous master had answered."""
+    """Acknowledgements in calls that the previous master had answered. They may be lost if the
+    call's number is greater than `safe` in that master's answers."""
     held: list[LeaseRef] = field(default_factory=list)
     lead: LeadershipClaim | None = None
     """Set by the leader of a group that trains one model together."""
@@ -379,8 +380,8 @@ class RendezvousPoll(ProcessRequest):
     """The caller's round, for a master that has just started. If `known` is true, it is sent only
     when an answer asks for it."""
     wait_s: WaitSeconds = 0.0
-    """How long to wait for news. A member that does not call for this time plus 2 s, and for at
-    least 3 s, is dropped."""
+    """How long to wait for news. A member is dropped if it does not call for this time plus 2 s, or
+    for 3 s if that is longer."""
 
 
 @dataclass(frozen=True)

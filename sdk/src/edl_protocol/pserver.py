@@ -4,7 +4,7 @@
 |---|---|---|
 | POST /v1/enter | Enter | JSON: the server's state; the caller's `newest` applied push; `setback` |
 | POST /v1/tickets | TicketRequest | JSON: granted |
-| POST /v1/settle | frame Settle; `dense` where there is no checkpoint | JSON: state |
+| POST /v1/settle | frame Settle; `dense` if there is no checkpoint | JSON: state |
 | POST /v1/pull | Pull | frame; `dense` if newer |
 | POST /v1/lookup | frame Lookup; `ids` | frame; `rows` |
 | POST /v1/push | frame Push; `dense`, `ids.N` and `rows.N` for table N | frame; `dense` if wanted |
@@ -211,7 +211,7 @@ class Settle(GenerationCall):
     ended: Count = 0
     """The newest generation that the caller trained in; 0 for a new trainer."""
     rewound: bool = False
-    """Whether the master has set the data back to what the generation starts from."""
+    """Whether the master has set the data back to the position with which the generation starts."""
 
 
 @dataclass(frozen=True)
