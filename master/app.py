@@ -126,7 +126,7 @@ class _Handlers:
 
 
 def _route(kind: type[C], execute: Callable[[C], Awaitable[Json]]) -> web.RouteDef:
-    """Creates the route of a call, which checks its body and answers with the result of `execute`."""
+    """Creates the route of a call: it checks the call's body, and answers with the result of `execute`."""
 
     async def handle(request: web.Request) -> web.Response:
         body = await _read(request, kind)

@@ -167,8 +167,8 @@ class Retry:
     ready: Sequence[str]
     """Tasks that may be leased again, but not to the trainer that failed to train them."""
     anyone: Sequence[str]
-    """Tasks that no other trainer took, so that the trainer that failed to train them may lease
-    them, too."""
+    """Tasks that no other trainer took: the trainer that failed to train them may lease them
+    again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Rewind:
     position: Json | None
     """A result of `master.rewinds.position`; None means the beginning."""
     remaining: Mapping[str, int] = field(default_factory=dict)
-    """Task -> number of records at its end that the model lacks, for tasks of which the model
+    """Task -> number of its last records that the model lacks. Lists the tasks of which the model
     contains more records than the position."""
     term: int | None = None
     """The term that the leader of a group has begun; None for parameter servers."""

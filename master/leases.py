@@ -21,7 +21,7 @@ _PRIORITY = {EVALUATION: 0, EXPORT: 2}
 
 
 class TaskQueue:
-    """The free tasks of all data sets, and the total steps of all trainers, whose maximum ends training."""
+    """The free tasks of all data sets. Also counts the steps of all trainers, since their maximum ends training."""
 
     def __init__(self, registry: DatasetRegistry, max_steps: int | None) -> None:
         """Creates the queue.

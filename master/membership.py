@@ -235,8 +235,8 @@ def poll_pace_s(members: int) -> float:
 def suspicious_s(rank: int) -> float:
     """Returns how long a member waits for others before it reports that it waits, in seconds.
 
-    One report is enough to begin a probe. If a thousand members reported at the same moment, their
-    reports would delay the answers to the probe, in every step with one slow member. So the time
+    One report is enough to begin a probe. Otherwise, in every step with one slow member, a thousand
+    members would report at the same moment, and their reports would delay the answers to the probe. So the time
     grows with the rank.
     """
     return round(SUSPICIOUS_S + rank / _WAIT_REPORTS_PER_S, 2)
@@ -257,8 +257,8 @@ class PastMembers:
         self._dropped: BoundedDict[MemberId, float] = BoundedDict(_MAX_REMEMBERED)
         """Dropped members -> their patience if they return."""
         self._halted: BoundedDict[MemberId, tuple[int, bool, bool]] = BoundedDict(_MAX_REMEMBERED)
-        """Member that was dropped because its main thread was stuck -> the round that the thread
-        had reached, whether it was ready in that round, and whether it could not continue there."""
+        """Member that was dropped because its main thread was stuck -> the state of that thread:
+        the round that it had reached, whether it was ready, and whether it could not continue."""
 
     def record_drop(self, member: Member, *, is_halted: bool) -> None:
         """Records that a member was dropped.

@@ -18,7 +18,7 @@ _MAX_DOUBLINGS = 5
 OUTAGE_S = 600.0
 """Default limit of how long a data set may be unreadable before the job fails."""
 _QUIET_SHARE = 0.5
-"""A failure begins a new outage if no other failure came before it for this share of the outage
+"""A failure begins a new outage if the previous failure is longer ago than this share of the outage
 limit."""
 TICKET_S = 600.0
 """How long writing a checkpoint may take before another trainer may write one."""

@@ -4,7 +4,7 @@ Parameter servers that restore a checkpoint lose batches of many trainers. Each 
 exactly which of its batches are lost, and reports them as its share. The share of a trainer that
 has left is unknown, but trainers that were answered later saw a version of the model that contained
 its batches. So the cost of an event is the larger of two numbers: the sum of all shares, and the
-number of versions that the servers lost, without pushes in flight, which are sent again.
+number of versions that the servers lost minus the pushes in flight, which are sent again.
 
 The newest 20 events are open, and trainers add shares to them. A report on an older, closed event
 does not count, because it may have been counted before.

@@ -26,8 +26,8 @@ MAX_WINDOW_S = 1.0
 VOID_WINDOW_S = 0.1
 """The shorter window if the round cannot continue and there are no newcomers."""
 SHORT_WINDOW_S = 0.05
-"""The shortest window: all remaining members wait for the next round, because a member was lost or
-has left, and there are no newcomers."""
+"""The shortest window, used if all remaining members wait for the next round (after a member was
+lost or has left) and there are no newcomers."""
 
 
 @dataclass(slots=True)

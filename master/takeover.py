@@ -27,8 +27,8 @@ _MAX_ACKED, _LEAST_ACKED = 16_384, 16
 def for_another_master(state: Json) -> Json:
     """Returns the part of a ledger that another master needs; with a thousand trainers, it fits a ConfigMap.
 
-    It leaves out the newest answers, which another master forgets, and most acknowledgements, because
-    trainers report their newest ones when they join.
+    It leaves out the newest answers, because another master forgets them. It also leaves out most
+    acknowledgements, because trainers report their newest acknowledgements when they join.
 
     Args:
         state: The result of `Ledger.dump`; it is not changed.

@@ -101,7 +101,7 @@ class RowIndex:
         """Moves a part of the old table's entries, if there is one.
 
         Args:
-            ids: The number of new ids; more of them move a larger part, so that the old table is
+            ids: The number of new ids. More new ids move a larger part, so that the old table is
                 empty long before the new one is full.
         """
         if self._old is None:

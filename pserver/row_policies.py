@@ -21,8 +21,8 @@ class Candidates:
 
     Candidates are counted exactly, in a fixed number of places that their hashes select. A candidate
     loses its place to a later one whose hash selects the same place. So ids that occur once cost no
-    memory, and an id must occur often enough before some hundred thousand others replace it
-    (decision 0039).
+    memory. To get a row, an id must occur often enough before some hundred thousand other ids can
+    replace it (decision 0039).
     """
 
     def __init__(self, admit_after: int, memory: Memory) -> None:

@@ -211,7 +211,7 @@ class HttpServer:
         return b"".join(parts), length
 
     async def _on_thread(self, variables: wsgi.Environment) -> wsgi.Answer:
-        """Answers on a thread. If the caller gives up, this still waits for the thread, which still uses the body."""
+        """Answers on a thread. If the caller gives up, this still waits for the thread, which uses the body."""
         work = self._threads.submit(self._answer, variables)
         answer = asyncio.wrap_future(work)
         try:

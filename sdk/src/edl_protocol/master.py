@@ -157,8 +157,8 @@ class JoinRequest(ProcessRequest):
     PATH = "/v1/join"
 
     done: list[DoneTask] = field(default_factory=list)
-    """Acknowledgements in calls that the previous master had answered. They may be lost if the
-    call's number is greater than `safe` in that master's answers."""
+    """Acknowledgements that the previous master had answered, but that a new one may not know: the
+    numbers of their calls are greater than `safe` in the previous master's answers."""
     held: list[LeaseRef] = field(default_factory=list)
     lead: LeadershipClaim | None = None
     """Set by the leader of a group that trains one model together."""
@@ -538,7 +538,7 @@ class RewindRequest(ProcessRequest):
     position: LedgerPosition | None
     """The position that was saved with the checkpoint; null means the beginning."""
     remaining: dict[TaskId, Count] = field(default_factory=dict)
-    """Task -> number of records at its end that the model lacks, for tasks of which the model
+    """Task -> number of its last records that the model lacks. Lists the tasks of which the model
     contains more records than the position."""
     term: Count | None = None
     """The term that the caller has begun as the leader of a group."""
