@@ -221,7 +221,7 @@ class Dataset:
 
     @property
     def outage(self) -> bool:
-        """Whether tasks fail one after the other for a cause that may pass."""
+        """Whether tasks fail one after the other for a cause that may be temporary."""
         return self.wave.is_outage(any_done=self.totals.tasks > 0)
 
     @property

@@ -1,4 +1,4 @@
-"""Calls for the keys of a round, some of which wait for a key. Runs in one asyncio loop."""
+"""Calls for the keys of a round; some calls wait until a key is set. Runs in one asyncio loop."""
 
 import asyncio
 import base64

@@ -21,7 +21,10 @@ _PRIORITY = {EVALUATION: 0, EXPORT: 2}
 
 
 class TaskQueue:
-    """The free tasks of all data sets. Also counts the steps of all trainers, since their maximum ends training."""
+    """The free tasks of all data sets, and the number of steps of all trainers.
+
+    Training may end after a maximum number of steps.
+    """
 
     def __init__(self, registry: DatasetRegistry, max_steps: int | None) -> None:
         """Creates the queue.

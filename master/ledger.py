@@ -196,7 +196,7 @@ class Ledger:
                 "state": "wait",
             }  # the client no longer waits for it
         if call == trainer.call and trainer.answer is not None and trainer.answer["tasks"]:
-            return trainer.answer  # a repeated call: both waited, and the other one was answered
+            return trainer.answer  # a repeated call: the other copy waited, too, and was answered
         return self._lease(trainer, command, [])
 
     def _lease(self, trainer: Trainer, command: Work | More, results: list[str]) -> Json:

@@ -235,9 +235,9 @@ def poll_pace_s(members: int) -> float:
 def suspicious_s(rank: int) -> float:
     """Returns how long a member waits for others before it reports that it waits, in seconds.
 
-    One report is enough to begin a probe. Otherwise, in every step with one slow member, a thousand
-    members would report at the same moment, and their reports would delay the answers to the probe. So the time
-    grows with the rank.
+    One report is enough to begin a probe, so the time grows with the rank. If a thousand members
+    reported at the same moment, in each step with one slow member, their reports would delay the
+    answers to the probe.
     """
     return round(SUSPICIOUS_S + rank / _WAIT_REPORTS_PER_S, 2)
 

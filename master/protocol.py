@@ -28,7 +28,7 @@ def check(kind: type[Body], raw: bytes, version: str = "") -> Body:
 
 
 def dataset_shape(description: DatasetDescription) -> Json:
-    """Returns a description as the ledger stores it: the one source, and every other field."""
+    """Returns a description as the ledger stores it: without the two sources that are not set."""
     fields = asdict(description)
     sources = {name: fields.pop(name) for name in ("records", "files", "stream")}
     return {name: value for name, value in sources.items() if value} | fields

@@ -34,7 +34,7 @@ from runtime.call_checks import RefusedError
 
 SETTLE, SAVE = "settle", "save"
 SETTLE_S = 30.0
-"""Time for a trainer to initialise or restore all servers, before another one may try."""
+"""Time for a trainer to initialise or restore all servers, before another trainer may try."""
 SAVE_S = 120.0
 """Time for a trainer to write a checkpoint on all servers."""
 _CONFLICT, _FULL = 409, 507

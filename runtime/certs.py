@@ -159,7 +159,7 @@ def matches(pair: Pair) -> bool:
     """Returns whether the key belongs to the certificate.
 
     Raises:
-        ValueError: one of them is not valid PEM.
+        ValueError: the key or the certificate is not valid PEM.
     """
     key = serialization.load_pem_private_key(pair.key, password=None)
     return key.public_key() == x509.load_pem_x509_certificate(pair.cert).public_key()
