@@ -1,1 +1,1 @@
-"""The master of one job: leases records to live trainers and counts each one exactly once."""
+"""The master of one job: leases records to live trainers and counts each record exactly once."""

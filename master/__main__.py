@@ -76,7 +76,7 @@ def _fence(settings: MasterSettings) -> Fence | None:
     namespace, _, name = settings.snapshot_configmap.partition("/")
     if not name:
         return None
-    from kube import config  # noqa: PLC0415 - takes a second, which only masters on a cluster need
+    from kube import config  # noqa: PLC0415 - the import takes a second; only masters on a cluster need it
     from kube.client import Client  # noqa: PLC0415 - see above
 
     client = Client(config.load(settings.kubeconfig), user_agent="edl-master")

@@ -126,7 +126,7 @@ class _Handlers:
 
 
 def _route(kind: type[C], execute: Callable[[C], Awaitable[Json]]) -> web.RouteDef:
-    """Creates the route of a call, which checks its body and answers with the result of `execute`."""
+    """Creates the route of a call: it checks the call's body, and answers with the result of `execute`."""
 
     async def handle(request: web.Request) -> web.Response:
         body = await _read(request, kind)
@@ -136,6 +136,6 @@ def _route(kind: type[C], execute: Callable[[C], Awaitable[Json]]) -> web.RouteD
 
 
 async def _read(request: web.Request, kind: type[Body]) -> Body:
-    """Reads the body of a request and checks it by the protocol version of the caller."""
+    """Reads the body of a request, and checks it against the caller's protocol version."""
     version = request.headers.get(protocol.VERSION_HEADER, "")
     return check(kind, await read_body(request), version)

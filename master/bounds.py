@@ -1,6 +1,6 @@
 """Bounds of the numbers that trainers report. Pure.
 
-Without them one trainer could exhaust the numbers of versions, terms or rounds for all others.
+Without these bounds, one trainer could use up the version, term or round numbers for all trainers.
 """
 
 from edl_protocol.fields import MOST
@@ -10,9 +10,10 @@ from runtime.call_checks import RefusedError
 MAX_AHEAD = 1 << 24
 """How far a reported number may exceed the newest one that this master knows.
 
-Applies to numbers whose next value the master assigns. The master may have resumed from an older
-snapshot, or from none. With this bound it takes 2^29 calls to reach 2^53, the largest number that
-can be sent back."""
+The bound applies to numbers whose next value the master assigns. A reported number may be greater
+than the master's newest one, because the master may have resumed from an older snapshot, or from
+none. With this bound, trainers need 2^29 calls to reach 2^53, the largest number that can be sent
+back."""
 
 
 def check_assigned(name: str, number: int, most: int) -> None:

@@ -11,16 +11,16 @@ class Checkpoints:
         self.newest: Json | None = None
         """The newest checkpoint that was written; None before the first."""
         self.versions = 0
-        """The newest version of a checkpoint that was granted or reported."""
+        """The newest checkpoint version that was granted or reported."""
         self._saving: Json | None = None
-        """The valid ticket with its trainer and version; None if no trainer has one."""
+        """The valid ticket with its trainer and version; None if no ticket is valid."""
 
     def grant(self, trainer: str, newest: int, generation: int) -> Json:
         """Lets a trainer write a checkpoint, unless another trainer is writing one.
 
         Args:
             trainer: The trainer.
-            newest: The newest version that it knows.
+            newest: The newest version that the trainer knows.
             generation: The master's generation. Tickets of other generations are not valid.
 
         Returns:
@@ -59,7 +59,7 @@ class Checkpoints:
         return {}
 
     def revoke(self, trainer: str) -> None:
-        """Revokes the ticket of a trainer, if it has one: the trainer has left or was restarted."""
+        """Revokes the ticket of a trainer that has left or was restarted, if it has one."""
         if self._saving is not None and self._saving["trainer"] == trainer:
             self._saving = None
 

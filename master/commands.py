@@ -1,7 +1,8 @@
 """The commands of the ledger, and their form in the journal. Pure.
 
 A line of the journal has the fields of its command, with the same names and in the same order. Lines
-outlive the master that wrote them: a field may be added, with a default, but none may be renamed.
+outlive the master that wrote them: a field with a default may be added, but no field may be
+renamed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +32,11 @@ class TaskFailure(NamedTuple):
     record: int | None = None
     """The record that caused the failure, if known."""
     transient: bool | None = None
-    """Whether the storage failed, and not the data: the same read may work later. None in lines of
-    older masters without pauses, which leased the task again at once."""
+    """Whether the storage failed rather than the data, so that the same read may work later. None
+    in journal lines of older masters, which leased a failed task again without a pause."""
     counted: int | None = None
-    """The number of first records that were trained: they are counted, and not leased again."""
+    """Number of trained records, from the lease's first record on. They are counted, and not leased
+    again."""
 
 
 class LeaseEntry(NamedTuple):
@@ -43,9 +45,10 @@ class LeaseEntry(NamedTuple):
     task: str
     attempt: int
     trained: int | None = None
-    """Records that were trained and are not acknowledged."""
+    """Number of records that were trained but not acknowledged."""
     counted: int | None = None
-    """The first of the trained records: they are counted, and not leased again."""
+    """Number of the trained records that are counted, from the first one on. They are not leased
+    again."""
     steps: int | None = None
     metrics: Mapping[str, float | None] | None = None
     """Means over the counted records."""
@@ -56,7 +59,7 @@ class Lead(NamedTuple):
 
     dataset: str
     term: int
-    """The newest term in which its model was trained."""
+    """The newest term in which the process's model was trained."""
     begins: bool
     """Whether the next term begins; False to continue in the same term."""
 
@@ -76,7 +79,7 @@ class Join:
     """A trainer begins, or connects to a new master."""
 
     trained: Mapping[str, int] = field(default_factory=dict, kw_only=True)
-    """Task -> number of its records that the previous process of the trainer had trained."""
+    """Task -> number of its records that the trainer's previous process had trained."""
     trainer: str
     incarnation: str
     done: tuple[Acknowledgement, ...] = ()
@@ -104,7 +107,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Reports of tasks, and a request for more; None for fields that a call leaves out."""
+    """A trainer reports on its tasks and requests more; fields that the call leaves out are None."""
 
     trainer: str
     incarnation: str
@@ -119,7 +122,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """Leases tasks to a call for work that has waited; None for fields that a call leaves out."""
+    """Leases tasks for a work call that has waited; fields that the call leaves out are None."""
 
     trainer: str
     incarnation: str
@@ -142,7 +145,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Liveness ends the leases of trainers: name -> task -> number of its trained records."""
+    """Liveness ends the leases of trainers; the fields map trainer -> task -> number of trained records."""
 
     trainers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Dead trainers, which are removed."""
@@ -162,9 +165,10 @@ class Retry:
     """Pauses of failed tasks are over."""
 
     ready: Sequence[str]
-    """Tasks that may be leased again, but not to the trainer that failed."""
+    """Tasks that may be leased again, but not to the trainer that failed to train them."""
     anyone: Sequence[str]
-    """Tasks that no other trainer took: the trainer that failed may lease them, too."""
+    """Tasks that no other trainer took: the trainer that failed to train them may lease them
+    again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ class Save:
     trainer: str
     incarnation: str
     newest: int = 0
-    """The newest version that it knows."""
+    """The newest version that the trainer knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +254,10 @@ class Rewind:
     version: int
     """The version of the model, as evaluations name it."""
     position: Json | None
-    """A result of `master.rewinds.position`; None is the beginning."""
+    """A result of `master.rewinds.position`; None means the beginning."""
     remaining: Mapping[str, int] = field(default_factory=dict)
-    """Task -> number of its last records that the model lacks, if the position has less of the task."""
+    """Task -> number of its last records that the model lacks. Lists the tasks of which the model
+    contains more records than the position."""
     term: int | None = None
     """The term that the leader of a group has begun; None for parameter servers."""
     generation: int | None = None
@@ -326,9 +331,9 @@ _PARTS: dict[str, type[_Part]] = {
 """The fields that hold objects, or lists of objects."""
 _NAMES = {kind: tuple(column.name for column in fields(kind)) for kind in _HEADS}
 _SINGLE = (Lead, LostShare)
-"""Parts that a field holds directly; fields hold tuples of all others."""
+"""Parts that a field holds directly; all other parts are in tuples."""
 _SPARSE = (Work, More, Leave)
-"""Commands whose lines leave out None; other lines write null."""
+"""Commands whose lines leave out fields that are None; lines of other commands have null there."""
 
 
 def to_json(command: Command) -> Json:
@@ -370,7 +375,8 @@ def from_json(line: Json) -> Command:
 def _object(part: _Part) -> Json:
     """Returns a part as JSON, without fields that are None."""
     if type(part) is Acknowledgement:
-        # like below, in half the time: there is one for every trained task
+        # does the same as the code below in half the time: every trained task has an
+        # acknowledgement
         line: Json = {"task": part.task, "attempt": part.attempt}
         if part.records is not None:
             line["records"] = part.records
@@ -384,5 +390,5 @@ def _object(part: _Part) -> Json:
 
 
 def _known_fields(names: tuple[str, ...], line: Json) -> Json:
-    """Returns the named fields of a line, if it has them."""
+    """Returns those of the named fields that a line has."""
     return {name: line[name] for name in names if name in line}

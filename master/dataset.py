@@ -15,25 +15,28 @@ from master.partitioning import Partitioning, Span, TaskOrder
 from runtime.call_checks import Json
 
 _MAX_METRICS = 640
-"""Metrics of one evaluation: its tasks may report different ones."""
+"""Maximum number of metrics of one evaluation; its tasks may report different metrics."""
 TRAINING, EVALUATION, EXPORT = "training", "evaluation", "export"
 FAILURE_BUDGET = 3
 """Failures after which a task is dropped. Disruptions and outages do not count as failures."""
 PATIENT_BUDGET = 8
-"""The same for failures of the storage, and for other errors while many tasks fail alike: the
-client of a storage may cause those. The pauses between eight failures add up to 90 s."""
+"""Failures of the storage after which a task is dropped. This budget also applies to other errors
+while many tasks fail alike, because the client of a storage may cause such errors. The pauses
+between eight failures add up to 90 s."""
 _MAX_FAILING = 16
-"""Failing tasks in an outage from which no new tasks are leased."""
+"""During an outage, no new tasks are leased while at least this many tasks fail."""
 _MAX_FAILING_EVER = 1_024
-"""The same without an outage: one trainer that can read nothing may fail thousands of tasks. The
-others train those tasks first, then."""
+"""The same limit outside of an outage: one trainer that can read nothing may fail thousands of
+tasks. At the limit, the other trainers train the failed tasks before new ones."""
 _MAX_OPEN = 8
-"""Epochs that may be open at a time, if the description allows more than one."""
+"""Maximum number of open epochs at a time, if the description allows more than one."""
 _MAX_ADOPTED = 256
-"""Epochs beyond the oldest open one that another master may have begun after its last snapshot.
-Evaluations hold metrics and run one after the other, so for them `_MAX_OPEN` applies."""
+"""Maximum number of epochs, beyond the oldest open one, that another master may have begun after
+its last snapshot. Evaluations hold metrics and run one after the other, so `_MAX_OPEN` applies to
+them."""
 _MAX_KEPT_METRICS = 8_000
-"""Metrics of all evaluations of a data set; above this number the oldest evaluations are removed."""
+"""Maximum number of metrics in all evaluations of a data set; above it, the oldest evaluations are
+removed."""
 
 
 @dataclass(slots=True)
@@ -43,13 +46,13 @@ class Evaluation:
     model_version: int
     records: int = 0
     sums: dict[str, float | None] = field(default_factory=dict)
-    """Metric -> sum over records; None once one of its means was not finite."""
+    """Metric -> sum over records; None after a task has reported a mean that is not finite."""
     weights: dict[str, int] = field(default_factory=dict)
     """Metric -> number of records in its sum."""
     complete: bool = False
 
     def add(self, metrics: Mapping[str, float | None], records: int) -> None:
-        """Adds the means of a task, weighted by its records; None for a mean that was not finite."""
+        """Adds a task's means, weighted by its number of records; a mean that was not finite is None."""
         self.records += records
         for name, value in metrics.items():
             if name not in self.sums and len(self.sums) >= _MAX_METRICS:
@@ -65,7 +68,7 @@ class Evaluation:
         return MODEL_GONE in self.sums or (self.complete and not self.sums)
 
     def discard(self) -> None:
-        """Discards the result: the model was lost, and another one will have the same version."""
+        """Discards the result: the model was lost, and another model will have the same version."""
         self.sums[MODEL_GONE] = 1.0
         self.weights[MODEL_GONE] = 1
 
@@ -136,7 +139,7 @@ class Dataset:
         self._is_record_order = shape.get("record_order") is not None
         self.wave = FailureWave()
         self.evaluations: list[Evaluation] = []
-        """The newest evaluations, one for each epoch up to the last."""
+        """The newest evaluations, one for each of the last epochs."""
         self.terms = Terms()
         self.rewinds = RewindLog()
         if self.kind == EVALUATION:
@@ -149,7 +152,7 @@ class Dataset:
         return not self.open and self.opened >= self.epochs
 
     def add_evaluation(self, model_version: int) -> None:
-        """Queues an evaluation after all earlier ones, unless this version has one.
+        """Queues an evaluation after all earlier ones, unless this version already has an evaluation.
 
         An evaluation that ended without a result, because the model was gone, is repeated.
         """
@@ -189,7 +192,7 @@ class Dataset:
         return leases
 
     def task(self, epoch: int, index: int) -> str:
-        """Returns the name of a task, by which trainers report it."""
+        """Returns the name by which trainers report a task."""
         return f"{self.name}/{epoch}/{index}"
 
     def lease_json(self, epoch: int, index: int, attempt: int) -> Json:
@@ -218,12 +221,12 @@ class Dataset:
 
     @property
     def outage(self) -> bool:
-        """Whether tasks fail one after the other for a cause that may pass."""
+        """Whether tasks fail one after the other for a cause that may be temporary."""
         return self.wave.is_outage(any_done=self.totals.tasks > 0)
 
     @property
     def _leases_fresh(self) -> bool:
-        """Whether new tasks may be leased; not while too many failed tasks wait for a retry.
+        """Whether new tasks may be leased; False while too many failed tasks wait for a retry.
 
         Otherwise an outage, or one broken trainer, could fill the memory with failed tasks.
         """
@@ -240,14 +243,14 @@ class Dataset:
         return self.partitioning.span(index)
 
     def remaining(self, epoch: Epoch, index: int) -> int:
-        """Returns how many records of an outstanding task are not trained and counted."""
+        """Returns how many records of an outstanding task have not been counted as trained yet."""
         return self.span(index).size - epoch.outstanding[index].trained
 
     def accept(self, epoch: Epoch, index: int, metrics: Mapping[str, float | None]) -> int:
         """Marks a task as done and adds it to the totals.
 
         Returns:
-            The number of its records that were not counted before.
+            The number of the task's records that were not counted before.
         """
         size = self.remaining(epoch, index)
         epoch.finish(index)
@@ -272,8 +275,9 @@ class Dataset:
             metrics: Means over these records.
 
         Returns:
-            How many records are counted. That is none for kinds whose tasks are written as a whole,
-            and never all records: only an acknowledgement completes a task.
+            How many records are counted. It is 0 for kinds of data sets whose results are written
+            for whole tasks. It is never all records, because only an acknowledgement completes a
+            task.
         """
         if self.kind not in (TRAINING, EVALUATION):
             return 0
@@ -303,7 +307,7 @@ class Dataset:
         transient: bool | None,
         record: int | None = None,
     ) -> bool:
-        """Counts a failure of a leased task, which is leased again later, or dropped after too many.
+        """Counts a failure of a leased task: the task is leased again later, or dropped after too many failures.
 
         Args:
             epoch: The epoch of the task.
@@ -321,7 +325,7 @@ class Dataset:
             self.wave.add(f"{epoch.number}/{index}", error, transient=transient)
             task.tries += 1
         outage = self.outage
-        task.failures += not (outage and transient)  # an outage ends, or fails the job
+        task.failures += not (outage and transient)  # storage failures in an outage do not count
         budget = PATIENT_BUDGET if outage or transient else FAILURE_BUDGET
         key = self.dropped_key(index, record)
         again = transient is not None and key in self.dropped
@@ -335,7 +339,7 @@ class Dataset:
         return True
 
     def drop(self, epoch: Epoch, index: int, record: int | None = None) -> None:
-        """Drops an outstanding task of an open epoch, because of one record if that is known."""
+        """Drops an outstanding task of an open epoch; `record` is the record that caused this, if known."""
         lost = self.remaining(epoch, index)
         epoch.finish(index, dropped=True)
         self.wave.drop(f"{epoch.number}/{index}")
@@ -346,7 +350,7 @@ class Dataset:
         self.advance()
 
     def hopeless(self, max_dropped_share: float) -> str:
-        """Returns why the job cannot succeed with this data set; "" while it can.
+        """Returns why the job cannot succeed with this data set; "" if it still can.
 
         Args:
             max_dropped_share: The share of tasks that may be dropped, 0 to 1.
@@ -387,7 +391,7 @@ class Dataset:
         return self.open.get(number)
 
     def discard_evaluations(self, version: int) -> None:
-        """Discards the results of versions after this one, to which the model was set back."""
+        """Discards the results of all versions after the one to which the model was set back."""
         for evaluation in self.evaluations:
             if evaluation.model_version > version:
                 evaluation.discard()
@@ -464,8 +468,8 @@ class Dataset:
         Args:
             name: Its name.
             dumped: The result of `dump`.
-            steps: The steps of all data sets; for a snapshot of an older master, which did not
-                count them per data set.
+            steps: The steps of all data sets together. They are used for a snapshot of an older
+                master, which did not count steps per data set.
         """
         dataset = cls(name, dumped["shape"])
         dataset.epochs, dataset.opened = dumped["epochs"], dumped["opened"]

@@ -47,7 +47,7 @@ class DatasetRegistry:
         if dataset is None:
             dataset = self.by_name[name] = Dataset(name, shape)
         order = dataset.shape.get("record_order")
-        if shape.get("record_order") != order:  # checked first: it makes other fields differ
+        if shape.get("record_order") != order:  # checked first: it affects other fields
             raise RefusedError(
                 409,
                 f"the order of records of {name} cannot change within a job: it was described with "

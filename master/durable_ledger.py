@@ -25,7 +25,7 @@ _JOURNAL = "calls are refused, trainers try again"
 _SHORTER = "the journal grows"
 
 _NONSENSE = (RefusedError, LookupError, TypeError, ValueError, AttributeError)
-"""Errors of replaying files that were mixed up or edited; intact journals raise none."""
+"""Errors that a replay of mixed-up or edited files raises; intact journals raise none of them."""
 
 
 class DurableLedger:
@@ -49,7 +49,8 @@ class DurableLedger:
         self._pending_lines: list[bytes] = []
         self._compact_at = journal.MAX_BYTES
         self._lacks_commands = False
-        """Whether a write failed, so that pending commands may depend on ones that were lost."""
+        """Whether a write failed, so that pending commands may depend on commands that were
+        lost."""
         try:
             self.ledger = self._replay(self._journal.read())
             self._journal.replace(self.ledger.dump())
@@ -134,11 +135,11 @@ class DurableLedger:
     def compact(self) -> str | None:
         """Replaces a long journal with a snapshot, which includes the pending commands.
 
-        If that fails, the journal grows further; the next attempt follows after another
-        `journal.MAX_BYTES`.
+        If that fails, the journal continues to grow. The next attempt follows when it has grown by
+        another `journal.MAX_BYTES`.
 
         Returns:
-            None if the journal is short; otherwise the error, or "" if it was replaced.
+            None if the journal is short, "" if it was replaced, otherwise the error.
         """
         if self._journal.size <= self._compact_at:
             return None
@@ -155,7 +156,7 @@ class DurableLedger:
     def close(self) -> None:
         """Tries to write the pending commands, and releases the journal."""
         try:
-            if not self._lacks_commands:  # later commands cannot be replayed without lost ones
+            if not self._lacks_commands:  # they cannot be replayed without the lost ones
                 self.write(self.take_pending())
         except JournalError as error:
             log.warning("%s", error)

@@ -1,4 +1,4 @@
-"""The tasks of one epoch: pending, leased or done. Memory does not grow with their number. Pure.
+"""The tasks of one epoch: pending, leased or done. Memory use does not grow with the number of tasks. Pure.
 
 Tasks are leased in a computed order. So an epoch stores only the position that it has reached and the
 few exceptions: tasks that are leased, returned, dropped, or leased out of order.
@@ -20,13 +20,14 @@ class OutstandingTask:
     holder: str | None = None
     """The trainer that leases it; None while it waits to be leased again."""
     failures: int = 0
-    """Failures that count against its budget."""
+    """Failures that count against the task's failure budget."""
     tries: int = 0
-    """All its failures, including those of an outage: its pause grows with them."""
+    """All failures, including those during an outage; the task's pause grows with this number."""
     failed_by: str | None = None
-    """The trainer that failed last, while only other trainers may lease the task."""
+    """The trainer on which the task failed last, while only other trainers may lease the task."""
     trained: int = 0
-    """Number of first records that are trained and counted: only the rest is leased."""
+    """Number of records, from the first one on, that are trained and counted; only the rest is
+    leased."""
 
 
 @dataclass(slots=True)
@@ -41,8 +42,8 @@ class Epoch:
     """The first position in the order that was not leased."""
     outstanding: dict[int, OutstandingTask] = field(default_factory=dict)
     returned: list[int] = field(default_factory=list)
-    """Outstanding tasks without a holder, in the epoch's order. So a group trains in the same order
-    if its leaders die one after the other."""
+    """Outstanding tasks without a holder, in the epoch's order. This order keeps a group's training
+    order the same even if its leaders die one after the other."""
     paused: list[int] = field(default_factory=list)
     """Outstanding tasks that failed and are not leased until `resume`."""
     retries: list[int] = field(default_factory=list)
@@ -93,7 +94,8 @@ class Epoch:
 
         Args:
             trainer: The trainer that gets the lease.
-            base: The attempt is greater than this, and than all earlier ones of the task.
+            base: The lease's attempt is greater than this, and than all earlier attempts of the
+                task.
             fresh: Whether tasks that were never leased may be leased.
 
         Returns:
@@ -127,9 +129,9 @@ class Epoch:
 
         Args:
             index: The task.
-            anyone: Whether the trainer that failed may lease it, too.
-            first: Whether it comes before tasks that were never leased; needed for streams, whose new
-                tasks never end.
+            anyone: Whether the trainer on which the task failed may lease it, too.
+            first: Whether the task is leased before tasks that were never leased. Streams need
+                this, because they always have new tasks.
         """
         self.paused.remove(index)
         if anyone:
@@ -140,7 +142,7 @@ class Epoch:
             self.retries.append(index)
 
     def allow_anyone(self, index: int) -> None:
-        """Lets the trainer that failed lease the task again."""
+        """Lets the trainer on which the task failed lease it again."""
         self.outstanding[index].failed_by = None
 
     def finish(self, index: int, *, dropped: bool = False) -> None:
@@ -154,7 +156,7 @@ class Epoch:
         return index in self.ahead or self.order.position_of(index) < self.cursor
 
     def adopt(self, index: int, attempt: int, trainer: str) -> None:
-        """Takes over a lease that another master granted, of a task that is not done here."""
+        """Takes over another master's lease of a task that is not done here."""
         task = self.outstanding.get(index)
         if task is None:
             self.ahead.add(index)
@@ -169,7 +171,7 @@ class Epoch:
         return index >= 0 and (self.count is None or index < self.count)
 
     def restore(self, index: int, trained: int, size: int) -> tuple[int, bool]:
-        """Records at a rewind, when no task is leased, how much of a task a model has trained.
+        """Records, during a rewind, how much of a task the model has trained; no task is leased then.
 
         Args:
             index: The task.
@@ -177,7 +179,8 @@ class Epoch:
             size: Number of its records.
 
         Returns:
-            How many of them were not known before, and whether the task is done now.
+            How many of these records were not counted as trained before, and whether the task is
+            done now.
         """
         if not self.was_leased(index):
             self.ahead.add(index)
@@ -193,7 +196,7 @@ class Epoch:
         return added, done
 
     def _reopen(self, index: int, trained: int) -> None:
-        """Makes a task free at a rewind, after which it has no leases."""
+        """Makes a task free during a rewind, without a lease."""
         self.outstanding[index] = OutstandingTask(0, trained=trained)
         insort(self.returned, index, key=self.order.position_of)
 

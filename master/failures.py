@@ -7,13 +7,15 @@ from runtime.call_checks import Json
 
 _MAX_NEWEST = 20
 _MAX_DROPPED = 16_384
-"""Maximum number of dropped tasks, no matter which share they are: snapshots list them."""
+"""Maximum number of dropped tasks, whatever their share: snapshots list every dropped task."""
 _DROPPED_OF_STREAM = 16
-"""Tasks of a stream that may always be dropped, no matter which share they are."""
+"""Number of a stream's tasks that may be dropped whatever their share."""
 OUTAGE_TASKS = 3
-"""Tasks that must fail with one kind of error, without one done in between, for an outage."""
+"""Number of tasks that must fail with the same kind of error, with no task done in between, to
+count as an outage."""
 _MAX_TASKS = 16
-"""Failed tasks that fail the job if none was ever done: its program or its data is wrong."""
+"""If this many tasks have failed and no task was ever done, the job fails: its program or its data
+is wrong."""
 
 
 def max_dropped(count: int | None, done: int, share: float) -> int:
@@ -67,16 +69,16 @@ class Failures:
 class FailureWave:
     """The tasks of a data set that failed with one kind of error since a task was last done.
 
-    All errors of a storage are one kind: during an outage, clients see time-outs, refused and reset
+    All errors of a storage count as one kind: during an outage, clients see time-outs, refused and reset
     connections in turn.
     """
 
     tasks: list[str] = field(default_factory=list)
-    """Different tasks, at most 16."""
+    """The failed tasks, each listed once, at most 16."""
     error: str = ""
     """The newest error."""
     transient: bool = False
-    """Whether the newest failure was of the storage, and not of the data."""
+    """Whether the storage, and not the data, caused the newest failure."""
     failures: int = 0
     """Failures since this process started; only changes of this number have a meaning."""
 
@@ -107,7 +109,8 @@ class FailureWave:
         """Returns whether the tasks fail for a cause that may pass, and not because of their data.
 
         Args:
-            any_done: Whether a task of the data set was ever done, so that the program can read it.
+            any_done: Whether a task of the data set was ever done, which shows that the program can
+                read the data.
         """
         return len(self.tasks) >= OUTAGE_TASKS and (self.transient or any_done)
 
@@ -123,5 +126,5 @@ class FailureWave:
 
 
 def _kind(error: str) -> str:
-    """Returns the type in an error's text: OSError for "OSError: [Errno 116] Stale file handle"."""
+    """Returns the type with which an error's text begins: OSError for "OSError: [Errno 116] Stale file handle"."""
     return error.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Storage of snapshots outside of the pod, which only one master of a job can write at a time.
+"""Stores snapshots outside of the pod. Only one master of a job at a time can write them.
 
 On a cluster, a ConfigMap holds the newest snapshot and outlives the pod. Each write names the
 resource version on which it is based, so the write of a master that was replaced fails, and that
@@ -43,7 +43,7 @@ class StoredSnapshot:
 
 
 class Fence(Protocol):
-    """Storage of the newest snapshot, for one master at a time. Blocks; one thread at a time."""
+    """Stores the newest snapshot for one master at a time. Calls block; only one thread at a time may call."""
 
     def read(self) -> StoredSnapshot:
         """Reads the stored snapshot.
@@ -67,7 +67,7 @@ class Fence(Protocol):
 
 
 class KubeApi(Protocol):
-    """The used part of `kube.api.Api`, whose import takes a second."""
+    """The part of `kube.api.Api` that fences use; the import of `kube.api` itself takes a second."""
 
     def send(self, request: Request) -> bytes:
         """Sends a request and returns the body of the answer.
@@ -196,5 +196,5 @@ def unpack(text: str) -> Json:
         raise ValueError(f"it is cut short, or longer than {MAX_STATE_BYTES} bytes")
     state = orjson.loads(raw)
     if not isinstance(state, dict):
-        raise ValueError("not a snapshot")  # noqa: TRY004 - the text is damaged, the caller is right
+        raise ValueError("not a snapshot")  # noqa: TRY004 - the text is wrong, not its type
     return state

@@ -1,7 +1,7 @@
-"""The commands of calls: what a checked body asks of the ledger. Pure.
+"""Converts the checked bodies of calls into commands of the ledger. Pure.
 
-Calls for work are the most frequent lines of the journal, so their commands have None for fields
-that have the protocol's defaults, and the journal leaves them out.
+Most lines of the journal are calls for work. So their commands have None for fields that have the
+protocol's defaults, and the journal leaves these fields out.
 """
 
 from dataclasses import asdict
@@ -35,11 +35,11 @@ from master.commands import (
 
 
 def join(body: JoinRequest, trained: dict[str, int]) -> Join:
-    """A trainer's join.
+    """Returns the command for a trainer's join.
 
     Args:
         body: The call.
-        trained: Task -> records of it that the previous process of the name had trained.
+        trained: Task -> number of its records that the trainer's previous process had trained.
     """
     done = [
         Acknowledgement(d.task, d.attempt, d.records, d.steps, _finite(d.metrics))
@@ -53,7 +53,7 @@ def join(body: JoinRequest, trained: dict[str, int]) -> Join:
 
 
 def work(body: WorkRequest) -> Work:
-    """A call for work, before it waits."""
+    """Returns the command that a call for work executes before it waits."""
     return Work(
         body.trainer,
         body.incarnation,
@@ -68,16 +68,16 @@ def work(body: WorkRequest) -> Work:
 
 
 def after_waiting(work: Work) -> More:
-    """What a call for work that waited executes next."""
+    """Returns the command that a call for work executes after it has waited."""
     return More(work.trainer, work.incarnation, work.want, work.kinds, work.datasets, work.call)
 
 
 def leave(body: LeaveRequest, trained: dict[str, int]) -> Leave:
-    """A trainer's end.
+    """Returns the command for a trainer's end.
 
     Args:
         body: The call.
-        trained: Task -> records of it that were trained, by its heartbeats.
+        trained: Task -> number of its trained records, according to the trainer's heartbeats.
     """
     trained = trained | {lease.task: lease.trained for lease in body.back if lease.trained}
     counted = tuple(_returned(lease) for lease in body.back if lease.counted)
@@ -85,7 +85,7 @@ def leave(body: LeaveRequest, trained: dict[str, int]) -> Leave:
 
 
 def rewind(body: RewindRequest) -> Rewind:
-    """A rewind to the position of a model that is restored."""
+    """Returns the command that rewinds a data set to the position of a restored model."""
     position = None if body.position is None else asdict(body.position)
     return Rewind(
         body.trainer,
@@ -103,7 +103,7 @@ def rewind(body: RewindRequest) -> Rewind:
 
 
 def rollback(body: RollbackReport) -> Rollback:
-    """A trainer's report of lost work."""
+    """Returns the command for a trainer's report of lost work."""
     lost = None
     if (share := body.share) is not None:
         pending = share.pending_steps, share.pending_records

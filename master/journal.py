@@ -52,7 +52,7 @@ class Journal:
         self._number = 0
         self._file = -1
         self.size = 0
-        """Bytes of the journal in use."""
+        """Size of the current journal file in bytes."""
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -206,7 +206,7 @@ class Journal:
 
 
 def _private(path: str, flags: int) -> int:
-    """Opens a file that only this user can read: a snapshot names files and trainers."""
+    """Opens a file that only this user can read, because a snapshot names files and trainers."""
     return os.open(path, flags, 0o600)
 
 
@@ -214,7 +214,7 @@ def as_json(snapshot: Json) -> bytes:
     """Returns a snapshot as JSON text.
 
     Raises:
-        JournalError: The snapshot has values that JSON does not have.
+        JournalError: The snapshot has values that JSON cannot express.
     """
     try:
         return orjson.dumps(snapshot)
@@ -226,7 +226,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def line(value: Json) -> bytes:
-    """Returns a value as a line of the journal: checksum, blank, JSON, line feed."""
+    """Returns a value as a line of the journal: checksum, space, JSON, line feed."""
     return _framed(orjson.dumps(value))
 
 
@@ -235,7 +235,7 @@ def _framed(text: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> tuple[list[Json], int]:
-    """Returns the values of the intact lines, and their length in bytes."""
+    """Returns the values of the intact lines, and the length of these lines in bytes."""
     values: list[Json] = []
     used = 0
     while (end := data.find(b"\n", used)) >= 0:

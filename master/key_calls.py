@@ -1,4 +1,4 @@
-"""Calls for the keys of a round, some of which wait for a key. Runs in one asyncio loop."""
+"""Calls for the keys of a round; some calls wait until a key is set. Runs in one asyncio loop."""
 
 import asyncio
 import base64
@@ -18,7 +18,8 @@ class KeyCalls:
         self._rendezvous, self._clock_s = rendezvous, clock_s
         self._keys = RoundKeys()
         self._waiting: dict[tuple[int, str], set[asyncio.Event]] = {}
-        """(round, key) -> events of calls that wait: set when the key is set or the round is over."""
+        """(round, key) -> events of waiting calls. An event is set when the key is set or the round
+        is over."""
         self._ended = False
 
     @property

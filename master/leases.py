@@ -12,7 +12,8 @@ from master.trainers import Trainer, TrainerRegistry
 from runtime.call_checks import Json
 
 _OLDER_MOST_DROPPED = 16
-"""Dropped tasks after which the job fails, in the journal of an older master without pauses."""
+"""Number of dropped tasks after which the job fails, in the journal of an older master without
+pauses."""
 ACCEPTED, STALE, UNKNOWN = "accepted", "stale", "unknown"
 """Results of a report about a leased task."""
 _PRIORITY = {EVALUATION: 0, EXPORT: 2}
@@ -20,7 +21,10 @@ _PRIORITY = {EVALUATION: 0, EXPORT: 2}
 
 
 class TaskQueue:
-    """The free tasks of all data sets, and the steps of all trainers, which may end training."""
+    """The free tasks of all data sets, and the number of steps of all trainers.
+
+    Training may end after a maximum number of steps.
+    """
 
     def __init__(self, registry: DatasetRegistry, max_steps: int | None) -> None:
         """Creates the queue.
@@ -54,7 +58,7 @@ class TaskQueue:
         dataset.steps = capped(dataset.steps + steps)
 
     def restore_steps(self, dataset: Dataset, steps: int) -> int:
-        """Sets the steps in one data set to the steps of a model; returns how many are lost."""
+        """Sets the steps in one data set to the steps of a restored model; returns how many steps are lost."""
         lost = dataset.steps - steps
         dataset.steps, self.steps = steps, capped(max(0, self.steps - lost))
         return max(0, lost)
@@ -153,7 +157,8 @@ class Leases:
         self._queue = queue
         self._failures = failures
         self.lost_records = 0
-        """Records that were trained but not acknowledged when their lease ended; trained again."""
+        """Records that were trained but not acknowledged when their lease ended; they are trained
+        again."""
 
     def grant(self, trainer: Trainer, call: Work | More, base: int) -> list[Json]:
         """Leases free tasks to a trainer, up to the number that it wants.
@@ -185,7 +190,7 @@ class Leases:
         return ACCEPTED
 
     def accept(self, trainer: Trainer, entry: Acknowledgement) -> None:
-        """Marks a task that a trainer leases as done."""
+        """Marks a trainer's leased task as done."""
         task = entry.task
         place = self._registry.find(task)
         if place is None:  # pragma: no cover - leased tasks belong to open epochs
@@ -200,7 +205,7 @@ class Leases:
         self._queue.add_steps(place.dataset, steps)
 
     def fail(self, trainer: Trainer, entry: TaskFailure) -> str:
-        """Counts a failure of a task that a trainer leases; returns the result of the report."""
+        """Counts a failure of a trainer's leased task; returns the result of the report."""
         task = entry.task
         place = self._registry.find(task)
         if trainer.leases.get(task) != entry.attempt or place is None:
@@ -224,8 +229,9 @@ class Leases:
     def end_outage(self, dataset: Dataset, lasted_s: int) -> None:
         """Ends an outage that has lasted too long.
 
-        A few bad sectors look like an outage at the end of the data. So the failing tasks are dropped
-        if all others were leased, and if that many tasks may be dropped. Otherwise the job fails.
+        At the end of the data, a few bad sectors look like an outage. So the failing tasks are
+        dropped if all other tasks were leased, and if the limit of dropped tasks allows it.
+        Otherwise the job fails.
         """
         epochs = dataset.open.values()
         failing = [(epoch, i) for epoch in epochs for i in (*epoch.paused, *epoch.retries)]
@@ -340,8 +346,8 @@ class Leases:
     def load(self, dumped: Json, trainers: TrainerRegistry) -> None:
         """Restores what `dump` wrote, and the leases of trainers from the lists of epochs.
 
-        Earlier versions wrote trainers' lists while they changed. Every master that resumes from a
-        snapshot with different lists would stop.
+        Earlier versions wrote the trainers' lists while the lists changed, so they may differ from
+        the epochs' lists. A master that resumed with different lists would stop.
 
         Args:
             dumped: The snapshot.

@@ -46,7 +46,7 @@ from master.trainers import Trainer, TrainerRegistry, lost_with_process
 from runtime.call_checks import Json, RefusedError
 
 VERSION = 1
-"""Version of the snapshot format; others are refused."""
+"""Version of the snapshot format; other versions are refused."""
 MAX_DROPPED_SHARE = 0.01
 """Default share of a data set's tasks that may be dropped before the job fails."""
 
@@ -69,7 +69,7 @@ class Ledger:
 
         Args:
             job: The job's name.
-            max_dropped_share: A larger share of a data set's tasks, if dropped, fails the job.
+            max_dropped_share: The job fails if a larger share of a data set's tasks is dropped.
             max_steps: Steps of all trainers together after which training ends.
         """
         self.job = job
@@ -196,7 +196,7 @@ class Ledger:
                 "state": "wait",
             }  # the client no longer waits for it
         if call == trainer.call and trainer.answer is not None and trainer.answer["tasks"]:
-            return trainer.answer  # a repeated call: both waited, and the other one was answered
+            return trainer.answer  # a repeated call: the other copy waited, too, and was answered
         return self._lease(trainer, command, [])
 
     def _lease(self, trainer: Trainer, command: Work | More, results: list[str]) -> Json:
@@ -328,7 +328,7 @@ class Ledger:
 
     @property
     def lost_records(self) -> int:
-        """Records that were trained but not acknowledged when their lease ended; trained again."""
+        """Records that were trained but not acknowledged when their lease ended; they are trained again."""
         return self._leases.lost_records
 
     @property
@@ -343,7 +343,7 @@ class Ledger:
 
     @property
     def versions(self) -> int:
-        """The newest version of a checkpoint that was granted or reported."""
+        """The newest checkpoint version that was granted or reported."""
         return self._checkpoints.versions
 
     @property

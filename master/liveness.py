@@ -1,7 +1,7 @@
 """Which trainers are alive and make progress, and what their loss would cost.
 
-Pure; time is passed in. The journal has none of this: after a restart each trainer gets the full time
-to call again.
+Pure; time is passed in. The journal does not contain this state: after a restart, each trainer gets
+the full time to call again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,11 +18,13 @@ _HEARTBEATS_PER_S = 250.0
 """Limit for all trainers together: trainers of a large job send heartbeats less often."""
 _SMOOTHING = 0.2
 _STUCK_TIMES = 20.0
-"""A trainer is stuck if it makes no progress for this many times the usual duration of a task ..."""
+"""A trainer counts as stuck only if it makes no progress for this many times a task's usual
+duration."""
 _LONGEST_TIMES = 3.0
-"""... and for this many times the longest duration."""
+"""A trainer counts as stuck only if it makes no progress for this many times a task's longest
+duration."""
 FIRST_STUCK_S = 900.0
-"""Limit for a kind of task without a completed one: a first step may compile for minutes."""
+"""Limit while no task of a kind has been completed: the first step may compile for minutes."""
 MIN_STUCK_S = 120.0
 MAX_STUCK_S = 3_600.0
 """Upper limit of `_STUCK_TIMES` times the usual duration."""
@@ -34,12 +36,13 @@ class TrainerActivity:
 
     last_call_s: float
     progress_s: float
-    """When it last trained or acknowledged something new."""
+    """When the trainer last trained or acknowledged something new."""
     acknowledged_s: float
     trained: dict[str, int] = field(default_factory=dict)
     """Task -> number of its trained records, for tasks that are not acknowledged."""
     unreported: dict[str, float] = field(default_factory=dict)
-    """Leased tasks that its heartbeats do not list -> since when."""
+    """Leased task that the trainer's heartbeats do not list -> since when they have not listed
+    it."""
 
 
 @dataclass(slots=True)
@@ -47,7 +50,7 @@ class TaskTimes:
     """Durations of tasks of one kind."""
 
     usual_s: float
-    """Smoothed: each task moves it by a fifth of the difference."""
+    """Smoothed duration: each completed task moves it by a fifth of the difference."""
     longest_s: float
 
     def add(self, took_s: float) -> None:
@@ -69,7 +72,7 @@ class Liveness:
         self.heartbeat_s = heartbeat_s
         self._activities: dict[str, TrainerActivity] = {}
         self.task_times: dict[str, TaskTimes] = {}
-        """By kind of task: evaluations and training take different times."""
+        """Kind of task -> its durations: evaluations and training take different times."""
 
     @property
     def pace_s(self) -> float:
@@ -110,9 +113,9 @@ class Liveness:
             leased_tasks: Tasks that the trainer leases according to the ledger.
 
         Returns:
-            Leaked leases, whose grant never arrived: tasks of `leased_tasks` that no heartbeat has
-            reported for as long as a trainer may be silent. Shorter gaps are normal, because
-            answers take time and each step sends a heartbeat.
+            The tasks with leaked leases, whose grant never reached the trainer: its heartbeats have
+            not listed these tasks for as long as a trainer may be silent. Shorter gaps are normal,
+            because answers take time and each step sends a heartbeat.
         """
         activity = self.record_call(trainer, now_s)
         if trained != activity.trained:
@@ -150,7 +153,7 @@ class Liveness:
             activity.trained.pop(task, None)
 
     def record_leased(self, trainer: str, now_s: float, *, had_none: bool) -> None:
-        """Records that a trainer got leases; its progress starts now if it had none."""
+        """Records that a trainer got leases; if it had no leases before, its progress starts now."""
         activity = self.record_call(trainer, now_s)
         if had_none:
             activity.acknowledged_s = activity.progress_s = now_s

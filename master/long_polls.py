@@ -21,8 +21,8 @@ IsClosed = Callable[[], bool]
 """Whether the caller has closed its connection."""
 _MIN_PAUSE_S = 0.002
 _LATE_S = 0.1
-"""A later wake-up than this means that the process stood still: it first reads the calls that have
-arrived, for as long."""
+"""If the loop wakes up later than this, the process stood still. It then spends this time reading
+the calls that have arrived, before it drops silent members."""
 _LOOKS_S = 0.05
 """Time between two checks of the connections of members that have not answered a probe."""
 
@@ -32,7 +32,7 @@ class _WaitingCall:
     """A call for work that waits for tasks."""
 
     command: More
-    """The command that it executes when it is woken."""
+    """The command that the call executes when it is woken."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -54,7 +54,7 @@ class WaitingCalls:
         """Waits until a command has an answer.
 
         Returns:
-            Whether it has one; False after `wait_s` seconds.
+            Whether the command has an answer; False after `wait_s` seconds.
         """
         call = _WaitingCall(command)
         self._calls.add(call)
@@ -87,7 +87,7 @@ class _WaitingPoll:
 
 
 class LongPolls:
-    """The polls of one job's rendezvous, and the loop that passes time to it. Runs in one asyncio loop."""
+    """The polls of one job's rendezvous, and the loop that tells it the time. Runs in one asyncio loop."""
 
     def __init__(
         self,
@@ -108,11 +108,13 @@ class LongPolls:
         self._newest: dict[MemberId, _WaitingPoll] = {}
         """Each member's newest poll, if it waits."""
         self._connections: dict[MemberId, IsClosed] = {}
-        """The connection of each member's newest call that may wait ..."""
+        """The connection of each member's newest call that may wait for an answer."""
         self._reporting: dict[MemberId, IsClosed] = {}
-        """... and of its newest call that does not: a second connection, for reports."""
+        """The connection of each member's newest call that may not wait: members report on a second
+        connection."""
         self._cut_s: dict[MemberId, float] = {}
-        """Members whose waiting call was cut off -> when; removed with their next call."""
+        """Member whose waiting call was cut off -> when; the member's next call removes the
+        entry."""
         self._changed = asyncio.Event()
         self._ended = False
         self._published = rendezvous.news
@@ -191,7 +193,8 @@ class LongPolls:
     def _look_at_connections(self) -> None:
         """Finds members that died after their poll was answered, for example by a probe.
 
-        Checks at most every `_LOOKS_S`, because a probe of a thousand members causes as many calls.
+        Checks at most every `_LOOKS_S`, because a probe of a thousand members causes a thousand
+        calls.
         """
         now_s = asyncio.get_running_loop().time()
         if now_s < self._looked_s + _LOOKS_S:

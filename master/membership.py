@@ -1,4 +1,4 @@
-"""Members of a rendezvous: which ones are alive, by their calls and by probes, and which have left.
+"""Tells from calls and probes which members of a rendezvous are alive, and which have left.
 
 Pure; time is passed in.
 """
@@ -17,28 +17,33 @@ MemberId = tuple[str, str]
 SILENT_S = 3.0
 """A member that has not called for this long is dropped; polls of small jobs wait 1 s."""
 PROBE_S = 0.7
-"""All members must answer a probe within this time ..."""
+"""All members must answer a probe within this time."""
 ANSWER_GAP_S = 0.3
-"""... or this long after another answer: answers of a large job are read one after the other."""
+"""After an answer to a probe, the other members have at least this long to answer: the answers of a
+large job are read one after the other."""
 _UNANSWERED_S = 5.0
-"""A probe without any answer lasts this long, because the master or its network may be at fault."""
+"""If no member answers a probe, it lasts this long, because the master or its network may be at
+fault."""
 DISCONNECTED_S = 0.2
-"""A member whose poll was cut off must call again within this time; a killed process does not ..."""
+"""A member whose poll was cut off must call again within this time; a killed process cannot."""
 ENDED_S = 0.05
-"""... or within this time if its second connection is closed, too, as after a kill."""
+"""The shorter limit that applies if the member's second connection is closed, too, as after a
+kill."""
 SUSPICIOUS_S = 0.3
 """A member that waits this long for the others may wait for a frozen one."""
 _BETWEEN_PROBES_S = 2.0
-"""Shortest time between probes that only waiting causes: steps may take as long."""
+"""Shortest time between two probes whose only reason is a waiting member: it may just wait for a
+long step."""
 _MAX_ANSWERS_PER_S = 200.0
-"""Limit of answers to such probes, of all members together."""
+"""Maximum number of answers per second to such probes, from all members together."""
 MAX_PATIENCE = 4.0
-"""Limit of the factor, so that a machine that freezes repeatedly cannot hold the others up longer and
-longer."""
+"""Limit of `Member.patience`, so that a machine that freezes repeatedly cannot hold the others up
+for longer and longer."""
 _SLACK_S = 2.0
 _POLLS_PER_S = 100.0
 _WAIT_REPORTS_PER_S = 60.0
-"""Limit of reports of members that all wait for the same one; the first report begins a probe."""
+"""Maximum number of reports per second from members that all wait for the same member; the first
+report begins a probe."""
 _MIN_POLL_S, MAX_POLL_S = 1.0, 10.0
 _MAX_REMEMBERED = 1024
 
@@ -65,7 +70,8 @@ class Member:
     slot: Slot
     last_call_s: float
     patience: float = 1.0
-    """Factor of its time limits, 1 to `MAX_PATIENCE`; grows if it was dropped while it was alive."""
+    """Factor of the member's time limits, 1 to `MAX_PATIENCE`; greater if the member was dropped
+    while it was alive."""
     poll_s: float = 1.0
     """How long its polls wait."""
     at: int = 0
@@ -77,7 +83,8 @@ class Member:
     broken_at: int = 0
     """The newest round in which it could not continue."""
     waiting_s: float | None = None
-    """How long it has waited, by its newest call; None before its first call to this master."""
+    """How long it has waited, according to its newest call; None before its first call to this
+    master."""
     probe: int = 0
     """The newest probe that it answered."""
     disconnected_s: float | None = None
@@ -88,7 +95,7 @@ class Member:
     """The newest formed round that an answer reported to it."""
 
     def record_call(self, call: RendezvousPoll, probe: int, now_s: float) -> None:
-        """Updates the member by a call; calls may arrive out of order, so rounds never decrease.
+        """Updates the member from a call. Calls may arrive out of order, so its rounds never decrease.
 
         Args:
             call: The call; see the protocol.
@@ -127,7 +134,7 @@ class Member:
         return is_first or reported != known or call.waiting_s >= SUSPICIOUS_S
 
     def deadline_s(self, probe: "Probe") -> float:
-        """Returns when the member counts as dead, unless it calls before."""
+        """Returns when the member counts as dead, unless it calls before that time."""
         deadline_s = self.last_call_s + self._limit(max(SILENT_S, self.poll_s + _SLACK_S))
         if self.disconnected_s is not None:
             limit_s = self._limit(ENDED_S if self.has_ended else DISCONNECTED_S)
@@ -173,7 +180,7 @@ class Probe:
         return member.slot.trainer in self.awaited
 
     def request(self) -> None:
-        """Requests a probe, because a member cannot continue. It follows the one in progress."""
+        """Requests a probe, because a member cannot continue; the probe follows the one in progress."""
         self._requested = True
 
     def suspect(self, waiting_s: float, members: int, now_s: float) -> None:
@@ -226,32 +233,32 @@ def poll_pace_s(members: int) -> float:
 
 
 def suspicious_s(rank: int) -> float:
-    """Returns how long a member waits for others before it reports that, in seconds.
+    """Returns how long a member waits for others before it reports that it waits, in seconds.
 
-    One report is enough to begin a probe. If a thousand members reported at the same moment, their
-    reports would delay the answers to the probe, in every step with one slow member. So the time
-    grows with the rank.
+    One report is enough to begin a probe, so the time grows with the rank. If a thousand members
+    reported at the same moment, in each step with one slow member, their reports would delay the
+    answers to the probe.
     """
     return round(SUSPICIOUS_S + rank / _WAIT_REPORTS_PER_S, 2)
 
 
 def earliest(times_s: Iterable[float | None]) -> float | None:
-    """Returns the first of some times, without None; None if there is none."""
+    """Returns the earliest of the times that are not None; None if there is no such time."""
     return min((time_s for time_s in times_s if time_s is not None), default=None)
 
 
 class PastMembers:
-    """What a rendezvous remembers of processes that left, were dropped or were replaced."""
+    """The processes that left a rendezvous, were dropped from it, or were replaced."""
 
     def __init__(self) -> None:
         self.replaced: BoundedDict[MemberId, None] = BoundedDict(_MAX_REMEMBERED)
-        """Processes whose name a newer process has."""
+        """Processes that a newer process of the same name has replaced."""
         self.left: BoundedDict[MemberId, None] = BoundedDict(_MAX_REMEMBERED)
         self._dropped: BoundedDict[MemberId, float] = BoundedDict(_MAX_REMEMBERED)
         """Dropped members -> their patience if they return."""
         self._halted: BoundedDict[MemberId, tuple[int, bool, bool]] = BoundedDict(_MAX_REMEMBERED)
-        """Members that were dropped because their main thread was stuck -> round that it had reached,
-        and whether it was ready and whether broken there."""
+        """Member that was dropped because its main thread was stuck -> the state of that thread:
+        the round that it had reached, whether it was ready, and whether it could not continue."""
 
     def record_drop(self, member: Member, *, is_halted: bool) -> None:
         """Records that a member was dropped.
@@ -285,7 +292,8 @@ class PastMembers:
     def may_enter(self, call: RendezvousPoll) -> bool:
         """Returns whether a caller may enter.
 
-        A process that has left may not, nor one that was dropped until its main thread makes progress.
+        A process that has left may not enter again. A process that was dropped because its main
+        thread was stuck may enter once that thread has made progress.
         """
         member_id = call.trainer, call.incarnation
         progress = self._halted.get(member_id)

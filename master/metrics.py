@@ -12,7 +12,7 @@ _TOTALS = {
     "journal_failures_total": "Writes to the journal that failed: calls were refused, or it grows.",
     "snapshot_failures_total": "Snapshots that could not be stored in the cluster.",
 }
-"""Counters that are one number in the status: name -> documentation."""
+"""Counters whose value is one number in the status: name -> documentation."""
 _RECORDS = "Records by the outcome of their tasks; records that are trained again count again."
 _LOSS = "{} lost by rollbacks of the model's state; reports of trainers may also lower it."
 
@@ -48,7 +48,7 @@ class MasterMetrics:
             for outcome in ("done", "dropped")
         }
         redone = sum(dataset["redone_records"] for dataset in datasets)
-        self._records["done"] += redone  # a counter must not decrease with a rewind
+        self._records["done"] += redone  # a rewind must not decrease the counter
         self._trainers.set(len(status["trainers"]))
         self._generation.set(status["generation"])
         self._members.set(len(status["rendezvous"]["members"]))

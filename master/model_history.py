@@ -7,9 +7,10 @@ from master.bounds import capped
 from runtime.call_checks import Json, RefusedError
 
 MAX_REWINDS = 1 << 15
-"""Rewinds of a data set: after more of them, attempts would exceed what trainers can report."""
+"""Maximum number of rewinds of a data set: after more rewinds, attempts would exceed the largest
+number that trainers can report."""
 _ATTEMPTS = 1 << 36
-"""Attempts between two rewinds."""
+"""Number of attempts reserved between two rewinds."""
 
 
 @dataclass(slots=True)
@@ -17,14 +18,15 @@ class Terms:
     """The terms of a data set's leaders: which process holds the newest model.
 
     A group of trainers that trains one model begins a term with each round. Its leader reports the
-    term in which its model was trained last; a model that lacks acknowledged records cannot lead
-    (decision 0014). All fields keep their defaults where trainers do not train one model together.
+    term in which its model was trained last. A trainer whose model lacks acknowledged records
+    cannot lead (decision 0014). All fields keep their defaults if trainers do not train one model
+    together.
     """
 
     newest: int = 0
     """The newest term that was begun."""
     acknowledged: int = 0
-    """The newest term with acknowledged records: models of older terms lack them."""
+    """The newest term with acknowledged records: models of older terms lack these records."""
     leader: str = ""
     """Incarnation of the process that began the newest term; "" before the first."""
     after: int = 0
@@ -91,15 +93,15 @@ class RewindLog:
     identity: str = ""
     """Identifies the newest rewind, so that a repeated call changes nothing."""
     newest_records: int = 0
-    """Records that the newest rewind set back."""
+    """Number of records that the newest rewind set back."""
     newest_steps: int = 0
-    """Steps that the newest rewind set back."""
+    """Number of steps that the newest rewind set back."""
     generation: int = 0
     """The newest generation of parameter servers for which the data set was set back."""
     ticket: int = 0
     """The ticket of the trainer that started that generation."""
     redone_records: int = 0
-    """Records that all rewinds together set back, so that they are trained again."""
+    """Number of records that all rewinds together set back, so that they are trained again."""
 
     @property
     def base(self) -> int:
@@ -112,7 +114,7 @@ class RewindLog:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The generation and ticket of the newest rewind, which order the rewinds of parameter servers."""
+        """The generation and ticket of the newest rewind: they give the order of parameter servers' rewinds."""
         return self.generation, self.ticket
 
     def add(self, identity: str, key: tuple[int, int], records: int, steps: int) -> None:

@@ -80,7 +80,7 @@ class Partitioning:
 
 
 class TaskOrder:
-    """A pseudo-random permutation of range(count), determined by a seed; the identity without one.
+    """A pseudo-random permutation of range(count), determined by a seed; the identity if there is no seed.
 
     A Feistel network permutes the numbers of an even number of bits. Numbers outside of the range
     are permuted again until they fall inside (Black and Rogaway 2002, "Ciphers with arbitrary finite

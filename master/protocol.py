@@ -11,16 +11,16 @@ from runtime.call_checks import Json, check_body
 Body = TypeVar("Body", bound=Message)
 _MAX_VERSION_DIGITS = 6
 _RULED = ("epochs", "records", "files")
-"""Fields with rules beyond their own type."""
+"""Fields that must satisfy rules beyond their own type."""
 
 
 def check(kind: type[Body], raw: bytes, version: str = "") -> Body:
     """Reads a body; raises like `runtime.call_checks.check_body`.
 
     Args:
-        kind: Its class.
-        raw: Its bytes.
-        version: The caller's version, as in the header `VERSION_HEADER`; "" where it sent none.
+        kind: The class of the body.
+        raw: The bytes of the body.
+        version: The caller's version, as in the header `VERSION_HEADER`; "" if it sent no version.
     """
     is_number = version.isascii() and version.isdecimal() and len(version) <= _MAX_VERSION_DIGITS
     is_newer = is_number and int(version) > VERSION
@@ -28,7 +28,7 @@ def check(kind: type[Body], raw: bytes, version: str = "") -> Body:
 
 
 def dataset_shape(description: DatasetDescription) -> Json:
-    """Returns a description as the ledger stores it: the one source, and every other field."""
+    """Returns a description as the ledger stores it: without the two sources that are not set."""
     fields = asdict(description)
     sources = {name: fields.pop(name) for name in ("records", "files", "stream")}
     return {name: value for name, value in sources.items() if value} | fields

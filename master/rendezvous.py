@@ -1,9 +1,9 @@
 """The rendezvous of a synchronous job: its members agree on rounds.
 
 A round is a list of members, the oldest first; the index in the list is the rank. When members join
-or leave, a new round is proclaimed, one for all changes within a short window. Pure: time is passed
+or leave, one new round is proclaimed for all changes within a short window. Pure: time is passed
 in, and the caller may log `events`. The journal has no rounds: after a restart of the master the
-members report theirs.
+members report their round.
 """
 
 from edl_protocol.master import RendezvousPoll
@@ -64,7 +64,8 @@ class Rendezvous:
         self.inherited = False
         """Whether a previous master proclaimed the round."""
         self._floor = 0
-        """The newest round that a member has reported; later rounds have greater numbers."""
+        """The newest round that a member has reported; the master's next rounds get greater
+        numbers."""
         self._window = ChangeWindow()
         self._advanced_s = now_s
         self._deadline_s = float("inf")
@@ -72,7 +73,7 @@ class Rendezvous:
         self._composition_changed = True
         """Whether the round must be compared with the live members again."""
         self.changes = 0
-        """Grows with each call that may wake other calls, or change when `tick` is due."""
+        """Grows with each call that may wake other calls, or may change when `tick` is due."""
         self._probe = Probe()
         self._code: dict[str, str] | None = None
         """Fingerprints of the members' program; None until a member has reported them."""
@@ -83,7 +84,7 @@ class Rendezvous:
     # -- calls of members --------------------------------------------------------------------
 
     def call(self, call: RendezvousPoll, now_s: float) -> None:
-        """Updates the rendezvous by a member's call; `answer` returns the answer.
+        """Updates the rendezvous from a member's call; `answer` returns the answer.
 
         Raises:
             RefusedError: The member runs another program, was replaced by a newer process, or
@@ -112,7 +113,8 @@ class Rendezvous:
         elif not (member.has_news(call) or self._probe.awaits(member)):
             member.record_call(call, self._probe.number, now_s)
             return  # most calls of a large job say only that the member is alive
-        # progress of the member may change whether the round continues, and when the next is due
+        # progress of the member may change whether the round continues, and when the next round is
+        # due
         was_usable = self.round.is_usable(member)
         member.record_call(call, self._probe.number, now_s)
         if member.probe == self._probe.number:
@@ -209,7 +211,7 @@ class Rendezvous:
         return member if member and member.slot.incarnation == call.incarnation else None
 
     def _lacks_claim(self, call: RendezvousPoll) -> bool:
-        """Returns whether a call belongs to a round of a previous master that this one does not know.
+        """Returns whether a call belongs to a previous master's round that this master does not know.
 
         Such a call is answered at once and changes nothing; the next call claims the round.
         """
@@ -241,7 +243,7 @@ class Rendezvous:
         self._code = call.code
 
     def _record_rounds(self, call: RendezvousPoll) -> None:
-        """Records the newest round that a member reports, and the one that it has given up."""
+        """Records the newest round that a member reports, and the round that it has given up."""
         self._floor = max(self._floor, call.seen, call.at)
         if call.void is not None and call.void < self.round.number:
             self.void = max(self.void, call.void)
@@ -294,7 +296,7 @@ class Rendezvous:
     # -- inside: rounds ----------------------------------------------------------------------
 
     def _adopt_claim(self, call: RendezvousPoll, now_s: float) -> None:
-        """Continues the round of a previous master that one of its members claims."""
+        """Continues a previous master's round if the caller claims it and is a member of it."""
         claim = call.claim
         if claim is None or claim.round <= self.round.number:
             return
@@ -305,7 +307,8 @@ class Rendezvous:
         is_member = (call.trainer, call.incarnation) in {slot.member_id for slot in slots}
         if not is_member or (self.round.number and not self.inherited):
             return
-        # members of the round are alive until they miss a call, unless a newer process has called
+        # members of the round count as alive until they miss a call, unless a newer process of the
+        # same name has called
         callers, self._live = self._live, {}
         for slot in slots:
             caller = callers.get(slot.trainer)
@@ -313,7 +316,7 @@ class Rendezvous:
                 self._past.replaced[slot.member_id] = None  # a newer process has called already
             elif not self._past.has_ended(slot.member_id):
                 self._live[slot.trainer] = caller or Member(slot, now_s)
-        # other callers stay, after the members of the round: the oldest are first
+        # other callers come after the members of the round: the oldest members are first
         newcomers = {name: caller for name, caller in callers.items() if name not in self._live}
         self._live |= newcomers
         self._deadline_s = now_s
@@ -329,7 +332,7 @@ class Rendezvous:
         self._window.note(now_s)
 
     def _note_broken(self, now_s: float) -> None:
-        """Requests a probe if the first member of the round cannot continue in it."""
+        """Requests a probe when the first of the round's members reports that it cannot continue."""
         self.changes += 1
         if self._is_void:
             return
@@ -396,15 +399,16 @@ class Rendezvous:
             self._window.note(now_s)
 
     def _due_s(self) -> float | None:
-        """Returns when the next round is to be proclaimed; None if something must happen before."""
+        """Returns when the next round is to be proclaimed; None if something else must happen first."""
         if not self._window.is_open or not self._live:
             return None
-        # a round that forms is not replaced, unless it is impossible; nor before a probe has ended
+        # no round is due before a probe has ended; a forming round is replaced only if it is
+        # impossible
         impossible = self._is_void
         forming = bool(self.round.number) and not self.round.formed
         if self._probe.in_progress or (forming and not impossible):
             return None
-        # without newcomers, and with members that cannot train on, nothing is gained by waiting
+        # if members cannot train on and there are no newcomers, a longer window gains nothing
         is_idle = bool(self.round.number) and self.round.is_idle(self._live)
         window_s = WINDOW_S
         if (impossible or is_idle) and self.round.includes(self._live):
@@ -428,7 +432,7 @@ def _check_numbers(call: RendezvousPoll, newest: int) -> None:
     """Refuses round numbers far beyond all others, because later rounds exceed every accepted number.
 
     A master that has just started knows no round. It accepts any claim up to 2^51, and a call with a
-    claim may not report a later round than the claim.
+    claim may not report a later round than the claimed one.
 
     Args:
         call: The call.

@@ -1,6 +1,7 @@
 """When failed tasks may be leased again, and when an outage or a ticket has lasted too long.
 
-Pure; time is passed in. The journal has no times: after a restart all of them begin again.
+Pure; time is passed in. The journal does not contain these times: after a restart they all begin
+again.
 """
 
 from typing import NamedTuple
@@ -17,11 +18,12 @@ _MAX_DOUBLINGS = 5
 OUTAGE_S = 600.0
 """Default limit of how long a data set may be unreadable before the job fails."""
 _QUIET_SHARE = 0.5
-"""A failure begins another outage if there was none for this share of that limit."""
+"""A failure begins a new outage if the previous failure is longer ago than this share of the outage
+limit."""
 TICKET_S = 600.0
 """How long writing a checkpoint may take before another trainer may write one."""
 _TICKET_TIMES = 3.0
-"""Writing may also take this many times as long as the longest one before."""
+"""Writing a checkpoint may also take this many times as long as the longest write so far."""
 
 
 class _Outage(NamedTuple):
@@ -43,7 +45,7 @@ class RetryPauses:
         self._first_s = first_s
         self._due_s: dict[FailingTask, float] = {}
         self._outages: dict[str, _Outage] = {}
-        """By data set."""
+        """Data set -> its outage."""
         self._ticket: tuple[str, float] | None = None
         """The valid ticket, and since when it is valid."""
         self._longest_save_s = 0.0
@@ -58,7 +60,7 @@ class RetryPauses:
         return min(_LONGEST_S, self._first_s * float(1 << min(_MAX_DOUBLINGS, tries - 1)))
 
     def retry(self, ledger: Ledger, now_s: float) -> Retry | None:
-        """Returns the command that ends the pauses that are over; None if no pause is."""
+        """Returns the command that ends the pauses that are over; None if no pause is over."""
         due_s = {
             entry: self._due_s.get(entry, now_s + self.pause_s(entry.tries))
             for entry in ledger.failing()
@@ -74,7 +76,8 @@ class RetryPauses:
         """Returns the command that ends an outage longer than `max_s`; None if there is none.
 
         An outage lasts from its first failure to its newest. Time alone does not make it longer:
-        there may be no reads, or the tasks that could be read again train for a long time.
+        perhaps no trainer reads, or trainers train for a long time on tasks that could be read
+        again.
         """
         waves = {data.name: data.wave.failures for data in ledger.datasets.values() if data.outage}
         quiet_s = _QUIET_SHARE * max_s
@@ -85,7 +88,7 @@ class RetryPauses:
         for name, outage in self._outages.items():
             lasted_s = outage.newest_s - outage.since_s
             if lasted_s > max_s and not ledger.failed:
-                del self._outages[name]  # the command may leave an outage of other tasks
+                del self._outages[name]  # other tasks may still be in an outage after the command
                 return EndOutage(name, round(lasted_s))
         return None
 
@@ -104,12 +107,12 @@ class RetryPauses:
         allowed_s = max(TICKET_S, _TICKET_TIMES * self._longest_save_s)
         if now_s - self._ticket[1] <= allowed_s:
             return None
-        self._ticket = None  # the time of a trainer that hangs does not count as the longest
+        self._ticket = None  # the time of a hanging trainer is not the longest write
         return EndTicket(ticket)
 
 
 def _after_failures(known: _Outage | None, failures: int, quiet_s: float, now_s: float) -> _Outage:
-    """Returns an outage, given the number of failures of its wave now."""
+    """Returns the updated outage, given the current number of failures of its wave."""
     if known is None or (failures != known.failures and now_s - known.newest_s > quiet_s):
         return _Outage(now_s, failures, now_s)
     return known if failures == known.failures else _Outage(known.since_s, failures, now_s)

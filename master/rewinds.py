@@ -135,7 +135,7 @@ def _identity(command: Rewind) -> str:
 
 
 def _key(command: Rewind) -> tuple[int, int]:
-    """Returns the generation and ticket, which order the rewinds of parameter servers."""
+    """Returns the generation and ticket: they give the order of parameter servers' rewinds."""
     return (command.generation or 0, command.ticket)
 
 
@@ -167,7 +167,7 @@ def _check(dataset: Dataset, command: Rewind) -> None:
             raise _wrong("remaining", f"{task!r:.60} has fewer records than {records}")
     if command.position is None:
         return
-    # the position itself: of the same tasks, with its open epochs in order
+    # the position itself: it must have the same tasks, and open epochs in order
     target = command.position
     if target["shape"] != _digest(dataset):
         raise _wrong("position.shape", f"it is of other data, or other tasks, than {dataset.name}")
@@ -220,7 +220,7 @@ def _restore(dataset: Dataset, command: Rewind) -> None:
 
 
 def _restore_task(dataset: Dataset, number: int, index: int, remaining: int) -> None:
-    """Marks records of a task as trained that the model has beyond the position."""
+    """Marks as trained those records of a task that the model contains beyond the position."""
     epoch = dataset.ensure_open(number)
     if epoch is None:
         return  # the epoch is complete

@@ -4,7 +4,7 @@ Parameter servers that restore a checkpoint lose batches of many trainers. Each 
 exactly which of its batches are lost, and reports them as its share. The share of a trainer that
 has left is unknown, but trainers that were answered later saw a version of the model that contained
 its batches. So the cost of an event is the larger of two numbers: the sum of all shares, and the
-number of versions that the servers lost, without pushes in flight, which are sent again.
+number of versions that the servers lost minus the pushes in flight, which are sent again.
 
 The newest 20 events are open, and trainers add shares to them. A report on an older, closed event
 does not count, because it may have been counted before.
@@ -20,11 +20,12 @@ from runtime.call_checks import Json
 
 _MAX_OPEN = 20
 _MAX_CLOSED = 1024
-"""Closed events that are recognised in repeated reports; older ones are forgotten."""
+"""Number of closed events that are recognised in repeated reports; older ones are forgotten."""
 _MAX_HOLDERS = 128
-"""Holders of an event whose shares are stored separately; all other shares are added up."""
+"""Number of holders whose shares of an event are stored separately; all other shares are added
+up."""
 _LONGEST_HOLDER = 64
-"""Characters of a holder's name; longer names are stored as digests."""
+"""Maximum length of a holder's name; longer names are stored as digests."""
 _UNITS = ("steps", "records")
 _NUMBERS = (*_UNITS, *(f"pending_{unit}" for unit in _UNITS))
 """The fields of a share."""

@@ -7,8 +7,8 @@ from master.membership import Member, MemberId, Slot
 from runtime.call_checks import Json
 
 FORMING_S = 60.0
-"""Members that have not reached a round after this time are dropped, because they hold up all others.
-A member that has reached it may take as long as for a step."""
+"""Members that have not reached a round after this time are dropped, because they hold up all
+others. A member that has reached the round may take as long as for a step."""
 
 _REMEMBERED = 8
 """Number of earlier rounds from which an answer can give the changes."""
@@ -17,15 +17,17 @@ LiveMembers = Mapping[str, Member]
 """All live members of a job by trainer, in the round or not."""
 
 _Differs = Callable[[Member | None, int], bool]
-"""(live member of a slot's trainer or None, rank of the slot) -> whether the member differs."""
+"""(live member of a slot's trainer or None, rank of the slot) -> whether the member is not in the
+expected state."""
 WINDOW_S = 0.2
-"""A round is proclaimed this long after the last change, and ..."""
+"""A round is proclaimed this long after the last change."""
 MAX_WINDOW_S = 1.0
-"""... at most this long after the first."""
+"""A round is proclaimed at most this long after the first change."""
 VOID_WINDOW_S = 0.1
-"""The window if the round cannot continue, and ..."""
+"""The shorter window if the round cannot continue and there are no newcomers."""
 SHORT_WINDOW_S = 0.05
-"""... if all remaining members wait for the next one, because a member was lost or has left."""
+"""The shortest window, used if all remaining members wait for the next round (after a member was
+lost or has left) and there are no newcomers."""
 
 
 @dataclass(slots=True)
@@ -34,10 +36,10 @@ class Round:
 
     number: int
     slots: tuple[Slot, ...]
-    """By rank."""
+    """The members' entries by rank."""
     since_s: float
     formed: bool = False
-    """Whether all members were ready in it."""
+    """Whether all members have been ready in this round."""
     deadlocked: bool = False
     """Whether all members wait for each other."""
     members: list[Json] = field(init=False)
@@ -58,8 +60,8 @@ class Round:
         """Returns the differences between the members of an earlier round and of this one.
 
         Returns:
-            The number of the earlier round as `since`, its ranks that are `gone`, and the new
-            `members` at the end; None if a member has changed its order or entry.
+            The number of the earlier round as `since`, the ranks of it that are `gone`, and the new
+            `members` at the end; None if a remaining member has another place or entry.
         """
         slots = set(self.slots)
         gone_ranks = [rank for rank, slot in enumerate(earlier.slots) if slot not in slots]
@@ -110,9 +112,9 @@ class Round:
         return 0 < len(self.slots) == self._ready_ranks
 
     def _first(self, rank: int, live: LiveMembers, differs: _Differs) -> int:
-        """Returns the first rank whose member differs, or the number of ranks if none does.
+        """Returns the first rank whose member is not in the expected state; the number of ranks if all are.
 
-        The search begins at `rank`, and at 0 if it finds nothing from there on.
+        The search begins at `rank`. If it finds nothing from there on, it begins again at 0.
         """
         count = len(self.slots)
         for begin in (rank, 0):
@@ -144,7 +146,7 @@ class Round:
             return True
         present_ids = {member.slot.member_id for member in present}
         missing_ids = (slot.member_id for slot in self.slots if slot.member_id not in present_ids)
-        if self.formed:  # members that leave train on until the next round
+        if self.formed:  # members that have left train on until the next round
             return any(member_id not in leavers for member_id in missing_ids)
         return any(True for _ in missing_ids)
 
@@ -154,7 +156,7 @@ class Round:
         return self._idle_ranks == len(self.slots)
 
     def holdups(self, live: LiveMembers, stuck_s: float) -> list[tuple[float, Member]]:
-        """Returns (until when, member) for each member that a forming round waits for.
+        """Returns (deadline, member) for each member that a forming round waits for.
 
         Args:
             live: The live members.
@@ -184,7 +186,8 @@ class RoundHistory:
     def __init__(self) -> None:
         self._earlier: dict[int, Round] = {}
         self._changes: dict[int, Json] = {}
-        """Number of an earlier round -> members of the newest round, for callers that know that one."""
+        """Number of an earlier round -> members of the newest round, for callers that know that
+        earlier round."""
 
     def add(self, earlier: Round) -> None:
         """Stores a round that a newer round replaces."""
@@ -229,7 +232,7 @@ class ChangeWindow:
         self._last_s = now_s
 
     def close(self) -> None:
-        """Forgets the changes: the newest round has them, or they were undone."""
+        """Forgets the changes: the newest round contains them, or they were undone."""
         self._first_s = self._last_s = float("inf")
 
     def end_s(self, window_s: float = WINDOW_S) -> float:

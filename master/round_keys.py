@@ -19,7 +19,7 @@ _KEY_BYTES = 100
 """Memory of a key besides its text and value."""
 _MAX_DIGITS = 18
 _MAX_ADDED = 64
-"""Newest calls of a member that are recognised if repeated; a pod has fewer processes."""
+"""Number of a member's newest calls that are recognised if repeated; a pod has fewer processes."""
 
 
 @dataclass(slots=True)
@@ -29,10 +29,10 @@ class _Keys:
     round: Round
     values: dict[str, bytes] = field(default_factory=dict)
     size: int = 0
-    """In bytes, as `MAX_BYTES` counts them."""
+    """Size in bytes, as `MAX_BYTES` counts them."""
     added: dict[MemberId, BoundedDict[int, int]] = field(default_factory=dict)
-    """Member -> number of each of its newest calls to `add` -> result. The processes of a pod are one
-    member."""
+    """Member -> call number -> result, for the member's newest calls to `add`. All processes of a
+    pod are one member."""
 
     def put(self, key: str, value: bytes) -> None:
         """Sets a key.
@@ -66,7 +66,7 @@ def _size_of(key: str) -> int:
 
 
 class RoundKeys:
-    """The keys of the newest round, and of the round before until the newest has formed."""
+    """The keys of the newest round, and, until that round has formed, of the round before."""
 
     def __init__(self) -> None:
         self._rounds: dict[int, _Keys] = {}

@@ -60,10 +60,10 @@ log = logging.getLogger(__name__)
 FENCED = 3
 """Exit code of a master that was replaced."""
 SETTLE_HEARTBEATS = 3
-"""Heartbeat intervals that a new master waits for trainers of the previous one to join."""
+"""Heartbeat intervals for which a new master waits for the previous master's trainers to join."""
 _TICK_S = 0.25
 AGAIN_S = 0.2
-"""When trainers should repeat a call that had no result, in seconds."""
+"""After how many seconds trainers should repeat a call that had no result."""
 
 
 class MasterService:
@@ -117,7 +117,7 @@ class MasterService:
 
     @property
     def snapshot_is_current(self) -> bool:
-        """Whether the newest snapshot has everything that was answered."""
+        """Whether the newest snapshot contains everything that was answered."""
         return self._snapshots.is_current
 
     @property
@@ -144,7 +144,7 @@ class MasterService:
             await self._snapshots.store_last()
 
     async def halt(self) -> None:
-        """Ends all loops without a last snapshot; the journal has everything that was answered."""
+        """Ends all loops without a last snapshot; the journal contains everything that was answered."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -304,7 +304,7 @@ class MasterService:
         return answer
 
     def _complete(self, trainer: str, answer: Json) -> Json:
-        """Adds the fields of an answer that change with time, and are not in the journal."""
+        """Adds the fields of an answer that change with time and are not in the journal."""
         lease_s = self.liveness.lease_s
         return {
             **answer,
@@ -379,7 +379,7 @@ class MasterService:
             self._end(str(error))
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
-        """Stops the master when a loop fails, because it would never answer calls."""
+        """Stops the master when a loop fails, because calls would never be answered."""
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a loop of the master failed", exc_info=error)
             self._end(f"an error in the master itself, see its log: {error!r:.200}")

@@ -57,7 +57,7 @@ class Snapshots:
 
     @property
     def is_current(self) -> bool:
-        """Whether the newest snapshot has everything that was answered."""
+        """Whether the newest snapshot contains everything that was answered."""
         calls = _calls(self._durable_ledger.ledger)
         return not self._changed.is_set() and self._safe == calls
 
@@ -71,7 +71,7 @@ class Snapshots:
         self._wanted.set()
 
     def safe_call(self, name: str) -> int:
-        """Returns the newest call of a trainer in a snapshot; without a fence, its newest call."""
+        """Returns the number of a trainer's newest call in a snapshot; without a fence, of its newest call."""
         trainer = self._durable_ledger.ledger.trainers.find(name)
         if trainer is None:
             return 0
@@ -80,7 +80,7 @@ class Snapshots:
         return self._safe.get((name, trainer.incarnation), 0)
 
     async def wait(self) -> None:
-        """Waits briefly for a snapshot, because the caller may end and cannot report again then."""
+        """Waits briefly for a snapshot, because the caller may end and then cannot report again."""
         if self._fence is None:
             return
         version = self._version

@@ -59,7 +59,8 @@ def _enter(durable_ledger: DurableLedger, fence: Fence) -> None:
 def _take_over(durable_ledger: DurableLedger, fence: Fence, stored: StoredSnapshot) -> None:
     """Claims the fence, and then writes the journal.
 
-    A claim fails if the previous master has just stored a newer snapshot, which is used then.
+    A claim fails if the previous master has just stored a newer snapshot; then that snapshot is
+    used.
     """
     for attempt in range(_MAX_CLAIMS):
         if stored.state is None:

@@ -14,7 +14,8 @@ from master.trainers import Trainer, TrainerRegistry
 from runtime.call_checks import Json
 
 _GENERATION_ATTEMPTS = 1 << 20
-"""Attempts between two masters: the previous one has certainly granted fewer after its snapshot."""
+"""Number of attempts reserved for each master: it certainly grants fewer after its last
+snapshot."""
 MAX_ATTEMPT = 1 << 52
 """The largest attempt of a lease that is taken over. Later attempts of the task are greater, and
 trainers can report attempts up to 2^53."""
@@ -24,10 +25,10 @@ _MAX_ACKED, _LEAST_ACKED = 16_384, 16
 
 
 def for_another_master(state: Json) -> Json:
-    """Returns the part of a ledger that another master needs, so that a thousand trainers fit a ConfigMap.
+    """Returns the part of a ledger that another master needs; with a thousand trainers, it fits a ConfigMap.
 
-    It leaves out the newest answers, which another master forgets, and most acknowledgements, because
-    trainers report their newest ones when they join.
+    It leaves out the newest answers, because another master forgets them. It also leaves out most
+    acknowledgements, because trainers report their newest acknowledgements when they join.
 
     Args:
         state: The result of `Ledger.dump`; it is not changed.
@@ -107,7 +108,7 @@ class Takeover:
         """Accepts an acknowledgement that a previous master answered, even if the task is leased again."""
         place = self._registry.find_or_open(entry.task)
         if place is not None and place.dataset.rewinds.is_before(entry.attempt):
-            return  # it trained a model that was lost
+            return  # the model that contained the task was lost
         if place is None or place.is_done:
             self._note_repeated(trainer, entry)
             return
@@ -126,7 +127,7 @@ class Takeover:
             self._count_again(place.size)
 
     def _note_repeated(self, trainer: Trainer, entry: Acknowledgement) -> None:
-        """Records a late acknowledgement of a task that is done, by the same lease or another."""
+        """Records a late acknowledgement of a task that is already done, under the same or another lease."""
         task, attempt = entry.task, entry.attempt
         if not self._registry.exists(task) or trainer.acked.get(task) == attempt:
             return

@@ -7,9 +7,9 @@ from master.commands import Join
 from runtime.call_checks import Json
 
 _MAX_ACKED = 1024
-"""Newest acknowledgements of a trainer that are recognised if they are repeated."""
+"""Number of a trainer's newest acknowledgements that are recognised if they are repeated."""
 _MAX_DUMPED = 64
-"""Newest acknowledgements of a trainer in a snapshot; one call reports fewer."""
+"""Number of a trainer's newest acknowledgements in a snapshot; one call reports fewer."""
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Trainer:
     leases: dict[str, int] = field(default_factory=dict)
     """Leased task -> attempt."""
     call: int = 0
-    """Number of its newest call for work."""
+    """Number of the trainer's newest call for work."""
     answer: Json | None = None
     """The answer to that call, in case the call is repeated."""
     records: int = 0
@@ -29,7 +29,7 @@ class Trainer:
     steps: int = 0
     failures: int = 0
     acked: dict[str, int] = field(default_factory=dict)
-    """Acknowledged task -> attempt, for its newest acknowledgements."""
+    """Acknowledged task -> attempt, for the trainer's newest acknowledgements."""
 
     def acknowledge(self, task: str, attempt: int) -> None:
         """Records an accepted acknowledgement."""
@@ -55,7 +55,7 @@ class TrainerRegistry:
         return len(self._by_name)
 
     def find(self, name: str) -> Trainer | None:
-        """Returns the trainer of a name; None if it has not joined."""
+        """Returns the trainer with a name; None if it has not joined."""
         return self._by_name.get(name)
 
     def add(self, name: str, incarnation: str) -> Trainer:

@@ -1,1 +1,1 @@
-"""Parameter servers of one asynchronous job: they hold parameters, trainers pull and push."""
+"""Parameter servers of one asynchronous job: they hold parameters; trainers pull these and push gradients."""

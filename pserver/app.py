@@ -74,7 +74,7 @@ class _Handlers:
         return handle
 
     def pin(self, execute: Callable[[int, bytes], Awaitable[Json]]) -> Handler:
-        """Creates a handler of a pin, whose number is in the path."""
+        """Creates a handler of calls about a pin; the pin's number is in the path."""
 
         async def handle(request: web.Request) -> web.Response:
             number = whole_number(request.match_info["number"], "number")
@@ -84,7 +84,7 @@ class _Handlers:
         return handle
 
     def frame(self, handler: Callable[[bytes], Awaitable[bytes]]) -> Handler:
-        """Creates a handler that answers with a frame. Its bytes stay reserved until the answer is sent."""
+        """Creates a handler that answers with a frame. The answer's bytes stay reserved until it is sent."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             size = body_bytes(request) + self._service.answer_bytes

@@ -32,7 +32,7 @@ class StoredCheckpoint(NamedTuple):
 
 
 class CheckpointSchedule:
-    """Decides when a checkpoint is due: some versions or seconds after the last one."""
+    """Decides when a checkpoint is due: a number of versions or of seconds after the last checkpoint."""
 
     def __init__(self, version: int, now_s: float) -> None:
         """Creates the schedule, as if a checkpoint had just been committed.

@@ -22,7 +22,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _MAPPED_BYTES = 1 << 20
-"""Smallest table whose memory is returned part by part while it is emptied."""
+"""Size of the smallest table whose memory is returned part by part while the table is emptied."""
 
 
 class Entries(NamedTuple):
@@ -51,7 +51,7 @@ def mix(values: Hashes) -> Hashes:
 
 
 def hash_ids(ids: Ids) -> Hashes:
-    """Returns hashes of ids, which do not depend on the capacity of a table."""
+    """Returns the hashes of ids. The hashes do not depend on a table's capacity."""
     return mix(np.ascontiguousarray(ids).view(np.uint64))
 
 
@@ -68,14 +68,15 @@ class HashSlots:
         size = capacity * BYTES_A_PLACE
         self._map = mmap.mmap(-1, size, _PRIVATE) if size >= _MAPPED_BYTES else None
         if self._map is not None:
-            with contextlib.suppress(OSError):  # without huge pages it is only slower
+            with contextlib.suppress(OSError):  # without huge pages, the table is only slower
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         buffer = bytearray(size) if self._map is None else self._map
         self._places = np.frombuffer(buffer, np.int64).reshape(capacity, 2)
-        """Per place: id, and row number plus one, where 0 is an empty place. One cache line holds both."""
+        """For each place: the id, and the row number plus one. A 0 in the second column marks an
+        empty place. One cache line holds both numbers."""
         self._ids, self._rows = self._places[:, 0], self._places[:, 1]
         self._first, self._last = 0, capacity
-        """The range of homes that the table holds; smaller while it is emptied."""
+        """The range of homes that the table holds; it shrinks while the table is emptied."""
 
     def find(self, ids: Ids, hashes: Hashes) -> Entries:
         """Returns the place and the row number of each id; -1 for ids that are not in the table."""
@@ -86,7 +87,7 @@ class HashSlots:
         other = np.flatnonzero((entries[:, 0] != ids) & (rows >= 0))
         result = Entries(np.where(rows >= 0, places, -1), rows)
         result.places[other] = result.rows[other] = -1
-        # the rest is in later places of its run, or not in the table
+        # the other ids are in later places of their runs, or not in the table
         pending, places = self._next(other, places[other])
         while len(pending):
             entries = self._places.take(places, axis=0, mode="wrap")
@@ -105,7 +106,7 @@ class HashSlots:
         """Adds distinct ids that are not in the table.
 
         Returns:
-            Indices of the ids that found no place; only a table that is being emptied has any.
+            Indices of the ids that found no place; empty unless the table is being emptied.
         """
         pending, places = np.arange(len(ids)), self._homes(hashes)
         placed = np.zeros(len(ids), bool)
@@ -148,7 +149,8 @@ class HashSlots:
         """Takes out the next entries, from the first place on.
 
         Args:
-            min_places: Number of places; the actual number is larger, up to the next empty place.
+            min_places: Least number of places to empty; more are emptied, up to the next empty
+                place.
 
         Returns:
             The entries; None if the table is empty.

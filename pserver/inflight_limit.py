@@ -1,4 +1,4 @@
-"""The limit of bytes in flight: more requests wait until others are done."""
+"""Limits the bytes of requests in flight: further requests wait until others are done."""
 
 import asyncio
 from collections import deque

@@ -50,7 +50,8 @@ class Views:
         self.now = 0
         """Number of the newest view ever opened."""
         self._open: dict[int, list[tuple[int, Array]]] = {}
-        """View -> (newest view at creation, array) of arrays replaced while it was the newest."""
+        """View -> the arrays that were replaced while it was the newest view: (newest view when the
+        array was created, array)."""
 
     @property
     def newest(self) -> int:

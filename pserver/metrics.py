@@ -38,7 +38,7 @@ _TOTALS = {
     "lost_versions_total": "Versions lost by rollbacks that this server knows of; the master counts batches.",
     "lost_records_total": "Records lost by rollbacks that this server knows of.",
 }
-"""Counters that are one number in the status: name -> documentation."""
+"""Counters whose value is one number in the status: name -> documentation."""
 
 
 class PserverMetrics:

@@ -1,4 +1,4 @@
-"""How two models of a job differ: shapes, tables, optimizer and rules. Pure.
+"""Compares two models of a job: shapes, tables, optimizer and rules. Pure.
 
 The first trainer's model is used. A trainer with another model is refused; the error names the first
 difference.
@@ -14,7 +14,7 @@ from pserver import optimizers
 from runtime.call_checks import RefusedError
 
 MAX_DENSE_NUMBERS = 100_000_000
-"""Default limit of dense parameters; a trainer receives 400 MB with each pull then."""
+"""Default limit of dense parameters. At this limit, a trainer receives 400 MB with each pull."""
 
 
 def check_pieces(model: Model, pieces: list[Piece]) -> int:

@@ -3,8 +3,8 @@
 Row updates are lazy: only the rows of a push and their momenta change. Adam counts the updates of each
 row separately, so the first update of a rare row is as large as the first update of any other row.
 Weight decay is decoupled (Loshchilov and Hutter, 2019) and also lazy: a row decays when it is updated.
-Schedules depend on the version, which grows with each batch of any trainer, so that a restored server
-continues them.
+Schedules depend on the version, which grows with each batch of any trainer. So a restored server
+continues the schedules.
 """
 
 import math

@@ -69,7 +69,7 @@ class Pages:
             self._blocks.append(zeros((self._rows, self.width), self._views, self._dtype))
 
     def make_writable(self, rows: Rows) -> None:
-        """Copies the pages of these rows that a view holds, so that they may be written.
+        """Copies those pages of the rows that a view holds, so that the rows may be written.
 
         Raises:
             FullError: The memory limit does not allow the copies.

@@ -5,7 +5,7 @@ answers, and each later report may raise the number.
 
 The number is an estimate. It lacks pushes whose version no worker has seen, and includes pushes in
 flight, which are sent again. Workers report to the job's master which of their pushes were lost; the
-master uses both (`master.rollbacks`).
+master uses the estimate and these reports (`master.rollbacks`).
 """
 
 from collections import deque

@@ -31,7 +31,7 @@ class RowIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its tables."""
+        """Size of the index's tables in bytes."""
         old = 0 if self._old is None else self._old.capacity
         return (self._slots.capacity + old) * BYTES_A_PLACE
 
@@ -68,7 +68,8 @@ class RowIndex:
 
         Args:
             ids: The ids to remove.
-            moved: Known ids that get the rows of the first of `ids`, in this order.
+            moved: Known ids that take over the rows of the first `len(moved)` removed ids, in this
+                order.
         """
         rows, hashes = self.find(ids)[: len(moved)], hash_ids(ids)
         for slots, part in self._parts(hashes):
@@ -100,7 +101,7 @@ class RowIndex:
         """Moves a part of the old table's entries, if there is one.
 
         Args:
-            ids: The number of new ids; more of them move a larger part, so that the old table is
+            ids: The number of new ids. More new ids move a larger part, so that the old table is
                 empty long before the new one is full.
         """
         if self._old is None:
@@ -125,7 +126,7 @@ class RowIndex:
         hashes = hash_ids(ids)
         for slots, part in self._parts(hashes):
             crowded = slots.insert(ids[part], hashes[part], rows[part])
-            if len(crowded):  # a run of thousands, which only deliberately chosen ids cause
+            if len(crowded):  # a run of thousands of entries: only deliberately chosen ids cause it
                 self.finish()
                 ids, hashes, rows = ids[part][crowded], hashes[part][crowded], rows[part][crowded]
                 self._slots.insert(ids, hashes, rows)

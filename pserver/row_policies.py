@@ -17,18 +17,20 @@ _ROWS_AN_EVICTION = 8
 
 
 class Candidates:
-    """The ids of one table without a row, and how many pushes have held each.
+    """The ids of one table without a row, and how many pushes have contained each id.
 
     Candidates are counted exactly, in a fixed number of places that their hashes select. A candidate
-    loses its place to another one with the same place. So ids that occur once cost no memory, and an
-    id must occur often enough before some hundred thousand others replace it (decision 0039).
+    loses its place to a later one whose hash selects the same place. So ids that occur once cost no
+    memory. To get a row, an id must occur often enough before some hundred thousand other ids can
+    replace it (decision 0039).
     """
 
     def __init__(self, admit_after: int, memory: Memory) -> None:
         """Starts without candidates.
 
         Args:
-            admit_after: An id gets a row at this push that holds it, counted from 1.
+            admit_after: Number of pushes that contain an id until it gets a row; the last one
+                creates the row.
             memory: Accounts for the memory of the candidates.
 
         Raises:
@@ -41,7 +43,7 @@ class Candidates:
         self.nbytes = _PLACES * _BYTES_A_PLACE
 
     def admits(self, ids: Ids) -> NDArray[np.bool_]:
-        """Returns whether each id gets a row in a push that holds it now."""
+        """Returns for each id whether it gets a row if the current push contains it."""
         return self._counts(ids) + 1 >= self._admit_after
 
     def see(self, ids: Ids) -> None:
@@ -71,8 +73,8 @@ def _places(ids: Ids) -> Ids:
 class EvictionWindow:
     """Chooses the rows to evict: the oldest or rarest of a window that moves over all rows.
 
-    A window costs the same for any number of rows, so no push waits for an eviction. The choice is
-    nearly the one among all rows.
+    A window costs the same for any number of rows, so no push waits for an eviction. The chosen
+    rows are nearly those that a search through all rows would choose.
     """
 
     def __init__(self, marks: Pages) -> None:

@@ -34,7 +34,7 @@ from runtime.call_checks import RefusedError
 
 SETTLE, SAVE = "settle", "save"
 SETTLE_S = 30.0
-"""Time for a trainer to initialise or restore all servers, before another one may try."""
+"""Time for a trainer to initialise or restore all servers, before another trainer may try."""
 SAVE_S = 120.0
 """Time for a trainer to write a checkpoint on all servers."""
 _CONFLICT, _FULL = 409, 507
@@ -115,7 +115,7 @@ class ParameterServer:
         Args:
             identity: Which server this is.
             max_bytes: Memory limit for arrays; None for no limit.
-            generation: The newest generation that it knows.
+            generation: The newest generation that the server knows.
             checkpoints: Checkpoints on its disk, oldest first.
             max_dense_numbers: Largest number of dense parameters of a model.
         """
@@ -277,7 +277,7 @@ class ParameterServer:
         self.stats.record_refusal(body.trainer, body.number, body.parameter)
 
     def checkpoint_due(self, process: str, now_s: float) -> bool:
-        """Returns whether the process that just pushed must write a checkpoint; grants it the lease then."""
+        """Returns whether the process that just pushed must write a checkpoint; if so, grants it the lease."""
         serving = self.serving
         if serving is None or self.identity.index or self.leases.is_held(SAVE, now_s):
             return False

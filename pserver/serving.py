@@ -162,7 +162,7 @@ class ServedGeneration:
         """Pins the current parameters; drops the oldest pin if there are too many.
 
         Returns:
-            The pinned version; for a number that is pinned already, its version.
+            The pinned version; if the number is pinned already, the version that it pins.
         """
         if number not in self._pins:
             if len(self._pins) >= MAX_PINS:

@@ -1,6 +1,7 @@
 """One server's shard of a model, and the application of pushes. No I/O, no clock, one thread.
 
-A push is applied completely or not at all, and once: `applied` holds each process's newest number.
+A push is applied completely or not at all, and only once: `applied` holds each process's newest
+push number.
 """
 
 from collections import OrderedDict
@@ -23,7 +24,8 @@ from pserver.vector import Vector
 from runtime.call_checks import RefusedError
 
 MAX_TASKS = 1 << 16
-"""Limit of listed tasks; without checkpoints the list is never renewed."""
+"""Maximum number of tasks in `DataPosition.remaining`, which is never renewed if there are no
+checkpoints."""
 MAX_PROCESSES = 4096
 """Limit of processes in `applied`; the least recent one is removed first."""
 
@@ -32,7 +34,7 @@ class DataPosition:
     """The position in the data that the parameters contain (decision 0032), for checkpoints of server 0.
 
     Consists of a position of the master's ledger, which the parameters contain completely, and of the
-    tasks that were pushed since. Only trainers interpret them, to set the data back.
+    tasks that were pushed since. Only trainers interpret the position, to set the data back.
     """
 
     def __init__(self) -> None:
@@ -40,9 +42,10 @@ class DataPosition:
         self.is_known = True
         """Whether the position is known; trainers of earlier versions do not report it."""
         self.ledger: Json | None = None
-        """The position of the master's ledger; None is the beginning."""
+        """The position of the master's ledger; None means the beginning."""
         self.remaining: dict[str, int] = {}
-        """Task -> number of its last records that were not pushed, for tasks begun since."""
+        """Task -> number of its last records that were not pushed, for tasks begun after that
+        position."""
 
     def push(self, remaining: Mapping[str, int]) -> None:
         """Records the tasks of an applied push, with the remaining records of each."""
@@ -94,10 +97,11 @@ class PushedGradients(NamedTuple):
     number: int
     """Increases with each batch of the process."""
     version: int
-    """Version of the dense parameters that were used."""
+    """Version of the dense parameters from which the gradients were computed."""
     records: int
     dense: Floats | None
-    """In the order of the vector; None means zeros that leave momenta unchanged."""
+    """Gradients of the dense parameters, in the vector's order. None means that all are zero;
+    momenta then stay unchanged."""
     sparse: Mapping[str, tuple[Ids, Floats]]
     norm: float | None = None
     """Norm of the whole gradient at all servers; needed if the optimizer clips by it."""

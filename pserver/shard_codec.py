@@ -97,7 +97,7 @@ def assemble(
         model: The trainers' model, which fits the files.
         pieces: The pieces that this server holds.
         place: The place of this server.
-        files: One file, or all files of a checkpoint of another number of servers.
+        files: One file, or all files of a checkpoint that another number of servers wrote.
         memory: Accounts for the shard's memory.
 
     Raises:
@@ -121,7 +121,7 @@ def _assembled(
     dense, slots = _gathered(pieces, files)
     shard = Shard(model, pieces, dense, memory, Views(memory), servers=place.of)
     shard.vector.restore(slots, max(int(file.meta["updates"]) for file in files))
-    # rows: the ids of this server, from all files; counters are kept by one server each
+    # rows: the ids of this server, from all files; each counter is kept by one server
     version = max(counts_of(file) for file in files).version
     for name, table in shard.tables.items():
         table.reserve(sum(part.rows(place) for part in _parts(name, files)))
@@ -146,7 +146,7 @@ def _assembled(
 def _trimmed(
     pages: Sequence[Array], size: int, width: int, dtype: type[np.generic] = np.float32
 ) -> list[Array]:
-    """Pages without the unused rows at the end."""
+    """Returns the pages without the unused rows at the end."""
     trimmed_pages: list[Array] = []
     for page in pages:
         if size <= 0:

@@ -10,7 +10,7 @@ from pserver.store import CheckpointStore
 from runtime.logs import keys
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files of cgroup v2 and v1."""
+"""The files that hold the memory limit in cgroup v2 and v1."""
 ARRAY_FRACTION = 0.7
 """Share of memory for arrays; the rest is for the interpreter and bodies in flight."""
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def _cgroup_limits() -> list[int]:
     for name in _LIMITS:
         try:
             limits.append(int(Path(name).read_text(encoding="ascii")))
-        except (OSError, ValueError):  # another version of cgroups, or "max"
+        except (OSError, ValueError):  # no such file, or the limit is "max"
             continue
     return [limit for limit in limits if limit > 0]
 
@@ -43,7 +43,7 @@ def create_server(
     """Creates a server, resumed from its shutdown checkpoint if there is one, otherwise empty.
 
     The shutdown checkpoint contains everything that was answered, so no rollback is needed. It is used
-    once. An empty server knows its other checkpoints.
+    once. An empty server knows the other checkpoints on its disk.
 
     Args:
         store: The files of the server.

@@ -147,7 +147,8 @@ class CheckpointStore:
     def checkpoints(self) -> list[StoredCheckpoint]:
         """Returns the complete checkpoints, oldest first.
 
-        A checkpoint of another number of servers is complete if all files are in this directory.
+        A checkpoint that another number of servers wrote is complete if all its files are in this
+        directory.
         """
         checkpoints = []
         for name, folder in self._folders():
@@ -163,7 +164,7 @@ class CheckpointStore:
         return sorted(checkpoints, key=lambda stored: stored.name)
 
     def load(self, name: CheckpointName) -> list[Frame]:
-        """Returns the files that this server needs of a checkpoint.
+        """Returns those files of a checkpoint that this server needs.
 
         Raises:
             ShardError: A file is missing or incomplete.
@@ -173,7 +174,7 @@ class CheckpointStore:
         return [_read(self._path(folder, index, name.of)) for index in indices]
 
     def load_shutdown_checkpoint(self) -> Frame | None:
-        """This server's shutdown checkpoint, if it is of the newest generation."""
+        """Returns this server's shutdown checkpoint; None if the newest generation has no complete one."""
         name = CheckpointName(self.generation(), SHUTDOWN_VERSION, self._of)
         path = self._path(self.root / name.folder, self._index, self._of)
         return None if self._check(path) is None else _read(path)
@@ -187,7 +188,10 @@ class CheckpointStore:
     # -- inside ------------------------------------------------------------------------------
 
     def _folders(self) -> list[tuple[CheckpointName, Path]]:
-        """Returns the folders of checkpoints, once for each number of servers with files in it."""
+        """Returns the folders of checkpoints, with the number of servers that wrote the files.
+
+        A folder with files of several numbers of servers is returned once for each number.
+        """
         folders = set()
         for folder in self.root.iterdir():
             match = _FOLDER.fullmatch(folder.name)
@@ -245,7 +249,10 @@ class CheckpointStore:
             raise ShardError(f"its header is not a shard's: {error!r:.100}") from error
 
     def _prune(self, newest: CheckpointName, keep: int) -> None:
-        """Removes the files of old checkpoints, including some of other numbers of servers."""
+        """Removes the files of old checkpoints.
+
+        If another number of servers wrote them, each server removes its share of the files.
+        """
         names = [name for name, _ in self._folders()]
         own = [
             name
@@ -256,7 +263,7 @@ class CheckpointStore:
         for name in names:
             if name >= newest or name in stay:
                 continue
-            # today's servers divide the files of other numbers of servers among them
+            # if another number of servers wrote the files, the current servers share the work
             indices = [number for number in range(name.of) if number % self._of == self._index]
             for index in [self._index] if name.of == self._of else indices:
                 self._remove(self.root / name.folder, index, name.of)

@@ -1,7 +1,7 @@
 """One server's rows of an embedding table, by id, each with its optimizer slots. Pure.
 
-A row without updates takes no memory: its initial value is computed from seed and id at each lookup. It is
-stored with its first update, or later if the table admits rows later. An evicted row has its initial
+A row without updates takes no memory: its initial value is computed from seed and id at each lookup. The
+row is stored with its first update, or later if the table admits rows later. An evicted row has its initial
 value again (decision 0039).
 """
 
@@ -27,7 +27,7 @@ Ids = NDArray[np.int64]
 _MANTISSA_BITS = 24
 _SPAN = np.float32(1 << _MANTISSA_BITS)
 _EVICTED_AT_ONCE = 4096
-"""Limit of evicted rows in one push, in addition to twice the rows of the push."""
+"""One push evicts at most this many rows, plus twice the number of rows that it updates."""
 
 
 class TableView(NamedTuple):
@@ -43,7 +43,8 @@ class TableSnapshot(NamedTuple):
     size: int
     """Number of rows."""
     ids: Sequence[Ids]
-    """Pages of ids, like all following fields; the last pages may have unused rows at their end."""
+    """Pages of ids; all following fields are in pages, too. The last pages may have unused rows at
+    their end."""
     values: Sequence[Floats]
     slots: Sequence[Floats]
     marks: Sequence[Ids]
@@ -152,7 +153,7 @@ class EmbeddingTable:
         return self._prepared(ids, rows, missing, room)
 
     def prepare_full(self, ids: Ids) -> PreparedRows:
-        """Does the same without more memory: evicts rows, or refuses new ones."""
+        """Does the same as `prepare` without more memory: evicts rows, or refuses new ones."""
         self._index.finish()
         with contextlib.suppress(FullError):
             return self.prepare(ids)
@@ -316,7 +317,7 @@ class EmbeddingTable:
         """Adds rows with initial values for new ids."""
         size = self.size + len(ids)
         fresh = np.arange(self.size, size, dtype=np.int64)
-        for pages in self._pages():  # may fail, so before the index has the rows
+        for pages in self._pages():  # may fail, so it comes before the index gets the rows
             pages.reserve(size)
             pages.make_writable(fresh)
         rows = self._index.add(ids)

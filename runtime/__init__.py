@@ -1,1 +1,1 @@
-"""What every server process needs: settings, HTTP servers, certificates, logs, metrics."""
+"""The parts that all server processes share: settings, HTTP servers, certificates, logs, metrics."""

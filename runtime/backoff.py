@@ -25,7 +25,7 @@ class Backoff:
         Args:
             first_s: The first pause, in seconds.
             max_s: The longest pause.
-            jitter: Returns the factor of each pause. With `Random.random`, full jitter, replicas
+            jitter: Returns the factor of each pause. With `Random.random` (full jitter), replicas
                 that lost the same API server do not reconnect at the same time.
         """
         self._first_s = first_s
@@ -89,7 +89,7 @@ class Backoffs(Generic[Key]):
         self._backoffs.pop(key, None)
 
     def _forget_calm(self, now_s: float) -> None:
-        """Removes expired back-offs. Not at each call: an API server that refuses everything makes thousands."""
+        """Removes expired back-offs, but not at each call: a failing API server causes thousands of back-offs."""
         self._swept_s = now_s
         for key in [k for k, (end_s, _) in self._backoffs.items() if now_s - end_s > self._calm_s]:
             del self._backoffs[key]

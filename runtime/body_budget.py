@@ -1,4 +1,4 @@
-"""How many bytes of request bodies a server holds at once, without any I/O.
+"""Limits the bytes of request bodies that a server holds at once. No I/O.
 
 It counts the bytes that have arrived, not the length that a caller announces. Above the maximum, the
 body that started to arrive first is dropped: an ordinary body arrives within milliseconds.

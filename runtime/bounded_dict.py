@@ -1,4 +1,4 @@
-"""A dict with a maximum size, for entries that strangers can create. Pure."""
+"""A dict with a maximum size, for entries that untrusted callers can create. Pure."""
 
 from typing import TypeVar
 

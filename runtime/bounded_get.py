@@ -1,8 +1,8 @@
 """A GET with a limit for the whole answer, for servers that users run: masters of jobs.
 
 It speaks HTTP/1.0 over asyncio's streams and counts every byte of an answer. aiohttp's client has no limit for
-heads: four masters that answered `100 Continue` for ever made the polls of all other masters time out. It also
-takes 0.6 ms of CPU for a call instead of 0.35 ms. The caller sets the time limit (`asyncio.timeout`).
+heads: four masters that answered `100 Continue` for ever made the polls of all other masters time out. That
+client also takes 0.6 ms of CPU for a call, this module 0.35 ms. The caller sets the time limit (`asyncio.timeout`).
 """
 
 import asyncio

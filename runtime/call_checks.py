@@ -1,4 +1,4 @@
-"""Checks of calls over HTTP, and their refusal, for the pure parts of a job's servers. Pure."""
+"""Checks and refuses HTTP calls, for the pure parts of a job's servers. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 MAX_DIGITS = 15
 """Digits of a number in a path."""
 _MAX_FIELD_CHARS = 200
-"""A longer name of a field is shown cut."""
+"""Messages show only this many characters of a field's name."""
 
 Body = TypeVar("Body")
 Json = dict[str, Any]
@@ -38,14 +38,15 @@ def check_body(
     """Reads a JSON body.
 
     Args:
-        kind: Its class, a dataclass whose fields say what is allowed.
-        raw: Its bytes.
-        ruled: Fields with rules beyond their own type; the message of a rule names the wrong one
-            first.
-        ignores_unknown: Whether fields that the class does not have are ignored, and not refused.
+        kind: The body's class, a dataclass whose fields say what is allowed.
+        raw: The bytes of the body.
+        ruled: Fields that must satisfy rules beyond their own type. The message of a broken rule
+            begins with the wrong field's name.
+        ignores_unknown: Whether fields that the class does not have are ignored instead of refused.
 
     Raises:
-        RefusedError: 400 where it is not JSON, 422 where a field is wrong; names the field.
+        RefusedError: 400 if the body is not JSON, 422 if a field is wrong; the error names the
+            field.
     """
     try:
         return reader(kind).validate_json(raw, extra="ignore" if ignores_unknown else None)
@@ -62,7 +63,7 @@ def check_fields(kind: type[Body], fields: Mapping[str, Any]) -> Body:
 
 
 def reader(kind: type[Body]) -> TypeAdapter[Body]:
-    """Returns what checks and reads messages of a class."""
+    """Returns the adapter that checks and reads messages of a class."""
     known = _READERS.get(kind)
     if known is None:
         known = _READERS[kind] = TypeAdapter(kind)
@@ -70,7 +71,7 @@ def reader(kind: type[Body]) -> TypeAdapter[Body]:
 
 
 def refusal(error: ValidationError, ruled: Sequence[str] = ()) -> RefusedError:
-    """The refusal of a body that is wrong; `ruled` as in `check_body`."""
+    """Returns the refusal of a wrong body; `ruled` is as in `check_body`."""
     first = error.errors(include_url=False, include_context=False)[0]
     field = _one_line(".".join(str(part) for part in first["loc"]))
     if first["type"] == "json_invalid":
@@ -99,7 +100,7 @@ def whole_number(text: str, name: str) -> int:
         name: The field's name, for messages.
 
     Raises:
-        RefusedError: 422, the text is something else.
+        RefusedError: 422, the text is not such a number.
     """
     if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:
         raise RefusedError(422, f"{name} must be a whole number", name)

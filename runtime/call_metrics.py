@@ -9,7 +9,7 @@ from runtime.drop_counts import counted_drops
 from runtime.metrics import Metrics
 
 DISCONNECTED = 499
-"""The status in metrics of a call whose caller has disconnected."""
+"""The status that metrics show for a call whose caller has disconnected."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class CallMetrics:
         """Measures one call; the block sets the status.
 
         Args:
-            path: The path as declared in the route: names in a path must not become labels.
+            path: The path as declared in the route, because names in a path must not become labels.
         """
         begun_s, call_status = clock.monotonic_s(), CallStatus()
         try:

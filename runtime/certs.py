@@ -19,7 +19,7 @@ CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=90)
 _CLOCK_SKEW = timedelta(days=1)
-"""How far the issuer's clock may be ahead; a wrong time zone makes hours."""
+"""How far the issuer's clock may be ahead; a wrong time zone makes a difference of hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def matches(pair: Pair) -> bool:
     """Returns whether the key belongs to the certificate.
 
     Raises:
-        ValueError: one of them is not valid PEM.
+        ValueError: the key or the certificate is not valid PEM.
     """
     key = serialization.load_pem_private_key(pair.key, password=None)
     return key.public_key() == x509.load_pem_x509_certificate(pair.cert).public_key()

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
                 is_value = False
             elif action is not None:
                 is_value = action.nargs is None and not equals
-                if word == f"{flag}=--":  # argparse would make it a list
+                if word == f"{flag}=--":  # argparse would make the value a list
                     unknown.append(word)
             elif word.endswith("--") and word[:-2] in self._option_string_actions:
                 unknown.append(word)

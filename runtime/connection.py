@@ -22,12 +22,13 @@ from runtime.logs import keys
 log = logging.getLogger(__name__)
 
 _MAX_HEAD_BYTES = 16 * 1024
-"""Limit for an incomplete head: it stays in memory, and anybody may send one."""
+"""Limit for an incomplete head: it stays in memory, and any peer may send one."""
 _HEAD_END = b"\r\n\r\n"
 _STRANGER_BYTES = 16 * 1024
-"""Received at once before the server knows the caller."""
+"""Number of bytes received at once before the server knows the caller."""
 _READ_BYTES = 256 * 1024
-"""Received at once afterwards, asyncio's default; a thousand strangers would fill 200 MiB with it."""
+"""Number of bytes received at once afterwards, asyncio's default. With this number, a thousand
+unknown callers would fill 200 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +36,27 @@ class Bounds:
     """The limits of one server for its peers; times in seconds."""
 
     max_connections: int
-    """Open connections; at most half of the process's file descriptors are used."""
+    """Maximum number of open connections; at most half of the process's file descriptors are
+    used."""
     max_per_address: int
-    """Open connections of one IP address."""
+    """Maximum number of open connections of one IP address."""
     handshake_s: float
-    """For the whole TLS handshake."""
+    """Time limit for the whole TLS handshake."""
     head_s: float
-    """For the whole head of a request, from its first byte."""
+    """Time limit for the whole head of a request, from its first byte."""
     body_s: float
-    """For the whole body of a request."""
+    """Time limit for the whole body of a request."""
     answer_s: float
-    """For reading an answer that is larger than the buffers."""
+    """Time limit for the peer to read an answer that is larger than the buffers."""
     idle_s: float
-    """For the first byte of the next request."""
+    """Time limit for the first byte of the next request."""
 
 
 class GuardedConnection(asyncio.Protocol):
     """A connection with deadlines, in front of the protocol that speaks HTTP.
 
     Args:
-        make_protocol: Creates that protocol, once the TLS handshake has succeeded.
+        make_protocol: Creates the HTTP protocol once the TLS handshake has succeeded.
         table: The server's connections, including this one.
         bounds: The deadlines.
         drops: Counts dropped connections.
@@ -164,7 +166,7 @@ class GuardedConnection(asyncio.Protocol):
             self._start_deadline(self._bounds.idle_s, None)
 
     def drop(self, reason: Drop | None) -> None:
-        """Ends the connection at once, unless it is ending already; None is not counted."""
+        """Ends the connection at once, unless it is ending already; a drop without a reason is not counted."""
         self._table.remove(self)
         if reason is not None:
             count_drop(self._drops, reason)
@@ -174,7 +176,7 @@ class GuardedConnection(asyncio.Protocol):
             self.opening.cancel()
 
     def _set_read_bytes(self, max_bytes: int) -> None:
-        """Sets how many bytes are received at once; asyncio has no documented name for it."""
+        """Sets how many bytes are received at once; asyncio has no documented way to do that."""
         transport: Any = self._transport
         if hasattr(transport, "max_size"):
             transport.max_size = max_bytes

@@ -1,4 +1,4 @@
-"""Decides which connections a server keeps: bounded in total and for each address, without any I/O.
+"""Decides which connections a server keeps; their number is limited in total and for each address. No I/O.
 
 A connection is busy while the server answers its request. Otherwise it waits for its peer, and may be
 dropped for a new connection. So a client that opens too many connections displaces its own, and a new
@@ -61,11 +61,12 @@ class ConnectionTable(Generic[K]):
         return len(self._address_of)
 
     def add(self, connection: K, address: str) -> ConnectionAdmission[K]:
-        """Admits a new connection; if the server is full, it takes the place of a waiting one.
+        """Admits a new connection; if the server is full, the new connection takes the place of a waiting one.
 
-        If the address has too many connections, one of its own is dropped, else one of the address with the
-        most. Connections that have not sent a request yet are dropped first, then the one that has waited
-        longest. If none is waiting, the new connection is refused.
+        If the new connection's address has too many connections, a waiting one of this address is
+        dropped. Otherwise, if the server is full, a waiting one of the address with the most
+        connections is dropped. Connections that have not sent a request yet are dropped first, then
+        the one that has waited longest. If none is waiting, the new connection is refused.
         """
         dropped = None
         own = self._addresses.get(address)

@@ -1,6 +1,6 @@
 """Counts the connections that a server has dropped, and decides when to log them.
 
-Anybody can cause drops, so one line of the log sums up all drops of an interval.
+Any peer can cause drops, so one line of the log sums up all drops of an interval.
 """
 
 from collections import Counter
@@ -16,7 +16,8 @@ class Drop(StrEnum):
     """Why a server drops a connection."""
 
     HANDSHAKE = "handshake"
-    """The TLS handshake failed or took too long. With a client CA, also: no certificate of this CA."""
+    """The TLS handshake failed or took too long. With a client CA, this includes peers without a
+    certificate of this CA."""
     HEAD = "head"
     """The head of a request was too long, or not complete in time."""
     BODY = "body"
@@ -26,7 +27,7 @@ class Drop(StrEnum):
     MALFORMED = "malformed"
     """The request is not HTTP."""
     BODIES = "bodies"
-    """All bodies in memory were too large together."""
+    """All bodies in memory together were too large."""
     FULL = "full"
     """There were too many connections, in total or of one address."""
 
@@ -48,7 +49,7 @@ class DropCounts:
         """Counts a drop.
 
         Args:
-            reason: Why.
+            reason: The reason for the drop.
             now_s: The time on a monotonic clock.
 
         Returns:

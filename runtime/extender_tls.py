@@ -9,7 +9,7 @@ from datetime import datetime
 from runtime import certs
 
 SERVICE = "edl-extender"
-SECRET = "edl-extender-tls"  # noqa: S105 - its name
+SECRET = "edl-extender-tls"  # noqa: S105 - the name of a Secret
 
 
 def names(namespace: str, extra_hosts: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def http_options(bounds: Bounds, drops: DropCounts) -> dict[str, Any]:
         "access_log": None,
         "logger": _HttpLog(drops),
         "keepalive_timeout": bounds.idle_s,
-        "handler_cancellation": True,  # nobody waits for the answer once the caller has disconnected
+        "handler_cancellation": True,  # a disconnected caller does not wait for the answer
         "auto_decompress": False,  # limits count the bytes that arrive
         "max_line_size": _MAX_FIELD_BYTES,
         "max_field_size": _MAX_FIELD_BYTES,

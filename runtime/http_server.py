@@ -48,7 +48,7 @@ class Service:
     port: Port | None
     """The routes to serve; None for all."""
     threads: int
-    """Requests answered at once."""
+    """Number of requests answered at once."""
     max_body_bytes: int
     """A body of this length or longer gets 413."""
 
@@ -61,7 +61,7 @@ class HttpServer:
         listening: A bound socket.
         bounds: The limits for callers.
         certificates: TLS; None for plain HTTP.
-        failed: Called, on the server's thread, if the server ends by an error.
+        failed: Called on the server's thread if the server ends with an error.
     """
 
     def __init__(
@@ -193,8 +193,8 @@ class HttpServer:
         """Reads the body of a request.
 
         Returns:
-            The body and its length in bytes. Of a body that is too long, at most the beginning, and a length
-            that is at least the maximum.
+            The body and its length in bytes. For a body that is too long: at most its beginning,
+            and a length that is at least the maximum.
         """
         max_bytes, length = self._service.max_body_bytes, request.content_length
         if length is not None and length >= max_bytes:
@@ -211,7 +211,7 @@ class HttpServer:
         return b"".join(parts), length
 
     async def _on_thread(self, variables: wsgi.Environment) -> wsgi.Answer:
-        """Answers on a thread. If the caller gives up, this still waits for the thread, which has the body."""
+        """Answers on a thread. If the caller gives up, this still waits for the thread, which uses the body."""
         work = self._threads.submit(self._answer, variables)
         answer = asyncio.wrap_future(work)
         try:
@@ -233,7 +233,7 @@ class HttpServer:
 async def _send(
     request: web.BaseRequest, answer: wsgi.Answer, parts: AsyncGenerator[bytes]
 ) -> web.StreamResponse:
-    """Sends an answer part by part; the deadline of its connection ends a peer that does not read."""
+    """Sends an answer part by part; the connection's deadline drops a peer that does not read."""
     headers = {name: value for name, value in answer.headers if name != "Content-Length"}
     response = web.StreamResponse(status=answer.status, headers=headers)
     await response.prepare(request)

@@ -181,7 +181,7 @@ async def serving(
     try:
         listening = bind(listen)
         host, port = listening.getsockname()[:2]
-        assert runner.server is not None  # noqa: S101 - for mypy: the set-up has made it
+        assert runner.server is not None  # noqa: S101 - tells mypy that the set-up has created it
         listener = Listener(listening, runner.server, BOUNDS, app[_DROPS])
         listener.start()
         yield host, port
@@ -227,7 +227,7 @@ class _PassingErrors:
         self._statuses, self._logged = statuses, ""
 
     def status_of(self, error: Exception) -> int:
-        """Returns the HTTP status; logs the error unless it was logged last, since a full disk fails all calls."""
+        """Returns the HTTP status; logs an error only if it differs from the last one: a full disk fails all calls."""
         if str(error) != self._logged:
             self._logged = str(error)
             log.warning("%s", error)
@@ -240,7 +240,7 @@ def _require_token(request: web.Request, token: bytes) -> None:
 
 
 def _require_plain_body(request: web.Request) -> None:
-    """Refuses a compressed body: limits count the bytes that arrive, and it may become a thousand times as long."""
+    """Refuses a compressed body: limits count the bytes that arrive, but it may expand a thousandfold."""
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         raise RefusedError(415, "Content-Encoding: send the body as it is, not compressed")

@@ -25,7 +25,7 @@ _ACCEPTED_AT_ONCE = 4
 _PAUSE_S = 0.5
 """Accepting pauses this long when the process has no file descriptor left."""
 _TLS_END_S = 1.0
-"""For the end of a TLS connection."""
+"""Time limit for the end of a TLS connection."""
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -150,7 +150,7 @@ class Listener:
             else:
                 await self._open_tls(connection, accepted, self._certificates.current())
         except OSError as error:
-            error.__traceback__ = None  # breaks a cycle: its frames hold the future that holds it
+            error.__traceback__ = None  # breaks a cycle: its frames hold this error's future
             self._table.remove(connection)
             count_drop(self._drops, Drop.HANDSHAKE)
         except asyncio.CancelledError:

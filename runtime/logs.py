@@ -77,7 +77,7 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """Formats records as text such as `12:00:01 info pod changed pod=training/a-0`, followed by the trace.
 
-    Errors may quote text of strangers, so control characters are replaced, and the lines of a trace are indented.
+    Errors may quote text from untrusted sources, so control characters are replaced, and the lines of a trace are indented.
     """
 
     @override

@@ -1,4 +1,4 @@
-"""The rules for names of metrics and labels, as errors: the ones that `promtool check metrics` reports.
+"""Checks names of metrics and labels against the rules that `promtool check metrics` applies.
 
 See https://prometheus.io/docs/practices/naming/: base units, `_total` for counters only, no ending
 that belongs to a histogram's series, no abbreviations and no metric type in a name.
@@ -13,7 +13,7 @@ BASE_UNITS = ("bytes", "celsius", "cores", "grams", "joules", "meters", "ratio",
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = ("_bucket", "_count", "_created", "_sum")
-"""Endings of the series of a histogram, or that the client library adds."""
+"""Name endings of a histogram's series, and endings that the client library adds."""
 _ABBREVIATIONS = frozenset(
     ("s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d")
 )

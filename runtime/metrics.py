@@ -28,9 +28,10 @@ from runtime.metric_names import MetricType
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Seconds, for synchronous answers: their bars are 5 and 10 ms, callers time out after 1 to 2 s."""
+"""Bucket limits in seconds for synchronous answers: these should take at most 5 or 10 ms, and
+callers time out after 1 to 2 s."""
 SLOW_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds, for processes in the cluster: reclaim, growth, start of a job."""
+"""Bucket limits in seconds for processes in the cluster: reclaim, growth, start of a job."""
 
 Samples = Mapping[tuple[str, ...], float]
 """Label values -> value."""
@@ -94,7 +95,7 @@ class Metrics:
         )
 
     def scraped_totals(self, documentations: Mapping[str, str]) -> dict[str, float]:
-        """Creates counters that another component counts, and that are read together at each scrape.
+        """Creates counters that another component counts; each scrape reads all of them together.
 
         Args:
             documentations: Name -> documentation.

@@ -1,4 +1,4 @@
-"""Makes text of strangers safe to print on a terminal. Pure."""
+"""Makes text from untrusted sources safe to print on a terminal. Pure."""
 
 import unicodedata
 
@@ -12,7 +12,7 @@ def printable(text: object) -> str:
 
 
 def printable_lines(text: str, indent: str) -> str:
-    """Returns the lines of a text, indented, with such characters replaced; keeps spaces."""
+    """Returns the lines of a text, indented, with the same characters replaced as in `printable`; keeps spaces."""
     return "\n".join(indent + _visible(line) for line in text.splitlines())
 
 

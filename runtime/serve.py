@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 GRACE_S = 10.0
 """Requests in progress may take this long when the server stops."""
 _IDLE_S = 120.0
-"""Above the 90 s after which the API server closes idle connections: it never uses a closed one."""
+"""Longer than the 90 s after which the API server closes idle connections, so that it never uses a
+closed one."""
 _APART_THREADS = 1
 
 
@@ -106,7 +107,7 @@ class Serving:
 
     @property
     def failed(self) -> bool:
-        """Returns whether a server has ended by an error."""
+        """Returns whether a server has ended with an error."""
         return self._failed.is_set()
 
     def start(self, sockets: list[socket.socket]) -> None:

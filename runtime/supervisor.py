@@ -40,12 +40,14 @@ log = logging.getLogger(__name__)
 
 _HEARTBEAT_S = 15
 """A worker is replaced this long after its last heartbeat. A worker counts as stuck after
-`http_server.STUCK_S`; both together are less than a kubelet's third failed probe."""
+`http_server.STUCK_S`. The sum of both is less than the time until a kubelet's third failed
+probe."""
 _KILL_S = 10.0
 """A worker whose threads do not end is killed this long after the grace period."""
 _LOOK_S = 0.1
 _MAX_ENDS = 3
-"""Replacements within `_ENDS_S`; after one more end the kubelet restarts the pod, with back-off."""
+"""Maximum number of replacements within `_ENDS_S`; if the worker ends once more, the kubelet
+restarts the pod, with back-off."""
 _ENDS_S = 600.0
 _PR_SET_PDEATHSIG = 1
 
@@ -144,7 +146,10 @@ class _ServingWorker(Worker):  # type: ignore[misc]  # gunicorn ships no types
 
     @override
     def init_signals(self) -> None:
-        """Restores the default handlers, so that a signal ends a build at once; `load_wsgi` sets gunicorn's."""
+        """Restores the default handlers, so that a signal ends a build at once.
+
+        `load_wsgi` sets gunicorn's handlers.
+        """
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_DFL)
 
@@ -186,7 +191,7 @@ class _ServingWorker(Worker):  # type: ignore[misc]  # gunicorn ships no types
 
     @override
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
-        """Handles SIGABRT, which the arbiter sends to a stuck worker: waits for no thread."""
+        """Handles SIGABRT, which the arbiter sends to a stuck worker: exits without waiting for threads."""
         os._exit(1)
 
     def _serves(self) -> bool:

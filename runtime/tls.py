@@ -34,7 +34,7 @@ class Certificates:
             try:
                 stamp = self._file_stamps()
                 if stamp != self._stamp:
-                    self._stamp = stamp  # first: an unusable file is tried and reported once
+                    self._stamp = stamp  # set first: an unusable file is tried only once
                     self._context = self._build()
                     log.info("certificate reloaded", extra=keys(file=self._cert))
             except (OSError, ValueError) as error:
@@ -45,7 +45,7 @@ class Certificates:
             return self._context
 
     def _file_stamps(self) -> tuple[tuple[int, int, int], ...]:
-        """Returns inode, time and size of each file, which change when a file is replaced or written."""
+        """Returns the inode, time and size of each file; they change when the file is replaced or written."""
         stats = [f.stat() for f in (self._cert, self._key, self._client_ca) if f is not None]
         return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
 

@@ -42,8 +42,8 @@ def unknown_variables(
 ) -> list[str]:
     """Returns a text for each unknown variable, with the nearest known name; never a value.
 
-    A variable without the component's prefix is reported only if its name resembles a known one: others belong
-    to other software. Variables of other components are left to these components.
+    A variable without the component's prefix is reported only if its name resembles a known one: other
+    variables belong to other software. Variables of other components are left to these components.
 
     Args:
         environ: The environment.

@@ -62,8 +62,8 @@ class WebApp(Flask):
     Args:
         name: The component.
         registry: The component's metrics.
-        is_alive: Called by every /healthz and heartbeat; False has the process replaced. Must be fast and must
-            not raise.
+        is_alive: Called by every /healthz and heartbeat; if it returns False, the process is
+            replaced. Must be fast and must not raise.
 
     Attributes:
         metrics: Served by /metrics.

@@ -1,7 +1,7 @@
 """How messages are described: dataclasses whose types have limits. Pure.
 
-A server checks what it receives by these descriptions: pydantic reads the limits, and names the field
-that is wrong. Trainers construct the same classes and send `to_json` of them.
+A server checks the messages that it receives against these descriptions: pydantic reads the limits,
+and names the wrong field. Trainers construct the same classes, and send the results of `to_json`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MOST = 1 << 53
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a field, in the words of JSON Schema and pydantic; None is no limit."""
+    """Limits of a field, named as in JSON Schema and pydantic; None means no limit."""
 
-    ge: Optional[Union[int, float]] = None  # noqa: UP007, UP045 - Python 3.9 evaluates it
+    ge: Optional[Union[int, float]] = None  # noqa: UP007, UP045 - Python 3.9 evaluates this type
     le: Optional[Union[int, float]] = None  # noqa: UP007, UP045 - as above
     min_length: Optional[int] = None  # noqa: UP045 - as above
     max_length: Optional[int] = None  # noqa: UP045 - as above
@@ -68,7 +68,7 @@ def to_json(message: Message) -> Json:
 
 
 def _default(field: Field[Any]) -> Any:
-    """Returns the default of a field, or a value that nothing equals."""
+    """Returns the default of a field; if it has none, a value that is equal to no other."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 

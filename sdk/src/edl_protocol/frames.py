@@ -8,8 +8,8 @@ Layout, all numbers little-endian:
     zeros     up to a multiple of 8; then each array, padded to a multiple of 8
     4 bytes   CRC-32 of everything before
 
-A reader neither executes nor allocates anything before the sizes in the header add up to the
-frame's length.
+A reader executes nothing. It allocates nothing before it has checked that the sizes in the header
+add up to the frame's length.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class FrameFormat:
-    """Writes and reads frames, whose headers each side serializes with its JSON library."""
+    """Writes and reads frames; each side serializes the headers with its own JSON library."""
 
     dumps: Callable[[Any], bytes]
     loads: Callable[[bytes], Any]
@@ -70,7 +70,7 @@ class FrameFormat:
 
         Args:
             meta: The JSON object of the header.
-            arrays: By name: float32 or int64, of at most `MAX_DIMENSIONS` dimensions.
+            arrays: Name -> float32 or int64 array of at most `MAX_DIMENSIONS` dimensions.
 
         Raises:
             FrameError: An array has a type or shape that frames do not support.
@@ -143,7 +143,7 @@ def size_of(parts: Iterable[memoryview]) -> int:
 
 
 def _type_and_shape(name: str, parts: list[Array]) -> tuple[str, list[int]]:
-    """Returns what the header says of an array, whose parts are concatenated along the first axis."""
+    """Returns an array's type and shape for the header; its parts are concatenated along the first axis."""
     first = parts[0]
     dtype = first.dtype.name  # numpy takes a microsecond to make the name
     alike = all(

@@ -1,7 +1,7 @@
 """The calls of a job's master, version 3: their paths, the fields of their bodies, and limits. Pure.
 
-The master checks bodies by these classes, and its OpenAPI description is made from them. Its client in
-the SDK constructs them.
+The master checks bodies against these classes, and makes its OpenAPI description from them. The
+master's client in the SDK constructs them.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Annotated, Literal, Optional
 from edl_protocol.fields import MOST, Call, Count, Limits, Message, Positive, Text
 
 VERSION = 3
-"""Grows when calls get fields that an older master would not know. A caller of a newer version, by
-the header `VERSION_HEADER`, may send fields that a master of version 2 or later does not know: the
-master ignores them."""
+"""Grows when calls get fields that an older master would not know. A caller names its version in
+the header `VERSION_HEADER`. If that version is newer than the master's, a master of version 2 or
+later ignores the fields that it does not know."""
 VERSION_HEADER = "EDL-Protocol"
 MAX_BYTES = 8 << 20
-"""Bytes of a call's body."""
+"""Maximum size of a call's body in bytes."""
 MAX_WAIT_S = 30.0
 MAX_NAME_CHARS = 253
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"
 MAX_REASON_CHARS = 2000
 MAX_METRICS = 512
-"""Metrics of a task: a histogram of scores in 200 bins is 400 of them."""
+"""Maximum number of metrics of a task: a histogram of scores in 200 bins takes 400."""
 MAX_METRIC_NAME_CHARS = 64
 MAX_MEMBERS = 4096
 MAX_KEYS = 4096
-"""Keys of one call."""
+"""Maximum number of keys in one call."""
 MAX_VALUE_BYTES = 1 << 20
-"""Bytes of a key's value."""
+"""Maximum size of a key's value in bytes."""
 MAX_EVALUATIONS = 1024
-"""Evaluations of one data set that are kept, or that are pending."""
+"""Maximum number of evaluations of one data set that are kept, or that are pending."""
 MODEL_GONE = "left"
 """Metric reported for tasks whose model no longer exists; it invalidates the evaluation."""
 STATUS_PATH = "/v1/status"
@@ -59,7 +59,7 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 def is_name(text: str) -> bool:
-    """Whether a text may name a trainer or a data set."""
+    """Returns whether a text may name a trainer or a data set."""
     return len(text) <= MAX_NAME_CHARS and _NAME.fullmatch(text) is not None
 
 
@@ -68,7 +68,7 @@ class ProcessRequest(Call):
     """A call of one process of a trainer."""
 
     trainer: Name
-    """The trainer's name, the same for every process that replaces it."""
+    """The trainer's name; a process that replaces another one has the same name."""
     incarnation: Name
     """A random name of one process."""
 
@@ -95,7 +95,8 @@ class DoneTask(LeaseRef):
     records: Count = 0
     steps: Count = 0
     metrics: Metrics = field(default_factory=dict)
-    """Means over the task's records; null where a mean is not finite, as a loss may be."""
+    """Means over the task's records; null for a mean that is not finite, such as that of an
+    infinite loss."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,12 @@ class FailedTask(LeaseRef):
 
     error: Text
     record: Count | None = None
-    """The record at fault, where it is known."""
+    """The record that caused the failure, if known."""
     transient: bool = False
-    """Whether the storage failed, and not the data: the same read may work later."""
+    """Whether the storage failed rather than the data, so that the same read may work later."""
     counted: Count = 0
-    """Records of its front that were trained, and are counted."""
+    """Number of trained records, from the lease's first record on. They are counted, and not leased
+    again."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class HeldLease(LeaseRef):
     """A lease and its progress."""
 
     trained: Count = 0
-    """Records trained and not acknowledged."""
+    """Number of records that were trained but not acknowledged."""
 
 
 @dataclass(frozen=True)
@@ -124,26 +126,28 @@ class ReturnedLease(HeldLease):
     """A lease that its trainer gives up."""
 
     counted: Count = 0
-    """The first of these records, which are counted: only the others are leased again."""
+    """Number of the trained records that are counted, from the first one on. Only the other records
+    are leased again."""
     steps: Count = 0
     metrics: Metrics = field(default_factory=dict)
-    """Means over the records that are counted."""
+    """Means over the counted records."""
 
 
 @dataclass(frozen=True)
 class LeadershipClaim(Message):
-    """Claims the lead of a group; refused (409) where another process has the newest model.
+    """Claims the lead of a group; refused (409) if another process has the newest model.
 
-    The error's field is `term` where this model lacks acknowledged records, and `incarnation`
-    where another process leads since then.
+    The error's field is `term` if the caller's model lacks acknowledged records, and `incarnation`
+    if another process has taken the lead since.
     """
 
     dataset: Name
     """The data set on which the group trains."""
     term: Count
-    """The newest term in which this model was trained; 0 where it was not."""
+    """The newest term in which the caller's model was trained; 0 if it was not trained."""
     begins: bool = True
-    """Whether the next term begins; False where a leader that seemed dead continues in its own."""
+    """Whether the next term begins; False if a leader that seemed dead continues in its own
+    term."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,8 @@ class JoinRequest(ProcessRequest):
     PATH = "/v1/join"
 
     done: list[DoneTask] = field(default_factory=list)
-    """Acknowledgements that the previous master had answered, beyond `safe`."""
+    """Acknowledgements that the previous master had answered, but that a new one may not know: the
+    numbers of their calls are greater than `safe` in the previous master's answers."""
     held: list[LeaseRef] = field(default_factory=list)
     lead: LeadershipClaim | None = None
     """Set by the leader of a group that trains one model together."""
@@ -169,29 +174,32 @@ class DatasetFile(Message):
 
 @dataclass(frozen=True)
 class DatasetDescription(Call):
-    """A data set: exactly one of records, files and stream."""
+    """Describes a data set, with exactly one of records, files and stream."""
 
     METHOD = "PUT"
     PATH = "/v1/datasets/{name}"
 
     task_records: Positive
-    """Records that are leased together."""
+    """Number of records of a task, which are leased together."""
     records: Positive | None = None
     files: Annotated[list[DatasetFile], Limits(min_length=1)] | None = None
     stream: bool = False
-    """Endless: tasks are numbered ranges, until the job has done its steps."""
+    """Whether the data set is endless: its tasks are numbered ranges, and it ends when the job has
+    made its steps."""
     epochs: Count = 1
-    """For evaluation: rounds that run without a request, with model version 0."""
+    """Number of passes over the data set. For evaluation: number of evaluations that run without a
+    request, with model version 0."""
     shuffle_seed: Annotated[int, Limits(ge=-MOST, le=MOST)] | None = None
     record_order: Annotated[str, Limits(min_length=1, max_length=100)] | None = None
-    """Set where an epoch permutes records: starts and ends of leases are then places in its order,
-    which trainers compute. It names the method and the files, so that all compute the same."""
+    """Set if an epoch permutes records. Starts and ends of leases are then places in the epoch's
+    order, which trainers compute. The text names the method and the files, so that all trainers
+    compute the same order."""
     kind: Kind = "training"
     overlap: bool = False
     """Whether an epoch may begin while tasks of the previous one are still leased."""
 
     def __post_init__(self) -> None:
-        """Checks the rules for several fields; a message names the wrong one first.
+        """Checks the rules for several fields; the message of a broken rule begins with the wrong field's name.
 
         Raises:
             ValueError: A rule is broken.
@@ -231,12 +239,14 @@ class WorkRequest(ProcessRequest):
     """Leases that are returned untrained, or partly trained."""
     want: Annotated[int, Limits(ge=0, le=4096)] = 0
     wait_s: WaitSeconds = 0.0
-    """How long to wait for tasks, where others lease them all."""
+    """How long to wait for tasks if other trainers lease them all."""
     kinds: list[Kind] | None = None
     datasets: list[Name] | None = None
-    """Only tasks of these data sets are leased, and the state "done" is about these."""
+    """If set, only tasks of these data sets are leased, and the state "done" means that these data
+    sets are done."""
     call: Positive | None = None
-    """Number of the call, one more than before; the same one again gets the same answer."""
+    """Number of the call, greater by one for each new call. A repeated call has the same number, and gets
+    the same answer."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +260,7 @@ class HeartbeatRequest(ProcessRequest):
 
 @dataclass(frozen=True)
 class HeartbeatsRequest(Call):
-    """Several trainers are alive, as processes of one pod; each has an answer or an error."""
+    """Several trainers in one pod are alive; each of them gets an answer or an error."""
 
     PATH = "/v1/heartbeats"
 
@@ -268,13 +278,13 @@ class LeaveRequest(ProcessRequest):
 
 @dataclass(frozen=True)
 class TermRequest(ProcessRequest):
-    """The leader of a group begins the next term: with other members, in another round."""
+    """The leader of a group begins the next term, because the group continues with other members."""
 
     PATH = "/v1/terms"
 
     dataset: Name
     term: Count
-    """The newest term in which its model was trained."""
+    """The newest term in which the leader's model was trained."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +327,7 @@ class RoundMember(Message):
     incarnation: Name
     address: Address
     extra: Extra = ""
-    """What it told the others with the round."""
+    """Text that the member tells the others in this round."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +336,7 @@ class RoundClaim(Message):
 
     round: RoundNumber
     members: Annotated[list[RoundMember], Limits(min_length=1, max_length=MAX_MEMBERS)]
-    """By rank."""
+    """The members by rank."""
 
 
 @dataclass(frozen=True)
@@ -336,39 +346,42 @@ class RendezvousPoll(ProcessRequest):
     PATH = "/v1/rendezvous"
 
     address: Address
-    """Where the other members reach it."""
+    """The address at which the other members reach the caller."""
     code: Annotated[dict[CodeName, CodeText], Limits(max_length=16)] = field(default_factory=dict)
-    """What must be equal for all members: a summary of the program."""
+    """Fingerprints of the program by name, which must be equal for all members."""
     extra: Extra = ""
-    """What all members of the next round receive with it, such as a handle of a process group:
-    printable ASCII."""
+    """Text that the caller tells all members of the next round, such as a handle of a process
+    group; printable ASCII."""
     known: bool = False
-    """Whether it is a member of the round `seen` and knows all others: the answer has only what
-    differs from them, and asks for the `claim` where the master does not know that round."""
+    """Whether the caller is a member of the round `seen` and knows its other members. The answer
+    then contains only the changes of members since that round. If the master does not know the
+    round, the answer asks for the `claim`."""
     seen: RoundNumber = 0
-    """The newest round that it knows."""
+    """The newest round that the caller knows."""
     at: RoundNumber = 0
-    """The round that its training has reached; 0 for none."""
+    """The round that the caller's training has reached; 0 if it has reached none."""
     ready: bool = False
-    """Whether it can train in that round."""
+    """Whether the caller can train in the round `at`."""
     broken: bool = False
-    """Whether it cannot continue in that round, and needs a later one."""
+    """Whether the caller cannot continue in the round `at`, and needs a later one."""
     left: bool = False
-    """Whether it has left; a master that has just started does not know."""
+    """Whether the caller has left; a master that has just started does not know that."""
     busy: bool = False
-    """Whether it evaluates, or does something else for which the others must wait."""
+    """Whether the caller evaluates, or does something else for which the others must wait."""
     waiting_s: Annotated[float, Limits(ge=0, le=1e9)] = 0.0
-    """How long its training has waited for other members; 0 where it does not."""
+    """How long the caller's training has waited for other members; 0 if it is not waiting."""
     probe: Count = 0
-    """The newest probe number that it received."""
+    """The newest probe number that the caller received."""
     void: RoundNumber | None = None
-    """The newest round that cannot continue, as far as it knows; others may still wait there for a
-    member that has broken it off and entered a later one. None where it need not learn of that."""
+    """The newest round that cannot continue, as far as the caller knows. Other members may still
+    wait in that round for a member that has given it up and entered a later round. None if the
+    caller need not learn of such rounds."""
     claim: RoundClaim | None = None
-    """Its round, for a master that has just started; with `known`, only when it is asked for."""
+    """The caller's round, for a master that has just started. If `known` is true, it is sent only
+    when an answer asks for it."""
     wait_s: WaitSeconds = 0.0
-    """How long to wait for news; a member that does not call for 2 s more, and 3 s at least, is
-    dropped."""
+    """How long to wait for news. A member is dropped if it does not call for this time plus 2 s, or
+    for 3 s if that is longer."""
 
 
 @dataclass(frozen=True)
@@ -389,10 +402,10 @@ class JobFailure(ProcessRequest):
 
 @dataclass(frozen=True)
 class RollbackShare(Message):
-    """The exact losses of one trainer of parameter servers, in its own batches."""
+    """The exact losses of one trainer when parameter servers roll back: its own lost batches."""
 
     holder: Name
-    """The trainer that lost them: its share counts once, however often it is reported."""
+    """The trainer that lost the batches: its share counts once, however often it is reported."""
     steps: Count = 0
     """Batches that all servers had acknowledged, and that are lost."""
     records: Count = 0
@@ -437,7 +450,7 @@ class KeySet(KeyRequest):
 
 @dataclass(frozen=True)
 class KeyDelete(KeyRequest):
-    """Deletes keys of a round that nobody needs any more, where they are set."""
+    """Deletes keys of a round that no member needs any more; ignores keys that are not set."""
 
     PATH = "/v1/rounds/keys/delete"
 
@@ -446,14 +459,15 @@ class KeyDelete(KeyRequest):
 
 @dataclass(frozen=True)
 class KeyAdd(KeyRequest):
-    """Adds to a key of a round, a counter whose value is a decimal number; 0 where it is missing."""
+    """Adds to a counter of a round: a key whose value is a decimal number, or 0 if it is not set."""
 
     PATH = "/v1/rounds/keys/add"
 
     key: Key
     amount: Annotated[int, Limits(ge=-_MAX_AMOUNT, le=_MAX_AMOUNT)]
     call: Positive
-    """Number of the call, one more than before; the same one again gets the same answer."""
+    """Number of the call, greater by one for each new call. A repeated call has the same number, and gets
+    the same answer."""
 
 
 @dataclass(frozen=True)
@@ -464,7 +478,7 @@ class KeyGet(KeyRequest):
 
     keys: Keys
     wait_s: WaitSeconds = 0.0
-    """How long to wait; the answer then has the keys that are set."""
+    """How long to wait; after this time, the answer contains the keys that are set."""
 
 
 @dataclass(frozen=True)
@@ -473,11 +487,12 @@ class EpochPosition(Message):
 
     number: Count
     cursor: Count
-    """Places in the epoch's order that were reached."""
+    """Number of places in the epoch's order that were reached."""
     todo: list[Annotated[list[Count], Limits(min_length=2, max_length=2)]]
-    """Tasks before it that are to do: number, and how many records of its front are trained."""
+    """Tasks that were leased and are not done: (number of the task, number of its first records
+    that are trained)."""
     ahead: list[Count]
-    """Tasks behind it that are not free: done, or among those to do."""
+    """Tasks beyond the cursor that were leased: they are done, or in `todo`."""
     dropped: Count
 
 
@@ -486,15 +501,15 @@ class LedgerPosition(Message):
     """The trained part of a data set."""
 
     shape: CodeName
-    """Stands for the description of the data set."""
+    """Fingerprint of the data set's description."""
     opened: Count
-    """Epochs that were begun."""
+    """Number of epochs that were begun."""
     open: list[EpochPosition]
-    """Those of them that are not complete."""
+    """The begun epochs that are not complete."""
     totals: Annotated[list[Count], Limits(min_length=4, max_length=4)]
-    """Tasks and records that are done, tasks and records that were dropped."""
+    """Numbers of done tasks, done records, dropped tasks and dropped records."""
     steps: Count
-    """In tasks of the data set; an older master counted those of all."""
+    """Steps in tasks of this data set; an older master counted the steps of all data sets."""
 
 
 @dataclass(frozen=True)
@@ -505,7 +520,7 @@ class PositionRequest(ProcessRequest):
 
     dataset: Name
     tasks: list[TaskId] = field(default_factory=list)
-    """The answer names those of them that are done or dropped."""
+    """The answer names which of these tasks are done or dropped."""
 
 
 @dataclass(frozen=True)
@@ -521,12 +536,13 @@ class RewindRequest(ProcessRequest):
     version: Count
     """The version of the model: evaluations of later versions are discarded."""
     position: LedgerPosition | None
-    """The position with the checkpoint; null for the beginning."""
+    """The position that was saved with the checkpoint; null means the beginning."""
     remaining: dict[TaskId, Count] = field(default_factory=dict)
-    """Task -> records of its end that the model lacks, where it has more than the position."""
+    """Task -> number of its last records that the model lacks. Lists the tasks of which the model
+    contains more records than the position."""
     term: Count | None = None
-    """The term that the caller has begun, as the leader of a group."""
+    """The term that the caller has begun as the leader of a group."""
     generation: Count | None = None
-    """Otherwise the generation of parameter servers that the caller is about to start,"""
+    """Instead of `term`: the generation of parameter servers that the caller is about to start."""
     ticket: Count = 0
-    """and its ticket to do so."""
+    """The caller's ticket to start that generation."""

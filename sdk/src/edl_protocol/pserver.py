@@ -4,7 +4,7 @@
 |---|---|---|
 | POST /v1/enter | Enter | JSON: the server's state; the caller's `newest` applied push; `setback` |
 | POST /v1/tickets | TicketRequest | JSON: granted |
-| POST /v1/settle | frame Settle; `dense` where there is no checkpoint | JSON: state |
+| POST /v1/settle | frame Settle; `dense` if there is no checkpoint | JSON: state |
 | POST /v1/pull | Pull | frame; `dense` if newer |
 | POST /v1/lookup | frame Lookup; `ids` | frame; `rows` |
 | POST /v1/push | frame Push; `dense`, `ids.N` and `rows.N` for table N | frame; `dense` if wanted |
@@ -29,7 +29,7 @@ from edl_protocol.master import ProcessRequest, WaitSeconds
 MAX_BYTES = 1 << 30
 """Limit of a request body."""
 MAX_TASKS = 1 << 12
-"""Limit of tasks that one batch has records of."""
+"""Maximum number of tasks whose records are in one batch."""
 MAX_ROWS = 1 << 20
 """Limit of rows in one answer."""
 MAX_PARAMETERS = 20_000
@@ -37,7 +37,7 @@ MAX_TABLES = 256
 MODEL_PATH = "/v1/model"
 STATUS_PATH = "/v1/status"
 PIN_PATH = "/v1/pins/{number}"
-"""Of GenerationCalls that set (PUT) and delete (DELETE) a pin."""
+"""Path of the `GenerationCall`s that set (PUT) and delete (DELETE) a pin."""
 
 ParameterName = Annotated[str, Limits(min_length=1, max_length=300)]
 Size = Annotated[int, Limits(ge=0, le=1 << 40)]
@@ -168,9 +168,9 @@ class Enter(GenerationCall):
     PATH = "/v1/enter"
 
     model: Model | None = None
-    """The model it trains; null for a caller that only reads."""
+    """The model that the trainer trains; null for a caller that only reads."""
     seen: ObservedProgress | None = None
-    """The progress it observed in its generation."""
+    """The progress that the trainer observed in its generation."""
     wait_s: WaitSeconds = 0.0
     """How long the answer may wait for the server to be ready."""
 
@@ -211,7 +211,7 @@ class Settle(GenerationCall):
     ended: Count = 0
     """The newest generation that the caller trained in; 0 for a new trainer."""
     rewound: bool = False
-    """Whether the master has set the data back to what the generation starts from."""
+    """Whether the master has set the data back to the position with which the generation starts."""
 
 
 @dataclass(frozen=True)
@@ -248,13 +248,13 @@ class Push(GenerationCall):
     records: Count
     tables: Annotated[list[Text], Limits(max_length=256)] = field(default_factory=list)
     norm: Annotated[float, Limits(ge=0)] | None = None
-    """Norm of the whole gradient at all servers; needed where the optimizer clips by it."""
+    """Norm of the whole gradient at all servers; needed if the optimizer clips by it."""
     want: bool = False
     """Whether to answer with the updated dense parameters."""
     remaining: Annotated[dict[Text, Count], Limits(max_length=MAX_TASKS)] = field(
         default_factory=dict
     )
-    """Task -> records of its end that remain after this batch; to server 0."""
+    """Task -> number of records at its end that remain after this batch; sent to server 0."""
 
 
 @dataclass(frozen=True)
@@ -289,9 +289,10 @@ class Prepare(CheckpointCall):
     PATH = "/v1/prepare"
 
     ledger: Json | None = None
-    """A position of the master's ledger of which the parameters contain all; to server 0."""
+    """A position of the master's ledger that the parameters contain completely; sent to server
+    0."""
     settled: list[Text] = field(default_factory=list)
-    """Pushed tasks that it has as done."""
+    """Pushed tasks that are done at that position."""
 
 
 @dataclass(frozen=True)
@@ -301,9 +302,10 @@ class PositionCall(GenerationCall):
     PATH = "/v1/position"
 
     checkpoint: CheckpointRef | None = None
-    """That of a checkpoint; null for that of the parameters now."""
+    """Asks for the position of this checkpoint; null asks for the position of the current
+    parameters."""
     tasks: list[Text] | None = None
-    """Answers about these tasks only."""
+    """If set, the answer is about these tasks only."""
 
 
 @dataclass(frozen=True)
@@ -314,5 +316,6 @@ class Page(GenerationCall):
 
     table: Text
     after: Count = 0
-    """0, then `next` of the answer before: rows are read from the last one on."""
+    """0 in the first call, then `next` of the previous answer; pages begin with the last rows of
+    the table."""
     most: Annotated[int, Limits(ge=1, le=MAX_ROWS)] = 1 << 16
