@@ -1,4 +1,4 @@
-"""Restores parameters from a checkpoint, the newest checkpoint of a folder, or an export."""
+"""Restores parameters from a checkpoint, the newest checkpoint in a folder, or an export."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PathLike = Union[str, "os.PathLike[str]"]
 _TORCH_STATE = ".metadata"
-"""A file in the checkpoints of torch models."""
+"""A file that only the checkpoints of torch models contain."""
 
 
 def restore(adapter: Adapter, path: PathLike) -> int | None:
