@@ -333,7 +333,7 @@ def _at_least(minimum: int, **arguments: int) -> None:
 
 
 def _task_records(dataset: Dataset, batch_size: int) -> int:
-    """Returns the default task size: 1 to 8 whole batches, as many as leave at least 64 tasks."""
+    """Returns the default task size: 8 batches, or fewer but at least one to get 64 tasks if possible."""
     limit = batch_size * _BATCHES_PER_TASK
     records = _records(dataset.source.shape())
     if records is None:

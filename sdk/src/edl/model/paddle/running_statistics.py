@@ -76,7 +76,7 @@ class RunningStatistics:
         self._has_changed = False
 
     def read(self, out: np.ndarray) -> None:
-        """Copies the change that this member's micro-batches made to `out`."""
+        """Copies to `out` the change that this member's micro-batches made."""
         out[:] = self._change
 
     def write(self, flat: np.ndarray) -> None:
