@@ -137,7 +137,7 @@ def close_if_next(link: socket.socket) -> CloseMessage | None:
 
 
 def send_close(link: socket.socket, message: CloseMessage) -> None:
-    """Sends a close message to the previous member, for which the send buffer is always empty."""
+    """Sends a close message to the previous member; as nothing else is sent to it, the buffer is empty."""
     with contextlib.suppress(OSError):  # already closed: the peer needs no message
         link.send(message.pack())
 

@@ -67,7 +67,7 @@ class Links:
         self._check_next()
 
     def fail(self, error: RoundOver) -> None:
-        """Sends the reason to both neighbours and closes the connections."""
+        """Sends the reason for the end of the round to both neighbours, and closes the connections."""
         self._close(close_message.from_error(error, self._name, self.done))
 
     def leave(self) -> None:

@@ -280,7 +280,7 @@ class Ring:
             self._waiter.note_progress()
 
     def _checked(self, head: bytes, inbound: Inbound) -> Inbound:
-        """Compares the previous member's operation with this one's, then yields from `inbound`."""
+        """Compares the previous member's operation with this member's, then yields from `inbound`."""
         previous_head = bytearray(_HEAD.size)
         yield memoryview(previous_head)
         if previous_head != head:

@@ -21,9 +21,9 @@ class Pair(NamedTuple):
     """A member's two connections."""
 
     forward: socket.socket
-    """To the next member."""
+    """The connection to the next member."""
     backward: socket.socket
-    """From the previous member."""
+    """The connection from the previous member."""
 
 
 def connect_neighbours(

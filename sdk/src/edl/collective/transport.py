@@ -134,7 +134,7 @@ class Waiter:
             self._poll.register(descriptor, events)
             self._watched[descriptor] = events
         else:
-            self._poll.unregister(descriptor)  # ignores errors and hang-ups, too
+            self._poll.unregister(descriptor)  # 0 events would still report errors and hang-ups
             del self._watched[descriptor]
 
     def check(self) -> None:

@@ -149,7 +149,7 @@ def train_job(fields: Fields, notes: Notes) -> Draft:
     """Converts Kubeflow Trainer's TrainJob: its nodes become trainers.
 
     Raises:
-        SettingError: A field is invalid, or the file names no image, because only the runtime has it.
+        SettingError: A field is invalid, or the file names no image because only the runtime has one.
     """
     own_metadata = metadata(fields)
     spec = fields.sub("spec")

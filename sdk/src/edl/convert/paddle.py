@@ -48,7 +48,7 @@ _FROM_COMMAND = {
 """Flags of `paddlecloud submit`, with their defaults."""
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 _BOOLEANS = {"faulttolerant": dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)}
-"""Boolean flag -> text -> value, the same as in Go's `strconv.ParseBool`."""
+"""Boolean flag -> text -> value; Go's `strconv.ParseBool` accepts the same texts."""
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:

@@ -67,7 +67,7 @@ class Checkpoint:
 
 
 class CheckpointSession(Protocol):
-    """The methods of a session that saving needs."""
+    """The session's methods that `save_checkpoint` needs."""
 
     job: str
 

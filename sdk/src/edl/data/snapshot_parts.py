@@ -59,7 +59,7 @@ def find_parts(folder: Path) -> dict[SnapshotPart, Path]:
 
 @contextlib.contextmanager
 def reading(folder: Path, part: SnapshotPart) -> Iterator[int | None]:
-    """Opens a part, and prevents that it is overwritten while it is open.
+    """Opens a part, and prevents writers from overwriting it while it is open.
 
     Yields the descriptor, or None if the part does not exist or is being overwritten.
     """

@@ -26,7 +26,7 @@ FOLDER, ROUND, LIMIT = "EDL_SNAPSHOTS", "EDL_SNAPSHOT_ROUND", "EDL_SNAPSHOT_BYTE
 RESTORE = "restore"
 """Name of the file that lists the parts from which the processes of a round start."""
 _WAIT_S, _POLL_S = 30.0, 0.01
-"""How long a process waits for a slot that is still being copied, and how often it checks."""
+"""How long a process waits for a slot that is still being copied, and the time between its checks."""
 
 
 class Snapshot:

@@ -46,7 +46,7 @@ class WorkRequest:
 
 @dataclass(frozen=True)
 class WorkResult:
-    """The answer to a call for work, after it was entered in the lease table."""
+    """The answer to a call for work, after it has been entered in the lease table."""
 
     leases: tuple[protocol.Lease, ...]
     refused: list[str]
@@ -76,7 +76,7 @@ class Client:
         Args:
             done: Acknowledgements that a new master may not have.
             held_tasks: Tasks that this incarnation holds.
-            lead: Sent by the leader of a group: the data set, and how recent its model is.
+            lead: Only a group's leader sends this: the data set, and how recent the leader's model is.
         """
         body = {**self._fields}
         if done or held_tasks:
@@ -203,7 +203,7 @@ class Client:
         )
 
     def keys(self, number: int, keys: Sequence[str], wait_s: float) -> dict[str, str]:
-        """Waits for keys of a round; returns those that are set, with their values as base64."""
+        """Waits for keys of a round; returns key -> value (base64) for the keys that are set."""
         request = calls.KeyGet(self._trainer, self._incarnation, number, list(keys), wait_s)
         values: dict[str, str] = self._call(request, ANSWER_S + wait_s)["values"]
         return values

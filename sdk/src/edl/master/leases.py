@@ -250,12 +250,12 @@ class LeaseTable:
     def drop_lost(self, reported: Sequence[protocol.Json], tasks: Collection[str]) -> list[str]:
         """Drops tasks that the master has leased to other trainers.
 
-        Tasks that have ended are kept until their report is answered, and so are tasks that were leased
-        again in the meantime.
+        Keeps tasks that have ended until their report is answered. Also keeps tasks that were leased to this
+        trainer again in the meantime.
 
         Args:
             reported: The entries that were reported to the master as held.
-            tasks: Ids of the tasks that the master reported lost.
+            tasks: Ids of the tasks that the master reported as lost.
 
         Returns:
             The ids of the dropped tasks.
@@ -429,7 +429,7 @@ class LeaseTable:
             }
 
     def load(self, state: protocol.Json) -> None:
-        """Replaces all entries by those of another process's `dump`."""
+        """Replaces all entries by the entries in another process's `dump`."""
         with self._lock:
             copies = map(dict, state["held"])
             entries = [HeldLease(Lease(**copy.pop("lease")), **copy) for copy in copies]

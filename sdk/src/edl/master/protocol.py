@@ -51,7 +51,7 @@ class JoinResponse:
     heartbeat_s: float
     state: str
     generation: int
-    """Grows when another master takes over."""
+    """Number that grows when another master takes over."""
     lost: tuple[str, ...]
     """Ids of tasks that this trainer reported as held although other trainers hold them now."""
     term: int = 0
@@ -116,7 +116,7 @@ class Round:
     rank: int
     """This member's rank; 0 is the oldest member."""
     members: tuple[Member, ...]
-    """In the order of their ranks."""
+    """The members in the order of their ranks."""
 
     @property
     def world_size(self) -> int:
@@ -345,7 +345,7 @@ def _number(body: Mapping[str, Any], name: str, *, minimum: float) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < minimum:
         raise _malformed(name, value)
-    if not value <= _MAX_NUMBER:  # also NaN
+    if not value <= _MAX_NUMBER:  # also refuses NaN
         raise _malformed(name, value)
     return value
 

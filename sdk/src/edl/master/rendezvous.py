@@ -39,7 +39,7 @@ _JOIN_S = 2.0
 
 
 class Rendezvous:
-    """A member of the rendezvous; thread-safe except for `next`, which is for one thread."""
+    """A member of the rendezvous; thread-safe except for `next`, which only one thread may call."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Rendezvous:
         self._was_stalled = False
         """Whether a check was so late that the process may have been frozen."""
         self._version, self._sent_version = 1, 0
-        """Number of changes of this member, and the number known to the master."""
+        """Number of this member's changes so far, and the number up to which the master knows them."""
         self._leaving = self._has_left = self._closed = False
         self._error: Refused | None = None
         self._away: Unavailable | None = None
@@ -279,7 +279,7 @@ class Rendezvous:
                 self._poll(client, backoff, 0.0)
 
     def _wait_for_change(self) -> bool:
-        """Waits for a change to report; returns False at the end."""
+        """Waits for a change to report; returns False once the rendezvous is over."""
         with self._changed:
             while not self._over:
                 self._check_stall()

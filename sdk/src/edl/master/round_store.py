@@ -109,7 +109,7 @@ class RoundStore:
                 raise RoundOver(f"key {missing[0]!r} was not set within {timeout_s:g} s")
 
     def _present(self, keys: Sequence[str], wait_s: float, until_s: float) -> dict[str, bytes]:
-        """Waits for keys in one call; returns the values of those that are set, in order."""
+        """Waits for keys in one call; returns key -> value for the keys that are set, in the given order."""
         full = [self._prefix + key for key in keys]
         values = self._retry(lambda: self._client.keys(self._number, full, wait_s), until_s)
         named = [(key, values.get(self._prefix + key)) for key in keys]

@@ -103,7 +103,7 @@ class Session:
         return Client(connection, settings.trainer, self._incarnation)
 
     def join(self) -> None:
-        """Joins the job, unless already done; waits for a master that is still starting.
+        """Joins the job, unless the session has joined already; waits for a master that is still starting.
 
         Raises:
             Unavailable: The master was away for longer than `patience_s`.
@@ -156,7 +156,7 @@ class Session:
         return response
 
     def start_heartbeat(self, session: HeartbeatSession, every_s: float) -> None:
-        """Starts heartbeats for a session: this one, or one that wraps it."""
+        """Starts heartbeats for this session, or for a session that wraps it."""
         self._heartbeat = Heartbeat(session, every_s)
         self._heartbeat.start()
 
@@ -243,12 +243,12 @@ class Session:
             self._heartbeat.note_progress()
 
     def register(self, loop: Loop) -> None:
-        """Adds a loop to wake when the session stops."""
+        """Adds a loop whose `wake` is called when the session stops."""
         with self._lock:
             self._loops.append(loop)
 
     def release(self, loop: Loop) -> None:
-        """Removes a loop that ended."""
+        """Removes a loop that has ended."""
         with self._lock:
             if loop in self._loops:
                 self._loops.remove(loop)
@@ -277,7 +277,7 @@ class Session:
             loop.wake(error)
 
     def leave(self) -> None:
-        """Hands back all held tasks and leaves the job, unless already done; all waits are bounded."""
+        """Hands back all held tasks and leaves the job, unless it was left already; all waits are bounded."""
         with self._lock:
             if self._has_left.is_set() or not self.joins or os.getpid() != self._pid:
                 return

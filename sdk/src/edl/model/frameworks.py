@@ -19,7 +19,7 @@ BUILT_IN = {
     },
     READERS: {"torch": "edl.torch.state.saved_model"},
 }
-"""The entry points in sdk/pyproject.toml, repeated for a source tree that is on the path uninstalled."""
+"""The entry points in sdk/pyproject.toml, repeated for source trees that are not installed."""
 
 
 def load(group: str, framework: str) -> Any:

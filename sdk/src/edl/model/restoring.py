@@ -77,7 +77,7 @@ def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
 
 def _read_export(path: Path) -> Mapping[str, Any]:
     if path.name == PADDLE_FILE:
-        from edl.model.pickled_arrays import read_arrays  # noqa: PLC0415 - needs numpy
+        from edl.model.pickled_arrays import read_arrays  # noqa: PLC0415 - only these files need numpy
 
         return read_arrays(path)
     if path.name == TORCH_FILE:

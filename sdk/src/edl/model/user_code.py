@@ -31,7 +31,7 @@ class UserCode:
     """Calls the functions of a user's file in one trainer; raises only `EdlError`."""
 
     def __init__(self, model: Model, trainer: str = "") -> None:
-        """Stores the model; calls nothing yet.
+        """Stores the model, without calling its functions yet.
 
         Args:
             model: The user's file.
@@ -225,7 +225,7 @@ def check_records(model: Model, dataset: Dataset) -> None:
 
 def _by_name(model: Model, records: Any) -> tuple[Any, Any]:
     """Finds inputs and labels by the names of a batch's arrays, for models without `feed`."""
-    if isinstance(records, tuple) and len(records) == 2:  # noqa: PLR2004 - from `edl.from_arrays`
+    if isinstance(records, tuple) and len(records) == 2:  # noqa: PLR2004 - inputs and labels
         return records[0], records[1]
     if not isinstance(records, dict):
         raise ModelError(

@@ -121,7 +121,7 @@ class Writer:
 
 @final
 class Reader:
-    """Reads a record file by indexing; thread-safe."""
+    """Reads records of a file by their number, as in `reader[5]`; thread-safe."""
 
     def __init__(self, path: PathLike) -> None:
         """Opens a file and reads its index, which takes 8 bytes of memory per record.

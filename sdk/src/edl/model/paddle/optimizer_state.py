@@ -103,7 +103,7 @@ class OptimizerState:
             return
         block = paddle.static.default_main_program().global_block()
         create = self._optimizer._create_accumulators  # noqa: SLF001 - see the module's docstring
-        groups = self._optimizer._param_groups  # noqa: SLF001 - as above
+        groups = self._optimizer._param_groups  # noqa: SLF001 - it has no public name
         with paddle.no_grad():
             for group in groups:
                 if isinstance(group, dict):

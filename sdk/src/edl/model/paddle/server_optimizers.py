@@ -17,8 +17,8 @@ def _adam(optimizer: Any) -> dict[str, Any]:
     return {
         "kind": "adam",
         "beta1": float(optimizer._beta1),  # noqa: SLF001 - it has no public name
-        "beta2": float(optimizer._beta2),  # noqa: SLF001 - as above
-        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - as above
+        "beta2": float(optimizer._beta2),  # noqa: SLF001 - it has no public name
+        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - it has no public name
     }
 
 
@@ -27,17 +27,17 @@ _KINDS: dict[type, Callable[[Any], dict[str, Any]]] = {
     Momentum: lambda optimizer: {
         "kind": "momentum",
         "momentum": float(optimizer._momentum),  # noqa: SLF001 - it has no public name
-        "nesterov": bool(optimizer._use_nesterov),  # noqa: SLF001 - as above
+        "nesterov": bool(optimizer._use_nesterov),  # noqa: SLF001 - it has no public name
     },
     Adagrad: lambda optimizer: {
         "kind": "adagrad",
         "initial": float(optimizer.initial_accumulator_value),
-        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - as above
+        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - it has no public name
     },
     Adam: _adam,
     AdamW: lambda optimizer: {
         **_adam(optimizer),
-        "weight_decay": float(optimizer._weight_decay),  # noqa: SLF001 - as above
+        "weight_decay": float(optimizer._weight_decay),  # noqa: SLF001 - it has no public name
     },
 }
 """Type -> function that returns the settings; looked up by exact type, as subclasses may differ."""
@@ -125,7 +125,7 @@ _SCHEDULES: dict[type, Callable[[Any], dict[str, Any]]] = {
 
 
 def _first(optimizer: Any) -> Any:
-    return next(iter(optimizer._param_groups or ()), None)  # noqa: SLF001 - as above
+    return next(iter(optimizer._param_groups or ()), None)  # noqa: SLF001 - it has no public name
 
 
 def _refused(path: Path, limitation: str) -> ModelError:
