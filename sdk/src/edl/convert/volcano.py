@@ -117,8 +117,8 @@ def _least(
 ) -> int:
     """Returns the minimum number of trainers.
 
-    If the trainers' tasks have minimums, it is their sum; a task without a minimum counts in full.
-    Otherwise, it is the job's minimum less the pods of the other tasks.
+    If only the job has a minimum, the result is this minimum less the pods of the other tasks. Otherwise,
+    it is the sum of the trainers' tasks' minimums; a task without a minimum counts with all its pods.
     """
     whole = spec.number("minAvailable")
     own = {name: tasks[name].number("minAvailable") for name in role}
