@@ -13,10 +13,10 @@ PERIOD_S = 60.0
 
 
 class BoundedWarnings:
-    """Writes the first warnings of each minute, and later how many it omitted; thread-safe."""
+    """Writes the first warnings of each minute, and later the number of omitted ones; thread-safe."""
 
     def __init__(self, log: logging.Logger) -> None:
-        """Writes nothing yet."""
+        """Creates the limit for one logger, without writing to it."""
         self._log = log
         self._lock = threading.Lock()
         self._since_s = float("-inf")
@@ -24,7 +24,7 @@ class BoundedWarnings:
         """Number of warnings in the current minute."""
 
     def warn(self, text: str, *values: object) -> None:
-        """Writes a warning, unless the limit of this minute is reached."""
+        """Writes a warning, unless this minute's limit has been reached."""
         now_s = clock.monotonic_s()
         omitted = 0
         with self._lock:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def installed(group: str) -> dict[str, Any]:
-    """Returns the entry points of a group, by name."""
+    """Returns a group's entry points by name."""
     if sys.version_info >= (3, 10):
         points = metadata.entry_points(group=group)
     else:

@@ -23,7 +23,7 @@ import unicodedata
 _MAX_CAUSES = 16
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _MISTAKES = frozenset({errno.EBADF, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ESPIPE})
-"""Error codes of invalid calls, for example because damaged data contains impossible offsets."""
+"""Error codes for invalid system calls; damaged data with impossible offsets causes such calls."""
 _TOO_MANY, _SERVER, _CODES_END = 429, 500, 600
 _UNSEEN = ("Cc", "Cf", "Cs")
 
@@ -47,8 +47,8 @@ class RecordError(DataError):
         """Creates the error of one record.
 
         Args:
-            record: Number of the record in its data set, or in its file if the data set has files.
-            cause: The exception, or a text that describes the problem.
+            record: The record's number in its data set, or in its file if the data set has files.
+            cause: The exception that was raised, or a text that describes the problem.
         """
         self.reason = cause if isinstance(cause, str) else one_line(cause)
         super().__init__(f"record {record}: {self.reason}")
@@ -91,8 +91,8 @@ class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
 
         Args:
             status: HTTP status, 400 to 499.
-            message: The message of the answer.
-            field: The field of the request that was refused, if any.
+            message: The message in the answer.
+            field: The request's field that was refused; None if the answer names no field.
         """
         super().__init__(f"{message} ({status})")
         self.status = status
@@ -100,11 +100,12 @@ class Refused(MasterError):  # noqa: N818 - what the master did, as in HTTP
 
 
 def is_transient(error: BaseException) -> bool:
-    """Returns whether the storage failed, rather than the data, so that the same read may work later.
+    """Returns whether the storage failed, in which case the same read may work later.
 
-    A missing or forbidden file is permanent. Readers of images, archives and tables raise an OSError
-    without a system error code for damaged data. Storage clients raise their own errors, with a system
-    error as their cause.
+    Missing and forbidden files are permanent failures. An OSError without a system error code is not
+    transient by itself: readers of images, archives and tables raise it for damaged data. The
+    causes of an error are also examined, because storage clients raise their own errors with a system
+    error as the cause.
     """
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
@@ -118,17 +119,17 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _known_transient(error: BaseException) -> bool | None:
-    """Returns whether the storage failed, judged by this error without its causes; None if unknown."""
+    """Returns whether the storage failed, judged by this error alone; None if the error does not tell."""
     if isinstance(error, RecordError):
         return error.transient
     if isinstance(error, _PERMANENT):
         return False
-    is_timeout = type(error).__name__ == "timeout"  # socket's own, before Python 3.10
+    is_timeout = type(error).__name__ == "timeout"  # socket.timeout before Python 3.10
     if isinstance(error, (ConnectionError, TimeoutError)) or is_timeout:
         return True
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno not in _MISTAKES
-    code = getattr(error, "code", None)  # of HTTP, in urllib's error and in others
+    code = getattr(error, "code", None)  # the HTTP status, in urllib's errors and some others
     return True if code == _TOO_MANY or _is_server_error(code) else None
 
 

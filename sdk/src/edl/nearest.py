@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _MIN_PART = 4
-"""Minimum length of a part of a name that suggests this name."""
+"""Minimum length of an unknown name that suggests longer names which contain it."""
 _MAX_CHARS = 100
 """Longer names get no suggestion: comparing names of megabytes would take long."""
 
 
 def advice(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Returns ` (did you mean X?)` for the end of a message; "" if no known name is similar.
+    """Returns ` (did you mean X?)` to append to a message; "" if no known name is similar.
 
     Args:
         name: The unknown name.
         known: The known names.
-        prefix: Common prefix of all known names, which is ignored in the comparison.
+        prefix: Common prefix of all known names; the comparison ignores it.
     """
     if len(name) > _MAX_CHARS:
         return ""

@@ -1,4 +1,7 @@
-"""The decorator `override` for overriding methods; type checkers see that of typing_extensions."""
+"""The decorator `override` for overriding methods.
+
+Type checkers see the decorator from typing_extensions, which is not needed at run time.
+"""
 
 from __future__ import annotations
 

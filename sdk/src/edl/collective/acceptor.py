@@ -47,7 +47,7 @@ class Listener:
         self._early: deque[tuple[socket.socket, ClientHello]] = deque()
         """Connections for later rings, oldest first."""
         self.refusals = BoundedWarnings(log)
-        """Warnings about refused connections, in all rounds."""
+        """Writes warnings about refused connections; its limit covers all rounds."""
         bound_address = self._socket.getsockname()
         self.address: tuple[str, int] = (str(bound_address[0]), int(bound_address[1]))
 
@@ -59,12 +59,12 @@ class Listener:
         """Accepts the next connection; returns None if none is waiting."""
         try:
             connection, _ = self._socket.accept()
-        except OSError:  # none is waiting, or it ended before it was accepted
+        except OSError:  # no connection is waiting, or it ended before it was accepted
             return None
         return transport.configure(connection)
 
     def store_early(self, connection: socket.socket, hello: ClientHello) -> None:
-        """Stores a connection for a later ring; closes the oldest one if there are too many."""
+        """Stores a connection for a later ring; if too many are stored, closes the oldest one."""
         self._early.append((connection, hello))
         if len(self._early) > _MAX_EARLY:
             self._early.popleft()[0].close()  # the peer will try again
@@ -90,7 +90,7 @@ class _Pending(NamedTuple):
 
 
 class Acceptor:
-    """Accepts the connection of the previous member of the ring.
+    """Accepts the connection from the previous member of the ring.
 
     Refuses peers that do not belong to the job, and stores connections for later rings in the listener.
     """
@@ -105,7 +105,7 @@ class Acceptor:
         self._pending: dict[int, _Pending] = {}
         """Descriptor -> connection during its handshake."""
         self.link: socket.socket | None = None
-        """The accepted connection of the previous member."""
+        """The accepted connection from the previous member."""
         waiter.watch(listener.fileno(), READ)
         for connection, hello in listener.take_early():
             self._answer(connection, hello)

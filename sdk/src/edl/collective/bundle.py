@@ -18,7 +18,7 @@ _HEAD = struct.Struct("!QQ")
 _MAX_SPEC = 64 << 20
 _MAX_META = 256 << 20
 _PLAIN = frozenset("biufcmMSU")
-"""Kinds of numpy types that their type string describes completely."""
+"""Kinds of numpy types whose type string describes them completely."""
 _KIND = re.compile(r"[<>|=][biufcmMSU][0-9]{1,9}(\[[0-9a-zA-Z]{1,12}\])?")
 """Type strings of these kinds; numpy itself accepts many more."""
 
@@ -65,7 +65,7 @@ class ReceivedBroadcast:
         self.arrays: list[Array] = []
 
     def inbound(self, out: Out, *, last: bool) -> Inbound:
-        """Yields the views to fill, and sends each one on unless this member is the last.
+        """Yields the views to fill, and appends each filled view to `out` unless this member is the last.
 
         Raises:
             RoundOver: The header is larger than allowed.
@@ -107,7 +107,7 @@ def decode_header(raw: bytes) -> tuple[bytes, list[Array]]:
 
 
 def _parse_spec(raw: bytes) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Reads the types and shapes of the arrays of a broadcast.
+    """Reads the types and shapes of a broadcast's arrays.
 
     Raises:
         RoundOver: The bytes are not a result of `encode_header`.
@@ -148,7 +148,7 @@ def _forwarded(view: memoryview, out: Out, *, last: bool) -> Inbound:
 
 
 def _raw(array: Array) -> memoryview:
-    """Returns the bytes of an array of any type, which memoryview alone does not support."""
+    """Returns an array's bytes, also for types that memoryview does not support."""
     if not array.nbytes:
         return memoryview(b"")
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,8 +1,8 @@
 """The message with the reason that a member sends before it closes its connections (pure).
 
-A member that ends its round sends it to both neighbours: to the previous member against the ring's
-direction, in which nothing else is sent. Neighbours pass a failure on, so that all members report the
-cause and not only a closed connection.
+A member that ends its round sends the message to both neighbours. To the previous member it is sent
+against the ring's direction, in which nothing else is sent. Neighbours pass a failure on, so that all
+members report the cause and not only a closed connection.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class CloseMessage(NamedTuple):
 def from_error(error: RoundOver, member: str, done: int) -> CloseMessage:
     """Returns the message to send after an error.
 
-    The text of an error received from a neighbour is passed on unchanged; otherwise it gets the name of
-    this member.
+    If a neighbour sent the error, its text is passed on unchanged. Otherwise this member's name is put
+    before the text, except for a mismatch, whose text names the members already.
 
     Args:
         error: The error that ended the round in this member.

@@ -27,15 +27,16 @@ _REFUSED_S = 0.2
 """How long refused connections are retried. A member listens before it joins a round, so a port that
 refuses connections belongs to a process that has ended."""
 _FAILING_S = 3.0
-"""How long other failures are retried, since the networks of new pods need a moment. A busy member
+"""How long other failures are retried, since a new pod's network needs a moment. A busy member
 causes delays, but no failures."""
 _FIRST_S, _MAX_S = 0.02, 0.5
 _UNANSWERED_S, _MAX_UNANSWERED_S = 0.1, 3.0
-"""How long an attempt waits for the peer's system before the next one. A system whose accept queue is full
-of foreign connections does not answer; the peer empties the queue within milliseconds, but our system
+"""How long an attempt waits for the peer's system before the next attempt. A system whose accept queue is
+full of foreign connections does not answer; the peer empties the queue within milliseconds, but our system
 would try again only after a second."""
 _SILENT_S = 120.0
-"""How long a system that does not answer is tried; our system gives up an attempt after the same time."""
+"""How long to keep trying a peer whose system does not answer. Our system gives up a single attempt
+after the same time."""
 _CONNECTING = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 _NEVER = float("inf")
 
@@ -67,7 +68,7 @@ class Connector:
         return self._next_at if self._driver is None and self.link is None else _NEVER
 
     def tick(self, now: float) -> None:
-        """Starts the next attempt when it is due, even if the current one is still unanswered.
+        """Starts the next attempt when it is due, even if the current attempt is still unanswered.
 
         Raises:
             RoundOver: There will be no link in this round.
@@ -106,7 +107,7 @@ class Connector:
                 self._complete(outcome)
 
     def close(self) -> None:
-        """Closes the attempt under way, or the link."""
+        """Closes the connection of the current attempt, or the link."""
         connection, self._connection = self._connection or self.link, None
         self.link = None
         if connection is not None:
@@ -117,7 +118,7 @@ class Connector:
         host, _, port = self._address.rpartition(":")
         try:
             addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        except ValueError as error:  # the port is not a number, or no resolver takes the name
+        except ValueError as error:  # the port is not a number, or the host name is invalid
             raise OSError(f"{self._address!r} is not host:port") from error
         family, kind, protocol, _, target = addresses[self._backoff.tries % len(addresses)]
         self._connection = transport.configure(socket.socket(family, kind, protocol))

@@ -1,7 +1,7 @@
 """The stream of frames on each connection of the ring: data, and a close message at the end.
 
-Frames allow a close message in the middle of an operation: a member that is waiting for data learns at
-once that none will come, and why.
+Frames allow a close message in the middle of an operation, so that a member that is waiting for data
+learns at once why no data will come.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Outgoing:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._queue: deque[memoryview] = deque()
-        """Head and body of each frame in turn, without the bytes already sent."""
+        """The head and body of each frame in turn, without the bytes that were sent already."""
 
     def put(self, out: Out) -> None:
         """Moves all views of `out` into the queue, each as one frame."""
@@ -48,7 +48,7 @@ class Outgoing:
         return bool(self._queue)
 
     def send(self) -> bool:
-        """Sends as much as the system accepts; returns False if that is nothing.
+        """Sends as much as the system accepts; returns False if it accepts nothing.
 
         Raises:
             OSError: The connection is gone.
@@ -89,7 +89,7 @@ class Incoming:
         """Bytes of the current frame that are still missing."""
 
     def receive(self, view: memoryview) -> int:
-        """Receives into a view; returns the number of bytes, 0 if none has arrived.
+        """Receives into a view; returns the number of bytes, or 0 if no data has arrived.
 
         Raises:
             PeerClosed: The peer has sent its close message.
@@ -121,7 +121,7 @@ class Incoming:
 
 
 def close_if_next(link: socket.socket) -> CloseMessage | None:
-    """Returns the previous member's close message if no data precedes it; data is not consumed.
+    """Returns the previous member's close message if it comes next; otherwise None, and consumes no data.
 
     Raises:
         BlockingIOError: Nothing has arrived.
@@ -137,7 +137,7 @@ def close_if_next(link: socket.socket) -> CloseMessage | None:
 
 
 def send_close(link: socket.socket, message: CloseMessage) -> None:
-    """Sends a close message to the previous member, for which the send buffer is always empty."""
+    """Sends a close message to the previous member; as nothing else is sent to it, the buffer is empty."""
     with contextlib.suppress(OSError):  # already closed: the peer needs no message
         link.send(message.pack())
 

@@ -36,7 +36,7 @@ class HandshakeStep(NamedTuple):
 
 
 Script = Generator[HandshakeStep, bytes, T]
-"""One side of a handshake: yields steps, gets the received bytes, and returns the outcome."""
+"""One side of a handshake: yields steps, is sent the received bytes, and returns the outcome."""
 
 
 class RoundPosition(NamedTuple):
@@ -79,7 +79,7 @@ class Outcome(NamedTuple):
 
 
 class HandshakeError(Exception):
-    """The peer is not a member of this job, or not the expected one; the message says why."""
+    """The peer is not a member of this job, or not the expected neighbour; the message says why."""
 
 
 def pack_hello(position: RoundPosition, nonce: bytes) -> bytes:
@@ -179,7 +179,7 @@ class HandshakeDriver(Generic[T]):
         self._receive_bytes = 0
 
     def start(self) -> T | None:
-        """Runs the first step; returns the outcome if it is known already, otherwise None."""
+        """Runs the first step; returns the outcome if the script has ended already, otherwise None."""
         return self._advance()
 
     def on_readable(self) -> T | None:

@@ -1,4 +1,4 @@
-"""A member's two connections during operations, which report why a round ends."""
+"""A member's two connections during operations; their errors say why a round has ended."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Links:
         """Number of operations completed by this member."""
 
     def run(self, out: Out, inbound: Inbound) -> None:
-        """Sends and receives until both are complete.
+        """Sends and receives until everything has been sent and `inbound` has ended.
 
         Args:
             out: Views to send; `inbound` may add to it.
-            inbound: Views to fill.
+            inbound: Views to fill with received bytes.
 
         Raises:
             RoundOver: A neighbour has closed its connections, or the call was interrupted.
@@ -67,11 +67,14 @@ class Links:
         self._check_next()
 
     def fail(self, error: RoundOver) -> None:
-        """Sends the reason to both neighbours and closes the connections."""
+        """Sends the reason for the end of the round to both neighbours, and closes the connections."""
         self._close(close_message.from_error(error, self._name, self.done))
 
     def leave(self) -> None:
-        """Closes the connections between two operations."""
+        """Tells both neighbours that this member leaves, and closes the connections.
+
+        Must not be called during an operation.
+        """
         self._close(CloseMessage(CloseCode.LEFT, self.done, ""))
 
     def _close(self, message: CloseMessage) -> None:
@@ -112,7 +115,8 @@ class Links:
         """Receives the next member's close message.
 
         Raises:
-            RoundOver: There is no message, or it ends the current operation.
+            RoundOver: There is no message, or the next member closed before it had received this whole
+                operation.
         """
         message = frames.receive_close(self._forward)
         if message is None:

@@ -51,7 +51,7 @@ def all_reduce(flat: Array, scratch: Array, position: RingPosition, out: Out) ->
     world_size = position.world_size
     if flat.size * world_size <= len(scratch):
         blocks = scratch[: flat.size * world_size].reshape(world_size, flat.size)
-        blocks[position.rank] = flat  # sends a copy, because `flat` may be overwritten before
+        blocks[position.rank] = flat  # sends a copy: `flat` may change before it is sent
         out.extend(chunks(_bytes(blocks[position.rank])))
         return _gather_and_sum(flat, blocks, position, out)
     out.extend(chunks(_bytes(_part(flat, position.rank, world_size))))
@@ -59,7 +59,10 @@ def all_reduce(flat: Array, scratch: Array, position: RingPosition, out: Out) ->
 
 
 def _gather_and_sum(flat: Array, blocks: Array, position: RingPosition, out: Out) -> Inbound:
-    """Sends every array to every member, which halves the steps that dominate for small arrays."""
+    """Sends every array to every member.
+
+    This halves the number of steps, which determines the time for small arrays.
+    """
     for back in range(1, position.world_size):
         for view in chunks(_bytes(blocks[position.back(back)])):
             yield view
@@ -127,7 +130,7 @@ def _with_length(payload: bytes) -> list[memoryview]:
 
 
 def _part(flat: Array, rank: int, world_size: int) -> Array:
-    """Returns a view of a rank's part; the first parts have one more element if needed."""
+    """Returns a view of a rank's part; if the length is not divisible, the first parts are longer by one."""
     size, remainder = divmod(len(flat), world_size)
     start = rank * size + min(rank, remainder)
     return flat[start : start + size + (rank < remainder)]

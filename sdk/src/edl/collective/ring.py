@@ -61,9 +61,9 @@ class Ring:
             rank: Rank of this member.
             number: Number of the round.
             key: The job's token; members without it are refused.
-            interrupt: Ends this and every later call of the ring at once.
+            interrupt: Ends this call and every later call of the ring at once.
             on_wait: Called by the blocked thread once a call has been blocked for 0.25 s, with the
-                monotonic time of its start, and with None when it is no longer blocked.
+                monotonic time since when it has been blocked; called with None when it no longer is.
             channel: Number of the ring among the rings of a round; members connect the rings that they
                 share in this order.
 
@@ -130,7 +130,7 @@ class Ring:
         return self._gather("gather", payload)
 
     def barrier(self) -> None:
-        """Returns when all members have called it.
+        """Waits until all members have called this method.
 
         Raises:
             RoundOver: The round is over.
@@ -143,12 +143,12 @@ class Ring:
         """Sends the source's arrays and bytes to all members.
 
         Args:
-            arrays: The source's, of plain numpy types; ignored in other members.
-            meta: The source's; ignored in other members.
+            arrays: The arrays to send, of plain numpy types; ignored in members other than the source.
+            meta: The bytes to send; ignored in members other than the source.
             source: Rank of the member that sends.
 
         Returns:
-            The source's bytes and arrays; in the source the same arrays, in other members new ones.
+            The source's bytes and arrays. The source gets its own arrays back; other members get new ones.
 
         Raises:
             RoundOver: The round is over.
@@ -175,7 +175,7 @@ class Ring:
         return received.meta, received.arrays
 
     def receive(self, source: int) -> tuple[bytes, list[Array]]:
-        """Receives another member's broadcast; raises the errors of `broadcast`."""
+        """Receives another member's broadcast; raises the same errors as `broadcast`."""
         return self.broadcast(None, b"", source)
 
     def hand_over(
@@ -183,8 +183,9 @@ class Ring:
     ) -> tuple[bytes, list[Array]]:
         """Sends arrays and bytes to some members only.
 
-        Each receiver gets them from the previous member of the ring. If that member is not a receiver,
-        it sends its own arrays and bytes, so these must be equal in all members before a receiver.
+        Each receiver gets them from the previous member of the ring. If the previous member is not a
+        receiver, it sends its own arrays and bytes, so these must be equal in all members that are not
+        receivers but precede a receiver.
 
         Args:
             arrays: Arrays of plain numpy types; used only in members before a receiver.
@@ -192,7 +193,7 @@ class Ring:
             receivers: Ranks of the receivers, the same in all members; not all ranks.
 
         Returns:
-            In a receiver, the bytes and arrays; in other members, empty ones.
+            In a receiver, the received bytes and arrays; in other members, no bytes and an empty list.
 
         Raises:
             RoundOver: The round is over.
@@ -279,7 +280,7 @@ class Ring:
             self._waiter.note_progress()
 
     def _checked(self, head: bytes, inbound: Inbound) -> Inbound:
-        """Compares the previous member's operation with this one's, then yields from `inbound`."""
+        """Compares the previous member's operation with this member's, then yields from `inbound`."""
         previous_head = bytearray(_HEAD.size)
         yield memoryview(previous_head)
         if previous_head != head:

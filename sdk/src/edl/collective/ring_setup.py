@@ -21,9 +21,9 @@ class Pair(NamedTuple):
     """A member's two connections."""
 
     forward: socket.socket
-    """To the next member."""
+    """The connection to the next member."""
     backward: socket.socket
-    """From the previous member."""
+    """The connection from the previous member."""
 
 
 def connect_neighbours(
@@ -41,7 +41,7 @@ def connect_neighbours(
         listener: Accepts the previous member.
         position: This member's position.
         key: The job's token.
-        waiter: Waits for events, until it is interrupted.
+        waiter: Waits for events until it is interrupted.
         names: Names of all members, for messages.
         address: Address of the next member.
 
@@ -81,7 +81,7 @@ def _poll(connector: Connector, acceptor: Acceptor, waiter: Waiter) -> None:
 
 
 def _check_next(waiter: Waiter, link: socket.socket | None, name: str) -> None:
-    """Raises if the next member has closed its connection, with the reason if it sent one."""
+    """Raises `RoundOver` if the next member has closed its connection; the error has the reason it sent."""
     if link is None:
         return
     try:
@@ -95,7 +95,10 @@ def _check_next(waiter: Waiter, link: socket.socket | None, name: str) -> None:
 
 
 def _check_previous(waiter: Waiter, link: socket.socket | None, name: str) -> None:
-    """Raises if the previous member has closed its connection; it may also have sent data already."""
+    """Raises `RoundOver` if the previous member has closed its connection.
+
+    The previous member may also have sent data already, which is not read here.
+    """
     if link is None:
         return
     try:
@@ -119,7 +122,7 @@ def _closed_error(message: CloseMessage | None, name: str) -> RoundOver:
 def _send_close(
     forward: socket.socket | None, backward: socket.socket | None, error: BaseException, member: str
 ) -> None:
-    """Notifies connected neighbours, which may already have both connections and wait for this member."""
+    """Notifies the connected neighbours, which may be set up already and wait for this member."""
     cause = error if isinstance(error, RoundOver) else RoundOver(one_line(error))
     message = close_message.from_error(cause, member, 0)
     if backward is not None:

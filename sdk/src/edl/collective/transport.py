@@ -14,7 +14,7 @@ from edl import clock
 from edl.errors import RoundOver
 
 OnWait = Callable[["float | None"], None]
-"""Called with the monotonic time since when a call has been blocked, and with None once it is not."""
+"""Called with the monotonic time since when a call has been blocked; with None once it no longer is."""
 
 REPORT_AFTER_S = 0.25
 """Shorter waits are not reported."""
@@ -59,7 +59,7 @@ def configure(connection: socket.socket) -> socket.socket:
 
 def disconnect(connection: socket.socket) -> None:
     """Shuts down and closes a connection, so that the peer sees its end even if a child has a copy."""
-    with contextlib.suppress(OSError):  # never connected, or ended by the peer
+    with contextlib.suppress(OSError):  # it was never connected, or the peer has ended it
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()
 
@@ -115,7 +115,7 @@ class Interrupt:
 
 
 class Waiter:
-    """Polls sockets and an interrupt, and reports long waits; for the calling thread."""
+    """Polls sockets and an interrupt, and reports long waits; only one thread may use it."""
 
     def __init__(self, interrupt: Interrupt, on_wait: OnWait | None) -> None:
         self._interrupt = interrupt
@@ -134,7 +134,7 @@ class Waiter:
             self._poll.register(descriptor, events)
             self._watched[descriptor] = events
         else:
-            self._poll.unregister(descriptor)  # ignores errors and hang-ups, too
+            self._poll.unregister(descriptor)  # 0 events would still report errors and hang-ups
             del self._watched[descriptor]
 
     def check(self) -> None:

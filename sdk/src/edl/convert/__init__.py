@@ -1,1 +1,4 @@
-"""Job files of other systems as TrainingJobs. Pure, except for `yaml_file`, which parses YAML."""
+"""Converts other systems' job files to TrainingJobs.
+
+The modules are pure, except for `yaml_file`, which reads files and parses YAML.
+"""

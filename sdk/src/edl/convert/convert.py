@@ -1,4 +1,4 @@
-"""Converts the text of a job file of any supported system to a TrainingJob."""
+"""Converts the text of any supported system's job file to a TrainingJob."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS: dict[str, Callable[[Fields, Notes], Draft]] = {
     "sagemaker.amazonaws.com/v1 HyperPodPyTorchJob": kubeflow.hyperpod,
 }
 KINDS = tuple(_KINDS)
-"""Supported API versions and kinds; commands `paddlecloud submit` are supported, too."""
+"""Supported API versions and kinds. Command lines of `paddlecloud submit` are supported, too."""
 
 
 def convert(
@@ -32,13 +32,14 @@ def convert(
     """Converts a job file.
 
     Args:
-        text: Its content: YAML or JSON, or a command line of `paddlecloud submit`.
-        name: Its name, for messages.
-        least: The minimum of trainers instead of the file's.
-        most: The maximum of trainers instead of the file's.
+        text: The file's content: YAML or JSON, or a command line of `paddlecloud submit`.
+        name: The file's name, for messages.
+        least: The minimum number of trainers; None keeps the file's minimum.
+        most: The maximum number of trainers; None keeps the file's maximum.
 
     Returns:
-        A TrainingJob, and what is said about fields that it does not have in the same way.
+        The TrainingJob, and notes about the file's fields that a TrainingJob does not have in the same
+        form.
 
     Raises:
         EdlError: A field is unknown or invalid; the message names it and its line.

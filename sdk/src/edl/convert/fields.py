@@ -12,7 +12,7 @@ from edl.errors import SettingError
 Path = tuple[str, ...]
 _MAX_SHOWN = 60
 _MAX_DIGITS = 9
-"""Maximum number of digits; an int32 has ten."""
+"""Maximum number of digits of a number; the largest int32 has ten digits."""
 
 
 @dataclass
@@ -20,24 +20,24 @@ class Notes:
     """Notes about fields that a TrainingJob does not have in the same form."""
 
     hints: list[str] = field(default_factory=list)
-    """Notes about fields without effect, which say what EDL does instead."""
+    """Notes about fields without effect; each note says what EDL does instead."""
     losses: list[str] = field(default_factory=list)
     """Notes about fields whose meaning is lost."""
 
 
 class Fields:
-    """A mapping in a job file. Every field must be read, or `check_rest` refuses the file."""
+    """A mapping in a job file. `check_rest` refuses the file unless every field was read."""
 
     def __init__(
         self, value: Mapping[str, Any], lines: Mapping[Path, int], path: Path, notes: Notes
     ) -> None:
-        """Reads nothing yet.
+        """Creates a view of the mapping, none of whose fields counts as read.
 
         Args:
             value: The mapping.
             lines: Path of a field -> its line in the file.
-            path: That of the mapping.
-            notes: Receives what is said about fields.
+            path: The mapping's path in the file.
+            notes: Receives the notes about fields.
         """
         self._value, self._lines, self._path, self._notes = value, lines, path, notes
         self._read: set[str] = set()
@@ -49,16 +49,16 @@ class Fields:
         return map(str, self._value)
 
     def at(self, *names: str) -> str:
-        """Returns the location of a field, or of the mapping, for messages: `line 7: spec.trainer.min`."""
+        """Returns where a field or the mapping itself is, for messages: `line 7: spec.trainer.min`."""
         path = (*self._path, *names)
         line = self._lines.get(path, 0)
         return f"line {line}: {'.'.join(path)}" if line else ".".join(path)
 
     def sub(self, name: str) -> Fields:
-        """Returns a nested mapping; an empty one if it is missing.
+        """Returns a nested mapping; an empty mapping if the field is missing.
 
         Raises:
-            SettingError: It is not a mapping.
+            SettingError: The field is not a mapping.
         """
         value = self._take(name)
         if value is not None and not isinstance(value, Mapping):
@@ -66,10 +66,10 @@ class Fields:
         return Fields(value or {}, self._lines, (*self._path, name), self._notes)
 
     def subs(self, name: str) -> list[Fields]:
-        """Returns the mappings of a list.
+        """Returns the mappings in a list; an empty list if the field is missing.
 
         Raises:
-            SettingError: It is not a list of mappings.
+            SettingError: The field is not a list of mappings.
         """
         path = (*self._path, name)
         values = self._take(name) or []
@@ -81,10 +81,10 @@ class Fields:
         ]
 
     def text(self, name: str, default: str = "") -> str:
-        """Returns a field as a string; numbers are accepted as strings.
+        """Returns a field as a string; a number is converted to a string.
 
         Raises:
-            SettingError: It is a mapping or a list.
+            SettingError: The field is a mapping, a list or a boolean.
         """
         value = self._take(name)
         if value is None:
@@ -97,16 +97,16 @@ class Fields:
         """Returns a field as a whole number; quoted numbers are accepted.
 
         Raises:
-            SettingError: It is not a whole number, or below `least`.
+            SettingError: The field is not a whole number, or is less than `least`.
         """
         value = self._take(name)
         return default if value is None else whole_number(self.at(name), value, least)
 
     def flag(self, name: str) -> bool:
-        """Returns a boolean field; False if it is missing.
+        """Returns a boolean field; False if the field is missing.
 
         Raises:
-            SettingError: It is neither true nor false.
+            SettingError: The field is neither true nor false.
         """
         value = self._take(name)
         if value is None:
@@ -116,10 +116,10 @@ class Fields:
         return value
 
     def raw(self, name: str, kind: type = object) -> Any:
-        """Returns a field unchanged; None if it is missing.
+        """Returns a field unchanged; None if the field is missing.
 
         Raises:
-            SettingError: It is of another kind.
+            SettingError: The field's type is not `kind`.
         """
         value = self._take(name)
         if value is not None and not isinstance(value, kind):
@@ -141,10 +141,10 @@ class Fields:
         """Refuses fields that were not read.
 
         Args:
-            known: Names that exist, further to those that were read.
+            known: Names of existing fields that were not read; messages may suggest them.
 
         Raises:
-            SettingError: One is unknown; the message has the nearest known one.
+            SettingError: A field was not read; the message suggests the most similar known name.
         """
         for name in self._value:
             if name not in self._read:
@@ -160,12 +160,12 @@ def whole_number(at: str, value: Any, least: int = 0) -> int:
     """Returns a value as a whole number; quoted numbers are accepted.
 
     Args:
-        at: Where it is, for messages.
-        value: What stands there.
-        least: The smallest valid one.
+        at: Where the value is, for messages.
+        value: The value in the file.
+        least: The smallest valid number.
 
     Raises:
-        SettingError: It is not a whole number, or below `least`.
+        SettingError: The value is not a whole number, or is less than `least`.
     """
     text = str(value)
     is_number = not isinstance(value, bool) and text.isascii() and text.isdecimal()
@@ -180,7 +180,7 @@ def first(*values: Any) -> Any:
 
 
 def without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the mapping without None and empty strings, lists and mappings."""
+    """Returns the mapping without fields whose value is None, or an empty string, list or mapping."""
     return {
         name: value
         for name, value in mapping.items()

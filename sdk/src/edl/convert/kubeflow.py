@@ -1,4 +1,4 @@
-"""Jobs of Kubeflow: PyTorchJob (`kubeflow.org/v1`), TrainJob, and HyperPod's PyTorch jobs. Pure.
+"""Converts Kubeflow's PyTorchJob (`kubeflow.org/v1`) and TrainJob, and HyperPod's PyTorch jobs. Pure.
 
 Sources: kubeflow/training-operator `pkg/apis/kubeflow.org/v1`, kubeflow/trainer
 `pkg/apis/trainer/v1alpha1`, and the documentation of SageMaker HyperPod's elastic training.
@@ -37,7 +37,7 @@ _PERMANENT = range(1, 128)
 
 
 def pytorch_job(fields: Fields, notes: Notes) -> Draft:
-    """Converts a PyTorchJob: master and workers become trainers with the workers' template.
+    """Converts a PyTorchJob: its master and workers become trainers with the workers' template.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -81,13 +81,13 @@ def replica_specs(
     """Converts master and workers to trainers.
 
     Args:
-        roles: The mapping of them.
-        program: The name that the operator demands of the program's container, wherever it stands.
-        notes: Receives what is said about fields.
+        roles: The mapping with the fields `Master` and `Worker`.
+        program: The name that the operator requires for the container that runs the program.
+        notes: Receives the notes about fields.
 
     Returns:
-        The role whose template they have, their number, this template, and what a failed pod means, as
-        fields of the spec.
+        The role whose template the trainers use, the number of trainers, this template, and the fields
+        of the spec that say what EDL does when a pod fails.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -110,14 +110,14 @@ def replica_specs(
 
 
 def _with_program_first(template: dict[str, Any], program: str) -> dict[str, Any]:
-    """Returns the template with the program's container first, which EDL expects before sidecars."""
+    """Returns the template with the program's container first; EDL expects it before sidecars."""
     containers = template["spec"]["containers"]
     ordered = sorted(containers, key=lambda container: container.get("name") != program)
     return {**template, "spec": {**template["spec"], "containers": ordered}}
 
 
 def _leave_out(other: Fields, worker: Fields, notes: Notes) -> None:
-    """Notes what happens to the role whose template the trainers do not use."""
+    """Notes what is ignored in the role whose template the trainers do not use."""
     is_same = other.raw("template") == worker.raw("template")
     if not other.number("replicas", 1, 0):
         other.note("template", "ignored: this role has no pods")
@@ -129,7 +129,7 @@ def _leave_out(other: Fields, worker: Fields, notes: Notes) -> None:
 
 
 def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Translates the role's restartPolicy to fields of the spec that handle failed pods."""
+    """Translates the role's restartPolicy to the fields of the spec that handle failed pods."""
     policy = role.text("restartPolicy")
     if policy == "Never":
         notes.hints.append(f"{role.at('restartPolicy')}: backoffLimit is 0, which says the same")
@@ -146,10 +146,10 @@ def _failures(role: Fields, template: dict[str, Any], notes: Notes) -> dict[str,
 
 
 def train_job(fields: Fields, notes: Notes) -> Draft:
-    """Converts a TrainJob of Kubeflow Trainer: its nodes become trainers.
+    """Converts Kubeflow Trainer's TrainJob: its nodes become trainers.
 
     Raises:
-        SettingError: A field is invalid, or the image is in the runtime alone.
+        SettingError: A field is invalid, or the file names no image because only the runtime has one.
     """
     own_metadata = metadata(fields)
     spec = fields.sub("spec")
@@ -256,14 +256,14 @@ def hyperpod(fields: Fields, notes: Notes) -> Draft:
 
 
 def _with_torch(draft: Draft, processes: int | None, at: str, notes: Notes) -> Draft:
-    """Returns the job with the settings for trainers that run torchrun."""
+    """Returns the draft with the settings for trainers that torchrun starts."""
     if processes is None:
         processes = torchrun.automatic_processes(draft, at, notes)
     return replace(draft, has_store=True, environment=("torch",), processes=processes)
 
 
 def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
-    """Returns the allowed numbers of trainers, as a list."""
+    """Returns the allowed numbers of trainers in ascending order; empty if all are allowed."""
     at = elastic.at("replicaDiscreteValues")
     values = elastic.raw("replicaDiscreteValues", list) or []
     step = elastic.number("replicaIncrementStep", None, 1)
@@ -276,7 +276,7 @@ def _sizes(elastic: Fields, least: int, most: int) -> tuple[int, ...]:
 
 
 def run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
-    """Returns the fields of the spec, and the queue.
+    """Converts a run policy to fields of the spec, and returns them with the queue.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -297,7 +297,7 @@ def run_policy(policy: Fields) -> tuple[dict[str, Any], str]:
 
 
 def scheduling_queue(scheduling: Fields) -> str:
-    """Returns the queue of a Volcano scheduling policy; notes its other fields.
+    """Returns the queue in a Volcano scheduling policy, and notes that its other fields are ignored.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -314,7 +314,7 @@ def scheduling_queue(scheduling: Fields) -> str:
 
 
 def _read_clean_up(policy: Fields) -> None:
-    """Notes which pods are deleted when a job ends: with EDL, the running ones (decision 0070)."""
+    """Notes which pods EDL deletes when a job ends: those that still run (decision 0070)."""
     choice = policy.text("cleanPodPolicy", "Running")
     if choice not in _CLEAN_UP:
         raise SettingError(

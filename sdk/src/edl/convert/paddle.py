@@ -1,4 +1,4 @@
-"""Jobs of PaddlePaddle EDL (`paddlepaddle.org/v1`), and `paddlecloud submit`. Pure.
+"""Converts PaddlePaddle EDL's jobs (`paddlepaddle.org/v1`) and `paddlecloud submit` commands. Pure.
 
 Sources: PaddlePaddle/edl `pkg/resource/training_job.go` and `pkg/jobparser.go` of its last Go
 release, PaddlePaddle/cloud `go/paddlecloud/submit.go`.
@@ -20,7 +20,7 @@ _IMAGE = "paddlepaddle/paddlecloud-job"
 _GPU, _OLD_GPU = "nvidia.com/gpu", "alpha.kubernetes.io/nvidia-gpu"
 _PORT, _PORTS = 7164, 1
 _MIN_MASTER_MIB = 64
-"""The limit of EDL's admission."""
+"""The least memory that EDL's admission accepts for a master."""
 _SERVERS = (
     "EDL's own parameter servers take the place of the pserver pods, and the program uses them through "
     "edl.servers or `edl train --async`; Paddle's own client of the old pservers finds none"
@@ -48,7 +48,7 @@ _FROM_COMMAND = {
 """Flags of `paddlecloud submit`, with their defaults."""
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 _BOOLEANS = {"faulttolerant": dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)}
-"""What the values of a boolean flag mean, as Go's `strconv.ParseBool` reads them."""
+"""Boolean flag -> text -> value; Go's `strconv.ParseBool` accepts the same texts."""
 
 
 def convert(fields: Fields, notes: Notes) -> Draft:
@@ -134,7 +134,7 @@ def from_command(text: str, notes: Notes) -> Draft:
             advice = nearest.advice(name, values)
             raise SettingError(f"-{name[:40]} is not a flag of paddlecloud submit{advice}")
         if not equals and name in _BOOLEANS:
-            value = "true"  # as Go's flags: a value is written with =, the next word is another one
+            value = "true"  # as in Go, a boolean flag takes a value only after =
         elif not equals:
             index += 1
             value = words[index] if index < len(words) else ""
@@ -206,12 +206,15 @@ def _of_flags(values: Mapping[str, str], package: str, notes: Notes) -> Draft:
 
 
 def _failures(least: int, *, fault_tolerant: bool) -> int:
-    """Returns how many trainers may fail: the initial number, or 0, the same as in the original."""
+    """Returns how many trainers may fail, which is the same as in the original system.
+
+    A fault-tolerant job may lose as many trainers as it starts with, other jobs none.
+    """
     return least if fault_tolerant else 0
 
 
 def _passes(spec: Fields, trainer: Fields) -> int | None:
-    """Returns the number of passes, also from `trainer`, where the original system ignored it."""
+    """Returns `spec.passes`, or else `spec.trainer.passes`, which the original system ignored."""
     own = trainer.number("passes", None, 1)
     return spec.number("passes", own, 1)
 
@@ -231,7 +234,7 @@ def _servers(pserver: Fields, notes: Notes) -> tuple[dict[str, Any] | None, int]
 
 
 def _master_amounts(master: Fields, *, has_master: bool) -> dict[str, str]:
-    """CPU and memory of the master; EDL's has requests, which the original's limits are where it has none."""
+    """Returns the master's CPU and memory: its requests in the file, or its limits if it has no requests."""
     master.note("etcd-endpoint", _NO_ETCD)
     if not has_master:
         master.note("resources", _NO_MASTER)
@@ -259,7 +262,7 @@ def _host_network(spec: Fields, *, has_master: bool) -> bool | None:
 
 
 def _resources(fields: Fields) -> dict[str, Any]:
-    """Requests and limits, with today's name of a GPU.
+    """Returns requests and limits, with GPUs under their current resource name.
 
     Raises:
         SettingError: An amount is invalid, such as `cpu: 250Mi`.
@@ -340,5 +343,5 @@ def _container(
 
 
 def _whole_cpus(amounts: Mapping[str, str]) -> int:
-    """Whole CPUs, at least 1: below one the original gave 0 threads."""
+    """Returns the number of whole CPUs, at least 1; for less than one CPU the original wrote 0 threads."""
     return max(1, quantity.cpu_millis("cpu", amounts.get("cpu", "1")) // 1000)

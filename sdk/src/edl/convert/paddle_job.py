@@ -1,4 +1,4 @@
-"""PaddleJobs: of Kubeflow (`kubeflow.org/v1`), and of PaddlePaddle's own operator. Pure.
+"""Converts the PaddleJobs of Kubeflow (`kubeflow.org/v1`) and of PaddlePaddle's own operator. Pure.
 
 Sources: kubeflow/training-operator `pkg/apis/kubeflow.org/v1/paddlepaddle_types.go`, PaddleFlow/paddle-operator
 `api/v1/paddlejob_types.go` and `controllers/paddlejob_helper.go`.
@@ -14,7 +14,7 @@ from edl.convert.training_job import Draft, clean_template, kueue_queue, metadat
 from edl.errors import SettingError
 
 _PORT = 2379
-"""Where the operator has servers listen: PADDLE_PORT."""
+"""The port on which parameter servers listen with the operator, which sets it as PADDLE_PORT."""
 _LISTS = (
     "PADDLE_TRAINER_ENDPOINTS, PADDLE_TRAINERS and ranks in PADDLE_TRAINER_ID are not set, because trainers come "
     "and go, so that paddle.distributed.launch and fleet find no peers: train through `edl train` "
@@ -24,7 +24,7 @@ _CLEAN_UP = ("Always", "Never", "OnFailure", "OnCompletion")
 
 
 def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
-    """Converts a PaddleJob of Kubeflow: master and workers become trainers with the workers' template.
+    """Converts Kubeflow's PaddleJob: its master and workers become trainers with the workers' template.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -58,7 +58,7 @@ def of_kubeflow(fields: Fields, notes: Notes) -> Draft:
 
 
 def of_operator(fields: Fields, notes: Notes) -> Draft:
-    """Converts a PaddleJob of PaddlePaddle's operator: workers become trainers, servers remain servers.
+    """Converts the PaddleJob of PaddlePaddle's operator: workers become trainers, servers remain servers.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -94,7 +94,7 @@ def of_operator(fields: Fields, notes: Notes) -> Draft:
 
 
 def _servers(role: Fields, *, is_on_host: bool) -> dict[str, Any]:
-    """Returns the parameter servers, which run the user's program, with their port."""
+    """Returns the `parameterServers` of the spec: pods that run the user's program, with a port."""
     template = clean_template(role, "template")
     container, *others = template["spec"]["containers"]
     ports = container.get("ports") or [{"containerPort": _PORT}]
@@ -112,7 +112,7 @@ def _servers(role: Fields, *, is_on_host: bool) -> dict[str, Any]:
 
 
 def _is_on_host(spec: Fields) -> bool:
-    """Returns whether pods use the network of their node."""
+    """Returns whether pods use their node's network."""
     network = spec.text("intranet", "PodIP")
     if network not in ("PodIP", "Service", "Host"):
         raise SettingError(

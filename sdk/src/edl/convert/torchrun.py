@@ -1,4 +1,4 @@
-"""What EDL's torchrun needs to know of a job of torch in another system. Pure.
+"""Converts the parts of other systems' PyTorch jobs that matter when EDL runs torchrun. Pure.
 
 Sources: kubeflow/training-operator `pkg/controller.v1/pytorch/envvar.go` and `elastic.go`, kubeflow/trainer
 `pkg/runtime/framework/plugins/torch`, torch `distributed/run.py`.
@@ -35,10 +35,12 @@ _MAX_SHOWN = 40
 
 
 def processes(fields: Fields, name: str) -> int | None:
-    """Returns the number of processes per pod; None for `auto`, `gpu` or `cpu`, which depend on the machine.
+    """Returns the number of processes per pod.
+
+    Returns None if the field is missing, or is `auto`, `gpu` or `cpu`, which depend on the machine.
 
     Raises:
-        SettingError: It is not a number, or above 128.
+        SettingError: The field is not a whole number from 1 to 128.
     """
     if fields.text(name) in ("auto", "cpu", "gpu"):
         return None
@@ -49,12 +51,14 @@ def processes(fields: Fields, name: str) -> int | None:
 
 
 def automatic_processes(draft: Draft, at: str, notes: Notes) -> int | None:
-    """Returns the number of processes for `auto`, which is also the default: one per GPU.
+    """Returns the number of processes for `auto`, which is also the default: one process per GPU.
+
+    Returns None if the first container requests fewer than two or more than 128 GPUs.
 
     Args:
         draft: The job.
-        at: Where the number is, or could be.
-        notes: Receives what the number is, or that nobody knows it.
+        at: Where the file has the number of processes, or could have it.
+        notes: Receives a note with the number, or a note that it depends on the machine.
     """
     count = _gpus(draft.template)
     if 1 < count <= _MAX_PROCESSES:
@@ -70,11 +74,11 @@ def automatic_processes(draft: Draft, at: str, notes: Notes) -> int | None:
 
 
 def check_command(draft: Draft, notes: Notes) -> None:
-    """Notes where the trainers' command would behave differently under EDL.
+    """Notes in what way the trainers' command would behave differently under EDL.
 
     Args:
         draft: The job, with its final bounds.
-        notes: Receives what is lost.
+        notes: Receives the notes.
     """
     command = _command(draft.template)
     if re.search(r"\bhyperpodrun\b", command):
@@ -98,7 +102,7 @@ def _flags(command: str) -> list[tuple[str, str]]:
 
 
 def _is_right(name: str, value: str, draft: Draft) -> bool:
-    """Returns whether a flag of torchrun agrees with the variables."""
+    """Returns whether a torchrun flag agrees with EDL's PET_... variables."""
     if "PET_" in value:
         return True
     if name == "nnodes":
@@ -124,7 +128,7 @@ def _command(template: Mapping[str, Any]) -> str:
 
 
 def _gpus(template: Mapping[str, Any]) -> int:
-    """GPUs of the first container; 0 where it has none, or its amounts are not amounts."""
+    """Returns the number of the first container's GPUs; 0 if it has none or the number is invalid."""
     resources = _container(template).get("resources")
     parts = resources.values() if isinstance(resources, Mapping) else ()
     amounts = [

@@ -1,4 +1,4 @@
-"""Builds TrainingJobs of EDL (`edl.training/v1`) from what a job file says. Pure."""
+"""Builds EDL's TrainingJobs (`edl.training/v1`) from the fields of a job file. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STORE = (
 )
 _STORE_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 _STORE_LIMITS = {"cpu": "1", "memory": "1Gi"}
-"""Where the trainers have them: torch alone takes some hundred MiB."""
+"""The store's limits for the resources that the trainers limit; torch alone takes some hundred MiB."""
 _METADATA = ("name", "namespace", "labels", "annotations")
 _OF_SERVER = (
     "clusterName",
@@ -33,7 +33,7 @@ _OF_SERVER = (
     "uid",
 )
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""An annotation with the whole file once more, which kubectl writes."""
+"""The annotation in which kubectl stores a copy of the whole file."""
 _WRONG_UNITS = {
     "cpu": (re.compile(r"[\d.]+(?:[KMGTPE]i|[kMGTPE])"), "CPUs, such as 2, 0.5 or 500m"),
     "memory": (re.compile(r"[\d.]+m"), "memory, such as 512Mi or 4Gi"),
@@ -53,9 +53,9 @@ class Draft:
     least: int
     most: int
     at_bounds: str
-    """Where the file has the bounds, for messages."""
+    """Where the file has the minimum and maximum, for messages."""
     at_template: str = ""
-    """Where the file has the template."""
+    """Where the file has the template, for messages."""
     weight: int | None = None
     queue: str = ""
     servers: dict[str, Any] | None = None
@@ -63,23 +63,23 @@ class Draft:
     master_amounts: dict[str, str] = field(default_factory=dict)
     """CPU and memory of EDL's master."""
     epochs: int | None = None
-    """How often each record is trained on, for EDL's master."""
+    """Number of epochs that EDL's master leases; None keeps the master's default."""
     has_store: bool = False
-    """Whether its trainers are torchrun's, whose agents meet at a store."""
+    """Whether torchrun starts the trainers, so that the job needs a rendezvous store."""
     had_ranks: bool = False
     """Whether the other system gives RANK and WORLD_SIZE to each pod."""
     processes: int | None = None
-    """Of each trainer."""
+    """Number of processes per trainer."""
     sizes: tuple[int, ...] = ()
-    """Allowed numbers of trainers."""
+    """Allowed numbers of trainers; empty if all are allowed."""
     environment: tuple[str, ...] = ()
-    """Frameworks whose variables its pods get."""
+    """Frameworks whose environment variables the job's pods get."""
     spec: dict[str, Any] = field(default_factory=dict)
     """Further fields of the spec."""
 
 
 def metadata(fields: Fields) -> dict[str, Any]:
-    """Returns name, namespace, labels and annotations of an object.
+    """Returns an object's name, namespace, labels and annotations.
 
     Raises:
         SettingError: The name is missing or invalid.
@@ -99,13 +99,13 @@ def metadata(fields: Fields) -> dict[str, Any]:
 
 
 def kueue_queue(fields: Fields) -> str:
-    """Returns the queue of Kueue that a job names by its label; "" for none."""
+    """Returns the Kueue queue in the job's label; "" if the job has no such label."""
     labels = fields.sub("metadata").sub("labels")
     return labels.text(_QUEUE)
 
 
 def _texts(own: Fields) -> dict[str, Any]:
-    """Returns the labels and annotations, without those that make Kueue manage jobs and pods."""
+    """Returns the labels and annotations except Kueue's, which would make Kueue manage jobs and pods."""
     texts = {}
     for part in ("labels", "annotations"):
         fields, values = own.sub(part), own.raw(part, dict) or {}
@@ -126,7 +126,7 @@ def build(draft: Draft) -> dict[str, Any]:
     """Returns the TrainingJob.
 
     Raises:
-        SettingError: Min exceeds max, or a container has no image.
+        SettingError: The minimum exceeds the maximum, or the numbers of trainers are out of range.
     """
     if not 1 <= draft.least <= draft.most <= checks.MAX_TRAINERS:
         raise SettingError(
@@ -156,10 +156,11 @@ def build(draft: Draft) -> dict[str, Any]:
 
 
 def _store(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the pod template of torchrun's rendezvous store, which runs in a trainer's pod from its image.
+    """Returns the pod template of torchrun's rendezvous store.
 
-    What a namespace demands of a container (Pod Security, limits for a quota), and how the image comes
-    to a node, the trainers' container says.
+    The store runs in a trainer's pod and from the trainers' image. It copies the image pull policy and
+    the security context from the trainers' container, and has limits for the resources that this container
+    limits, because the namespace may require them (Pod Security, quotas).
     """
     trainer = template["spec"]["containers"][0]
     resources = trainer.get("resources")
@@ -181,7 +182,7 @@ def check_units(resources: Fields) -> None:
     """Refuses valid units that are certainly mistakes, such as `cpu: 250Mi` or `memory: 512m`.
 
     Raises:
-        SettingError: An amount has one; the message names it and its line.
+        SettingError: An amount has such a unit; the message names the field and its line.
     """
     for part in ("requests", "limits"):
         amounts = resources.sub(part)
@@ -192,14 +193,17 @@ def check_units(resources: Fields) -> None:
 
 
 def clean_template(fields: Fields, name: str) -> dict[str, Any]:
-    """Returns a pod template of a job file, without the fields that a TrainingJob sets, which are noted.
+    """Returns a pod template from a job file, without the fields that EDL sets itself.
+
+    If the template has such fields, they are noted.
 
     Args:
-        fields: The mapping that has it.
-        name: Its name there.
+        fields: The mapping that contains the template.
+        name: The template's name in this mapping.
 
     Raises:
-        SettingError: It is missing, or has no containers.
+        SettingError: The template is missing, has no containers or a container without an image, or
+            an amount has a wrong unit.
     """
     template = fields.raw(name, dict)
     pod = {} if template is None else template.get("spec")

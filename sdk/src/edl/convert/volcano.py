@@ -1,4 +1,4 @@
-"""Jobs of Volcano (`batch.volcano.sh/v1alpha1`). Pure.
+"""Converts Volcano's jobs (`batch.volcano.sh/v1alpha1`). Pure.
 
 Source: volcano-sh/apis `pkg/apis/batch/v1alpha1/job.go`.
 """
@@ -28,7 +28,7 @@ _PLUGIN = (
 def convert(fields: Fields, notes: Notes) -> Draft:
     """Converts a Volcano Job: its largest task becomes the trainers.
 
-    With the plugin for PyTorch the task of the master is one of them.
+    If the job uses the PyTorch plugin, the pods of the master's task become trainers, too.
 
     Raises:
         SettingError: A field is invalid; the message names it and its line.
@@ -89,7 +89,7 @@ def _tasks(spec: Fields) -> dict[str, Fields]:
 
 
 def _torch_master(plugins: Fields) -> str | None:
-    """Returns the master's task if the job uses the PyTorch plugin, otherwise None."""
+    """Returns the name of the master's task if the job uses the PyTorch plugin, otherwise None."""
     master = None
     for name in plugins:
         if name == _TORCH:
@@ -115,7 +115,11 @@ def _join_master(master: Fields, task: Fields, notes: Notes) -> None:
 def _least(
     spec: Fields, tasks: Mapping[str, Fields], counts: Mapping[str, int], role: AbstractSet[str]
 ) -> int:
-    """Returns the minimum number of trainers: their task's, or the job's minus the other tasks."""
+    """Returns the minimum number of trainers.
+
+    If only the job has a minimum, the result is this minimum less the pods of the other tasks. Otherwise,
+    it is the sum of the trainers' tasks' minimums; a task without a minimum counts with all its pods.
+    """
     whole = spec.number("minAvailable")
     own = {name: tasks[name].number("minAvailable") for name in role}
     others = sum(count for name, count in counts.items() if name not in role)
@@ -125,7 +129,7 @@ def _least(
 
 
 def _queue(spec: Fields) -> str:
-    """Returns the queue; Volcano gives `default` to jobs without one, so it counts as none."""
+    """Returns the queue; "" for `default`, which Volcano sets in jobs without a queue."""
     queue = spec.text("queue")
     if queue == _DEFAULT_QUEUE:
         spec.note(
@@ -139,7 +143,10 @@ def _queue(spec: Fields) -> str:
 def _servers(
     others: Mapping[str, Fields], counts: Mapping[str, int], notes: Notes
 ) -> dict[str, Any] | None:
-    """EDL's parameter servers in place of a task of that kind; what is left out is named."""
+    """Returns EDL's parameter servers, which replace the job's first task with a server's name.
+
+    Every other task is noted as ignored.
+    """
     servers = None
     for name, task in others.items():
         if name in _SERVER_NAMES and servers is None and counts.get(name):
@@ -153,7 +160,7 @@ def _servers(
 
 
 def _amounts(task: Fields) -> dict[str, Any]:
-    """CPU and memory of a task's first container."""
+    """Returns the CPU and memory of a task's first container."""
     template = task.raw("template", dict) or {}
     containers = (template.get("spec") or {}).get("containers") or [{}]
     resources = containers[0].get("resources") or {}

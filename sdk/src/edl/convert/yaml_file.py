@@ -1,7 +1,7 @@
-"""Reads one YAML document with the lines of its fields; without aliases, tags and merge keys.
+"""Reads one YAML document with the lines of its fields; refuses aliases, unknown tags and merge keys.
 
-PyYAML parses (`pip install 'edl-sdk[yaml]'`): a parser of one's own would read other files than
-kubectl does.
+PyYAML parses the text (`pip install 'edl-sdk[yaml]'`), because a parser written for EDL would
+accept other files than kubectl does.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ _MAX_DEPTH = 60
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _OCTAL = re.compile(r"0o[0-7]{1,20}")
 _MAX_NUMBER = 100
-"""Characters of a number: Python prints no integer of 4 300 digits, and reads `1:1:1...` in quadratic time."""
+"""Maximum number of characters in a number.
+
+Python does not print an integer with more than 4 300 digits, and PyYAML reads `1:1:1...` in quadratic time.
+"""
 
 
 class YamlFile:
-    """A document's value, and the line of each field."""
+    """The value of a YAML document, and the line of each field."""
 
     def __init__(self, text: str, name: str) -> None:
         """Parses a text.
 
         Raises:
             EdlError: PyYAML is missing.
-            SettingError: It is not a single YAML mapping; with the line.
+            SettingError: The text is not a single YAML mapping; the message names the line.
         """
         try:
-            import yaml  # noqa: PLC0415 - an extra
+            import yaml  # noqa: PLC0415 - an optional dependency
         except ImportError as error:
             raise EdlError("job files need PyYAML: pip install 'edl-sdk[yaml]'") from error
         self.lines: dict[Path, int] = {}
@@ -72,9 +75,9 @@ class YamlFile:
                 "characters: quote it if it is a text"
             )
         if node.tag in _NUMBERS and ":" in node.value:
-            return node.value  # 1:4 is 64 to PyYAML alone, in base 60: to kubectl it is a text
+            return node.value  # only PyYAML reads 1:4 in base 60, as 64; kubectl reads a text
         if not node.style and _OCTAL.fullmatch(str(node.value)):
-            return int(node.value, 8)  # a text to PyYAML alone
+            return int(node.value, 8)  # PyYAML reads it as a text, kubectl as a number
         try:
             value = self._loader.construct_object(node)
         except (self._yaml.YAMLError, ValueError) as error:
@@ -83,7 +86,7 @@ class YamlFile:
             ) from error
         if value is None or isinstance(value, (str, int, float)):
             return value
-        return node.value  # dates and the like: a text here
+        return node.value  # a date, for example, is kept as a text
 
     def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
         fields: dict[str, Any] = {}
@@ -103,7 +106,7 @@ def read(path: FilePath) -> str:
     """Reads a job file.
 
     Raises:
-        SettingError: It cannot be read, is empty, or too large.
+        SettingError: The file cannot be read, is not text, or is empty or too large.
     """
     try:
         with path.open("rb") as file:
@@ -116,8 +119,8 @@ def read_stream(stream: BinaryIO, name: str) -> str:
     """Reads a job file from a stream, such as standard input; `name` is for messages.
 
     Raises:
-        SettingError: It is not text, empty, or too large.
-        OSError: It cannot be read.
+        SettingError: The content is not text, or is empty or too large.
+        OSError: The stream cannot be read.
     """
     data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -132,7 +135,7 @@ def read_stream(stream: BinaryIO, name: str) -> str:
 
 
 def _is_empty(node: Any) -> bool:
-    """Returns whether a document is empty, such as after a `---` at the end of a file."""
+    """Returns whether a document is empty, such as the one after a `---` at the end of a file."""
     return node.id == "scalar" and node.tag == "tag:yaml.org,2002:null" and not node.value
 
 

@@ -1,1 +1,1 @@
-"""Data of a job: batches of leased records, prefetch, progress, checkpoints, evaluation, export."""
+"""A job's data: batches of leased records, prefetch, progress, checkpoints, evaluation, export."""

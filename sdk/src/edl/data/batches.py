@@ -33,7 +33,7 @@ _POLL_S = 0.5
 _CLOSE_S = 1.0
 _BATCHES_PER_TASK = 8
 _MIN_TASKS = 64
-"""Minimum number of tasks per data set, so that several trainers share even a small one evenly."""
+"""Minimum number of tasks per data set, so that several trainers share even a small data set evenly."""
 
 
 def batches(
@@ -59,19 +59,20 @@ def batches(
     Args:
         dataset: Created by `edl.from_arrays` or another `edl.from_...` function.
         batch_size: Records per step.
-        epochs: How often each record is trained on; 0 for evaluations that run only on request. Default:
-            EDL_EPOCHS for training, otherwise 1.
-        shuffle_seed: Seed for shuffling records (in evaluations and predictions: tasks). The order differs
-            in each epoch and is the same in all trainers. None keeps the original order.
-        shuffle: "records", or "tasks" to keep the records of a task together, for sources that read
-            slowly in random order. Endless streams, and sources without `pick`, always shuffle tasks.
-        task_records: Records that are leased and acknowledged together; by default about 8
+        epochs: How often each record is trained on; 0 for evaluations that run only on request. The default
+            is EDL_EPOCHS for training, otherwise 1.
+        shuffle_seed: Seed for shuffling records (in evaluations and predictions: tasks). Each epoch has
+            another order, which is the same in all trainers. None keeps the original order.
+        shuffle: "records", or "tasks" to keep a task's records together, because some sources read
+            slowly in random order. Endless streams and sources without `pick` always shuffle tasks.
+        task_records: Number of records that are leased and acknowledged together; by default about 8
             batches, fewer for small data sets.
         kind: "training", "evaluation" or "prediction".
         overlap: Whether an epoch may start while other trainers still train on the previous one.
         prefetch: Number of batches to read ahead.
-        idle_s: Yield None whenever no batch was available for this many seconds because other trainers
-            hold the remaining tasks. For programs whose trainers wait for each other in each step.
+        idle_s: The loop yields None whenever no batch has been available for this many seconds because
+            other trainers hold the remaining tasks. Programs whose trainers wait for each other in each
+            step need this.
         member: This trainer's session; the process's session by default.
 
     Raises:
@@ -130,7 +131,7 @@ def describe(
 
 @dataclass(frozen=True)
 class DataSchedule:
-    """Epochs, order and task size of training; `batches` explains the fields."""
+    """The number of epochs, the order and the task size for training; `batches` explains the fields."""
 
     epochs: int | None = None
     shuffle_seed: int | None = None
@@ -162,7 +163,7 @@ class DataSchedule:
 
 @final
 class Batches(Loop):
-    """A loop over batches, for one iteration; its attributes describe the current batch."""
+    """A loop over batches that can be iterated once; its attributes describe the current batch."""
 
     def __init__(
         self,
@@ -192,7 +193,7 @@ class Batches(Loop):
         self._metrics: dict[str, float] = {}
         self._batch: Batch | None = None
         self._steps: weakref.ref[Generator[Any, None, None]] | None = None
-        """A weak reference, so that `break` ends the loop at once, and not only in a garbage collection."""
+        """A weak reference, so that `break` ends the loop at once instead of at a later garbage collection."""
 
     @property
     def epoch(self) -> int:
@@ -201,12 +202,12 @@ class Batches(Loop):
 
     @property
     def records(self) -> int:
-        """Number of records of the current batch."""
+        """Number of records in the current batch."""
         return self._current().size
 
     @property
     def portions(self) -> tuple[Portion, ...]:
-        """The leases of the current batch's records, in order, and the number of records of each."""
+        """The leases of the current batch's records in order, each with its number of records."""
         return self._current().portions
 
     @property
@@ -228,7 +229,7 @@ class Batches(Loop):
 
     @override
     def wake(self, error: EdlError | None) -> None:
-        """Ends the loop after the current batch, because the session stops."""
+        """Ends the loop after the current batch; the session calls this when it stops."""
         self._queue.end(error)
 
     def close(self) -> None:
@@ -286,7 +287,7 @@ class Batches(Loop):
         member.check()
 
     def _next(self) -> Batch | None:
-        """Returns the next batch with a valid lease; None at the end, or when idle for `idle_s`."""
+        """Returns the next batch with a valid lease; None at the end, or after `idle_s` without a batch."""
         while True:
             batch = self._queue.next(_POLL_S if self._idle_s is None else self._idle_s)
             if batch is not None:
@@ -332,7 +333,7 @@ def _at_least(minimum: int, **arguments: int) -> None:
 
 
 def _task_records(dataset: Dataset, batch_size: int) -> int:
-    """Returns the default task size: up to 8 whole batches, fewer if there would be fewer than 64 tasks."""
+    """Returns the default task size: 8 batches, or fewer but at least one to get 64 tasks if possible."""
     limit = batch_size * _BATCHES_PER_TASK
     records = _records(dataset.source.shape())
     if records is None:

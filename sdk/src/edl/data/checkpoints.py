@@ -2,7 +2,7 @@
 
 Layout: `checkpoint-00000012/` holds the program's files and `manifest.json`, which lists each file
 with its size and SHA-256, and the progress of each data set. A checkpoint is written to a hidden
-folder, synced to disk, and renamed: a `checkpoint-` folder without a matching manifest was damaged
+folder, synced to disk, and renamed. So a `checkpoint-` folder without a matching manifest was damaged
 after it had been saved.
 """
 
@@ -50,13 +50,13 @@ class Checkpoint:
     progress: protocol.Json
     """Data set -> the job's progress, as reported by the master."""
     job: str = ""
-    """Name of the job that saved it."""
+    """Name of the job that saved the checkpoint."""
 
     def arrays(self) -> dict[str, Any]:
         """Returns the arrays of a state that was saved as a mapping of arrays; needs numpy.
 
         Raises:
-            CheckpointError: A function of the program wrote the state.
+            CheckpointError: The state was not saved as arrays, but written by a function of the program.
         """
         path = self.path / "arrays.npz"
         if not path.exists():
@@ -67,12 +67,12 @@ class Checkpoint:
 
 
 class CheckpointSession(Protocol):
-    """The methods of a session that saving needs."""
+    """The session's methods that `save_checkpoint` needs."""
 
     job: str
 
     def request_save(self, newest: int = 0) -> protocol.Ticket:
-        """Asks whether to save now, with a version above `newest`."""
+        """Asks whether this trainer should save now; a granted ticket has a version above `newest`."""
         ...
 
     def report_saved(self, ticket: str, *, path: str, step: int, ok: bool) -> None:
@@ -80,7 +80,7 @@ class CheckpointSession(Protocol):
         ...
 
     def progress(self) -> protocol.Json:
-        """Returns data set -> the job's progress."""
+        """Returns the job's progress by data set."""
         ...
 
 
@@ -95,18 +95,18 @@ def save_checkpoint(
     """Saves a checkpoint if the master selects this trainer; all trainers may call it.
 
     Args:
-        directory: The folder of all checkpoints, which all trainers should share.
-        state: Name -> array (needs numpy), or a function that writes files into a folder.
-        step: The step, for the manifest and the master's status.
+        directory: The folder for all checkpoints, which all trainers should share.
+        state: Name -> array (needs numpy), or a function that writes files into a given folder.
+        step: The current step, for the manifest and the master's status.
         keep: How many checkpoints to keep; older ones are deleted.
         member: This trainer's session; the process's session by default.
 
     Returns:
-        The checkpoint, or None if another trainer saves or the master does not answer.
+        The checkpoint, or None if the master did not select this trainer or does not answer.
 
     Raises:
-        CheckpointError: The checkpoint could not be written, and older ones are intact; or another
-            process has replaced this trainer in the meantime, and the checkpoint was removed.
+        CheckpointError: The checkpoint could not be written; older checkpoints are intact. Or another
+            process has replaced this trainer in the meantime, and the new checkpoint was removed.
     """
     if keep < 1:
         raise CheckpointError(f"keep is {keep}: it must be at least 1")
@@ -147,10 +147,10 @@ def latest_checkpoint(directory: PathLike) -> Checkpoint | None:
     """Returns the newest complete checkpoint; logs and skips damaged ones.
 
     Returns:
-        The checkpoint; None if there is none, or the directory does not exist.
+        The checkpoint; None if there is no complete checkpoint or the directory does not exist.
     """
-    # a trainer may save newer checkpoints and delete the listed ones while they are read: list again
-    # until no newer one appears
+    # while this process reads the listed checkpoints, a trainer may delete them and save newer ones, so
+    # the folder is listed again until no newer checkpoint appears
     seen = -1
     while versions := sorted(_versions(Path(directory)), reverse=True):
         if versions[0][0] <= seen:
@@ -159,7 +159,7 @@ def latest_checkpoint(directory: PathLike) -> Checkpoint | None:
         for _, path in versions:
             try:
                 return read_checkpoint(path)
-            except CheckpointError as error:  # noqa: PERF203 - reading takes much longer
+            except CheckpointError as error:  # noqa: PERF203 - reading takes far longer than try
                 log.warning("checkpoint skipped: %s", error)
     return None
 
@@ -188,7 +188,7 @@ def read_checkpoint(path: PathLike) -> Checkpoint:
         )
     except OSError as error:
         raise CheckpointError(f"{home} is incomplete: {one_line(error)}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # fields of other types
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # a field has another type
         raise CheckpointError(f"{home}/{MANIFEST} is damaged: {one_line(error)}") from error
 
 
@@ -267,7 +267,7 @@ def _write(
 
 
 def _file_entries(home: Path) -> list[protocol.Json]:
-    """Returns the manifest's entries of all files in a folder."""
+    """Returns the manifest's entries for all files in a folder."""
     entries: list[protocol.Json] = [
         {
             "name": path.relative_to(home).as_posix(),
@@ -291,7 +291,7 @@ def _digest(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Writes a file or a folder's entries to disk."""
+    """Syncs a file, or the list of files in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -310,7 +310,7 @@ def _report(
         if checkpoint is not None:
             return _may_stay(trainer, checkpoint, error)
         log.warning("could not report the failure to save a checkpoint: %s", error)
-    except Exception as error:  # noqa: BLE001 - must not hide the error of the save
+    except Exception as error:  # noqa: BLE001 - must not hide an error from saving
         log.warning("could not report the checkpoint: %s", one_line(error))
     return True
 
@@ -318,8 +318,8 @@ def _report(
 def _may_stay(trainer: CheckpointSession, checkpoint: Checkpoint, refusal: Refused) -> bool:
     """Returns whether a checkpoint whose ticket has expired may be kept.
 
-    Either this process was frozen for long, or another one has replaced it. If the master does not
-    answer, the checkpoint is kept: its version is lower than that of any later ticket.
+    Either this process was frozen for a long time, or another process has replaced it. If the master does
+    not answer, the checkpoint is kept, because every later ticket has a higher version.
     """
     try:
         ticket = trainer.request_save(checkpoint.version)
@@ -337,7 +337,7 @@ def _may_stay(trainer: CheckpointSession, checkpoint: Checkpoint, refusal: Refus
 
 
 def _remove(path: Path) -> None:
-    """Removes a checkpoint; readers see it vanish at once."""
+    """Removes a checkpoint; it vanishes for readers at once, before its files are deleted."""
     hidden = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}")
     try:
         path.rename(hidden)
@@ -347,7 +347,7 @@ def _remove(path: Path) -> None:
 
 
 def _newest(home: Path) -> int:
-    """Returns the version of the newest checkpoint, complete or not; 0 if there is none."""
+    """Returns the version of the newest checkpoint, complete or not; 0 if there is no checkpoint."""
     try:
         return max((number for number, _ in _versions(home)), default=0)
     except OSError as error:

@@ -25,14 +25,14 @@ def ask_evaluation(dataset: Dataset, model_version: int, *, member: Session | No
         member: This trainer's session; the process's session by default.
 
     Raises:
-        Refused: The master knows no such data set.
+        Refused: The master does not know this data set as one for evaluations.
     """
     caller = session() if member is None else member
     caller.control().evaluate(model_version, dataset.name)
 
 
 def evaluation(model_version: int, *, member: Session | None = None) -> protocol.Json:
-    """Returns the state of an evaluation, with metrics as means over the records evaluated so far.
+    """Returns the state of an evaluation; its metrics are means over the records evaluated so far.
 
     Raises:
         Refused: The evaluation was not requested.

@@ -1,4 +1,4 @@
-"""The export at the end of a job, which one trainer runs, for example to write the model for serving."""
+"""The export at the end of a job: one trainer runs it, for example to write the model for serving."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Export:
     def run(self, act: Callable[[], object]) -> bool:
         """Waits until all data sets are done; then one trainer calls `act` and the others wait.
 
-        If that trainer dies or `act` raises an error, another trainer calls it.
+        If this trainer dies or `act` raises an error, another trainer calls `act`.
 
         Returns:
             Whether this trainer completed the export.

@@ -1,4 +1,4 @@
-"""The base class of the queues that a work fetcher fills with leased tasks. Pure."""
+"""The base class for queues that a work fetcher fills with leased tasks. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LeaseSink(ABC):
     """A queue that receives leases; thread-safe."""
 
     def __init__(self, task_records: int) -> None:
-        """Starts empty.
+        """Creates an empty queue.
 
         Args:
             task_records: Records per task.
@@ -24,11 +24,11 @@ class LeaseSink(ABC):
         self._task_records = task_records
         self.lock = threading.Lock()
         self.call_due = threading.Condition(self.lock)
-        """Wakes the fetcher: more leases are wanted, or there are results to report."""
+        """Wakes the fetcher when more leases are wanted or there are results to report."""
         self._leases_changed = threading.Condition(self.lock)
-        """Wakes the thread that takes leases: leases were added, or no more will come."""
+        """Wakes the thread that takes leases when leases were added or no more will come."""
         self._exhausted = False
-        """Whether no more leases will come soon: consumers should use what is queued."""
+        """Whether no more leases will come soon, so that consumers should use the queued leases."""
         self._done = False
         """Whether the master reported that no work is left."""
         self.closing = False
@@ -49,7 +49,8 @@ class LeaseSink(ABC):
         """Records that the last call returned no lease.
 
         Args:
-            done: Whether no later call will return one: the loop ends after the queued leases.
+            done: Whether no later call will return a lease either; the loop then ends after the queued
+                leases.
         """
         with self.lock:
             self._exhausted, self._done = True, done
@@ -60,7 +61,7 @@ class LeaseSink(ABC):
         """Records that the master does not answer, or has just taken over and leases nothing yet."""
 
     def end(self, error: EdlError | None = None) -> None:
-        """Ends the loop, which raises the first error, if any; the queue is closed for both sides."""
+        """Closes the queue for the fetcher and consumers; the loop ends, and raises the first error if any."""
         with self.lock:
             self.closing = True
             self._error = self._error or error
@@ -72,9 +73,9 @@ class LeaseSink(ABC):
         """Stores leased tasks; the caller holds the lock."""
 
     def _wake_consumers(self) -> None:
-        """Wakes all threads but the fetcher; the caller holds the lock."""
+        """Wakes all threads except the fetcher; the caller holds the lock."""
         self._leases_changed.notify_all()
 
     def _tasks_for(self, records: int) -> int:
-        """Returns how many tasks to lease for a number of missing records, 1 to `MAX_LEASES_WANTED`."""
+        """Returns how many tasks to lease for this number of records: 1 to `MAX_LEASES_WANTED`."""
         return max(1, min(MAX_LEASES_WANTED, records // self._task_records))

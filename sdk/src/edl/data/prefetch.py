@@ -1,8 +1,8 @@
 """The prefetch queue of one loop: leased tasks, the batch under construction, finished batches.
 
-Three threads use it: the fetcher adds leases, the reader builds batches from their records, and the
-program takes batches. There is one lock with three conditions, each notified only when its waiter
-must act.
+Three threads use the queue: the fetcher adds leases, the reader builds batches from the leased records,
+and the program takes batches. There is one lock with three conditions; each condition is notified only
+when the thread that waits for it must act.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class BatchBuilder:
         self._blocks: list[Any] = []
         self._portions: list[Portion] = []
         self.size = 0
-        """Records in the batch under construction."""
+        """Number of records in the batch under construction."""
         self._position: tuple[Lease, int] | None = None
-        """The lease being read, and its next record."""
+        """The lease that is being read, and the next record to read."""
 
     def add(self, lease: Lease | None) -> tuple[Batch | None, int, bool]:
-        """Reads more records of a task, or, if it is None, completes the batch under construction.
+        """Reads more records of a leased task; without a lease, completes the batch under construction.
 
         Returns:
-            The batch that was completed, if any; how many records of the task are no longer unread;
-            whether reading the task is over: all of it was read, or its lease has ended.
+            The batch if one was completed, otherwise None; by how many records the task's unread part
+            shrinks; and whether nothing more will be read from the task.
         """
         if lease is None or not self._fits(lease):
             return self._flush(), 0, False
@@ -74,7 +74,7 @@ class BatchBuilder:
         return (self._flush() if full else None), count, at + count >= lease.end
 
     def _fits(self, lease: Lease) -> bool:
-        """Returns whether the lease fits into the current batch: same epoch, data set and model version."""
+        """Returns whether the lease has the epoch, kind, data set and model version of the current batch."""
         if not self._portions:
             return True
         first = self._portions[0].lease
@@ -100,7 +100,10 @@ class BatchBuilder:
         self.size = sum(portion.size for portion in self._portions)
 
     def _flush(self) -> Batch | None:
-        """Completes the batch, without records of leases that have ended; None if none are left."""
+        """Completes the batch without the records of ended leases.
+
+        Returns None if no records are left or the batch cannot be built.
+        """
         table = self._lease_table
         indices = [i for i, portion in enumerate(self._portions) if table.is_active(portion.lease)]
         blocks = [self._blocks[i] for i in indices]
@@ -118,7 +121,7 @@ class BatchBuilder:
 
 
 class PrefetchQueue(LeaseSink):
-    """A bounded queue of `prefetch` finished batches, and about as many leased but unread records."""
+    """A queue of up to `prefetch` finished batches, and leased but unread records for about as many."""
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class PrefetchQueue(LeaseSink):
 
     @override
     def end(self, error: EdlError | None = None) -> None:
-        """Ends the loop and drops all leases and batches; `next` raises the error, if any."""
+        """Ends the loop and drops all leases and batches; if there was an error, `next` raises it."""
         super().end(error)
         with self.lock:
             self._unread.clear()
@@ -175,7 +178,7 @@ class PrefetchQueue(LeaseSink):
     # -- for the program ---------------------------------------------------------------------
 
     def next(self, timeout_s: float) -> Batch | None:
-        """Returns the next batch; None after the timeout, at the end, or if the queue closes.
+        """Returns the next batch; None after the timeout, at the end, or if the queue is closed.
 
         Raises:
             EdlError: The error that ended the loop.
@@ -193,7 +196,7 @@ class PrefetchQueue(LeaseSink):
 
     @property
     def ended(self) -> bool:
-        """Whether no batch will ever come."""
+        """Whether no further batch will come."""
         with self.lock:
             return not self._ready and (self.closing or self._drained())
 

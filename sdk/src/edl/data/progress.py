@@ -1,4 +1,4 @@
-"""Shows this trainer's progress: a bar on a terminal, otherwise a log line every 30 s."""
+"""Shows this trainer's progress as a bar on a terminal, otherwise as a log line every 30 s."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Progress:
         """Starts the clock.
 
         Args:
-            name: The name to show.
-            records: Number of records of all epochs; None if unknown.
+            name: The data set's name, which is shown.
+            records: Number of records in all epochs together; None if unknown.
             stream: Stream for the bar; stderr by default.
         """
         self._name, self._records = name, records
@@ -50,8 +50,8 @@ class Progress:
         """Removes the bar and logs the totals.
 
         Args:
-            counts: The counts of this trainer.
-            whole: Whether the whole data set is done, and the trainer does not leave early.
+            counts: This trainer's counts.
+            whole: Whether the loop ran to its end; False if this trainer leaves early.
         """
         if self._drawn:
             self._stream.write("\r\033[K")

@@ -1,7 +1,8 @@
-"""Parts of snapshots as files in memory: each process has two slots, and at least one is always complete.
+"""Stores parts of snapshots as files in memory.
 
-A slot is a data file, plus a JSON record once the file is complete. Writers and readers hold a file lock,
-which the kernel releases if a process dies; a half-written file has no record and is ignored.
+Each process has two slots, so that one part stays complete while another is written. A slot is a data
+file, and a JSON record once the file is complete; a half-written file has no record and is ignored.
+Writers and readers hold a file lock, which the kernel releases if a process dies.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class SnapshotPart:
     """The part of a snapshot that one process has saved."""
 
     round: int
-    """Round in which it was saved."""
+    """The round in which the part was saved."""
     step: int
     rank: int
     """Number of the part in the snapshot, from 0."""
     count: int
-    """Number of parts of the snapshot."""
+    """Number of parts in the snapshot."""
     bytes: int
 
     @property
@@ -43,7 +44,7 @@ class SnapshotPart:
 
 
 def find_parts(folder: Path) -> dict[SnapshotPart, Path]:
-    """Returns the complete parts in a folder and their files."""
+    """Returns the complete parts in a folder, and the file of each part."""
     parts: dict[SnapshotPart, Path] = {}
     for path in sorted(folder.glob(f"*{_RECORD}")):
         # another process may remove the record, or have written it incompletely
@@ -58,7 +59,10 @@ def find_parts(folder: Path) -> dict[SnapshotPart, Path]:
 
 @contextlib.contextmanager
 def reading(folder: Path, part: SnapshotPart) -> Iterator[int | None]:
-    """Opens a part and keeps it from being overwritten meanwhile; yields None if it does not exist."""
+    """Opens a part, and prevents writers from overwriting it while it is open.
+
+    Yields the descriptor, or None if the part does not exist or is being overwritten.
+    """
     file = find_parts(folder).get(part)
     if file is None:
         yield None
@@ -72,7 +76,7 @@ def reading(folder: Path, part: SnapshotPart) -> Iterator[int | None]:
 
 
 def remove(part: Path) -> None:
-    """Removes a part, its record first."""
+    """Removes a part's record, then its file."""
     part.with_name(part.name + _RECORD).unlink(missing_ok=True)
     part.unlink(missing_ok=True)
 
@@ -81,18 +85,18 @@ class Slots:
     """The two slots of one writer; not thread-safe."""
 
     def __init__(self, folder: Path, name: str, limit_bytes: int = 0) -> None:
-        """Writes nothing yet.
+        """Determines the slots' file names, without creating the files yet.
 
         Args:
-            folder: Folder in memory for the parts of one pod.
-            name: Name of the writer, the same after a restart.
-            limit_bytes: Limit for all parts in the folder; 0 if only the folder's size limits them.
+            folder: The folder in memory for one pod's parts.
+            name: The writer's name, which must stay the same after a restart.
+            limit_bytes: Limit for all files in the folder together; 0 if only the file system limits them.
         """
         self._folder, self._limit_bytes = folder, limit_bytes
         self._files = [folder / f"{name}.{slot}" for slot in range(_SLOTS)]
 
     def open(self, size: int) -> int | None:
-        """Drops the older part and opens its slot for writing.
+        """Drops the older of the two parts and opens its slot for writing.
 
         Args:
             size: Size in bytes of the part to write.
@@ -130,7 +134,7 @@ class Slots:
         return file.with_name(file.name + _RECORD)
 
     def _allocate(self, descriptor: int, size: int) -> None:
-        """Allocates the memory of the slot, so that writing to it cannot fail."""
+        """Allocates the slot's memory in advance, so that writing to the slot cannot fail."""
         slot_bytes = os.fstat(descriptor).st_blocks * _BLOCK_BYTES
         more_bytes = max(0, size - slot_bytes)
         used_bytes = sum(_allocated(path) for path in self._folder.iterdir())
@@ -146,7 +150,7 @@ class Slots:
             raise _no_memory(self._folder, size, free_bytes)
         os.ftruncate(descriptor, size)
         if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < size:
-            # skipped for a fully allocated file: visiting each page would take a third of the copy's time
+            # a fully allocated file skips this: visiting each page would take a third of the copy's time
             try:
                 os.posix_fallocate(descriptor, 0, size)
             except OSError as error:
@@ -164,7 +168,7 @@ def _no_memory(folder: Path, size: int, free_bytes: int) -> CheckpointError:
 
 
 def _lock(descriptor: int, *, shared: bool) -> bool:
-    import fcntl  # noqa: PLC0415 - some systems on which programs import edl do not have it
+    import fcntl  # noqa: PLC0415 - some systems on which programs import edl lack fcntl
 
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
@@ -182,4 +186,4 @@ def _allocated(path: Path) -> int:
 
 
 def _text(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"  # noqa: PLR2004 - units
+    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"  # noqa: PLR2004 - converts units

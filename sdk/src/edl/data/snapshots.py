@@ -1,7 +1,7 @@
 """Snapshots of a program's state in memory, which `edl agent` keeps while its processes restart.
 
-They add two lines to a loop and cost one copy of the state: see docs/pytorch.md. Without an agent,
-saving does nothing.
+Snapshots add two lines to a training loop, and each costs one copy of the state; see docs/pytorch.md.
+Without an agent, saving does nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from edl.errors import CheckpointError, SettingError
 log = logging.getLogger("edl")
 
 FOLDER, ROUND, LIMIT = "EDL_SNAPSHOTS", "EDL_SNAPSHOT_ROUND", "EDL_SNAPSHOT_BYTES"
-"""Variables that the agent sets for its processes."""
+"""Environment variables that the agent sets for its processes."""
 RESTORE = "restore"
 """Name of the file that lists the parts from which the processes of a round start."""
 _WAIT_S, _POLL_S = 30.0, 0.01
-"""How long a process waits for a slot that is still being copied, and how often it checks."""
+"""How long a process waits for a slot that is still being copied, and the time between its checks."""
 
 
 class Snapshot:
@@ -34,20 +34,20 @@ class Snapshot:
 
     def __init__(self, folder: Path, parts: Sequence[SnapshotPart], rank: int) -> None:
         self.step = parts[0].step
-        """Step after which it was saved."""
+        """The step after which the snapshot was saved."""
         self.count = len(parts)
-        """Number of parts: 1, or the number of processes that saved it."""
+        """Number of parts: 1, or for a sharded snapshot the number of processes that saved it."""
         self._folder, self._parts, self._rank = folder, parts, rank
 
     def state(self, rank: int | None = None) -> Any:
-        """Reads a part; its tensors are on the host.
+        """Reads a part of the snapshot; its tensors are on the CPU.
 
         Args:
-            rank: Rank of the process that saved the part; by default this process's rank, or the only
-                part.
+            rank: Rank of the process that saved the part. The default is the only part, or the part of
+                this process's rank if there are several.
 
         Raises:
-            CheckpointError: The part does not exist here, or is damaged.
+            CheckpointError: The part does not exist in this pod, or is damaged.
         """
         number = (0 if self.count == 1 else self._rank) if rank is None else rank
         if not 0 <= number < self.count:
@@ -81,8 +81,8 @@ class Snapshots:
         """Reads the variables of the agent and of torchrun.
 
         Args:
-            sharded: Whether each process has a different state; otherwise the process of rank 0 saves
-                the state for all of them.
+            sharded: Whether each process has a different state; otherwise the process with rank 0 saves
+                the state for all processes.
             environ: The environment; `os.environ` by default.
 
         Raises:
@@ -102,7 +102,7 @@ class Snapshots:
         self._slots = None if self._folder is None else Slots(self._folder, name, limit_bytes)
 
     def newest(self) -> Snapshot | None:
-        """Returns the snapshot from which all processes of this round start; None if there is none.
+        """Returns the snapshot from which all processes start this round; None without a snapshot.
 
         Raises:
             CheckpointError: The agent's list of parts is damaged.
@@ -122,11 +122,12 @@ class Snapshots:
 
         Args:
             step: Number of the last step, the same in all processes.
-            state: See `edl.data.state_tree.encode`; may change after the call.
+            state: The state to save; `edl.data.state_tree.encode` has the supported types. The program may
+                change it after the call.
 
         Returns:
-            Whether the state was saved. It is not without an agent, in processes other than rank 0
-            (unless sharded), and while an earlier snapshot is still being copied to another pod.
+            Whether the state was saved. It is not saved without an agent, in processes other than rank 0
+            (unless sharded), or while an earlier snapshot is still being copied to another pod.
 
         Raises:
             CheckpointError: There is not enough memory, or the state holds an unsupported type.
@@ -143,7 +144,7 @@ class Snapshots:
         return True
 
     def _open(self, size: int) -> int | None:
-        """Opens a slot; if sharded, waits for one, since a snapshot that lacks a part is useless."""
+        """Opens a slot; if sharded, waits for a slot, since a snapshot that lacks a part is useless."""
         assert self._slots is not None  # noqa: S101 - the caller has checked it
         until_s = clock.monotonic_s() + _WAIT_S
         while True:

@@ -1,6 +1,6 @@
 """Encodes a program's state: dicts, lists, numbers and strings as JSON, arrays and tensors as raw bytes.
 
-The format cannot hold code, so decoding the data of another process is safe.
+The format cannot hold code, so data from another process can be decoded safely.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SCALARS = (str, int, float, type(None))
 
 @dataclass
 class Encoded:
-    """A state whose layout is known, and whose arrays have not been copied yet."""
+    """A state whose layout is known, but whose arrays have not been copied yet."""
 
     header: bytes
-    """The length of the JSON, and the JSON with everything but the arrays."""
+    """The length of the JSON, then the JSON, which has everything except the arrays' contents."""
     size: int
     """Total size in bytes."""
     arrays: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
@@ -41,14 +41,14 @@ class Encoded:
 
 
 def encode(state: Any) -> Encoded:
-    """Lays out a state; its arrays are read when it is written.
+    """Determines the layout of a state; `Encoded.write` reads the arrays later.
 
     Args:
         state: Dicts, lists, tuples, numbers, strings, None, numpy arrays, torch tensors, and objects
             with a method `numpy`.
 
     Raises:
-        CheckpointError: The state holds an object of another type; the message says where.
+        CheckpointError: The state holds an object of another type; the message says where the object is.
     """
     specs: list[dict[str, Any]] = []
     views: list[Callable[[], Any]] = []
@@ -65,10 +65,10 @@ def encode(state: Any) -> Encoded:
 
 
 def decode(descriptor: int) -> Any:
-    """Reads a state that `Encoded.write` has written; tensors are on the host.
+    """Reads a state that `Encoded.write` has written; its tensors are on the CPU.
 
     Raises:
-        CheckpointError: The data is damaged, or holds torch tensors and torch is not imported.
+        CheckpointError: The data is damaged, or holds torch tensors although torch is not imported.
     """
     try:
         (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, 0))
@@ -112,7 +112,10 @@ def _encode(
 
 
 def _describe(node: Any) -> tuple[dict[str, Any], Callable[[], Any]] | None:
-    """Returns kind, type, shape and size of an array and a function that returns its bytes; None for others."""
+    """Returns an array's kind, type, shape and size, and a function that returns its bytes.
+
+    Returns None for an object that is not an array of plain numbers.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(node, torch.Tensor):
         spec = {"kind": "torch", "type": str(node.dtype).split(".")[1], "shape": list(node.shape)}

@@ -1,6 +1,6 @@
-"""The thread that calls the master for a loop: reports trained tasks and fetches new ones.
+"""The thread that calls the master for a loop: it reports trained tasks and fetches new tasks.
 
-While the master is away the thread retries, and the loop continues with tasks that are already leased.
+While the master is away, the thread retries, and the loop continues with tasks that are already leased.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ POLL_S = 5.0
 _AGAIN_S = 0.2
 _MIN_AGAIN_S = 0.02
 _BATCHED_CALL_S = 0.25
-"""Pause between calls while no thread waits for the next one."""
+"""Pause between calls while no thread waits for the next call."""
 _LOGGED_AFTER_TRIES = 3
 _TURN_S = 0.5
-"""How long to wait for another loop's call before checking again whether this loop still has to call."""
+"""How long to wait for another loop's call to end before checking whether this loop still has to call."""
 
 
 Trim = Callable[[tuple[protocol.Lease, ...]], tuple[protocol.Lease, ...]]
@@ -36,7 +36,7 @@ Trim = Callable[[tuple[protocol.Lease, ...]], tuple[protocol.Lease, ...]]
 
 
 class WorkSession(HeartbeatSession, Protocol):
-    """The attributes of a session that calls for work need."""
+    """The attributes of a session that a work fetcher needs."""
 
     work_calls: WorkCalls
 
@@ -54,16 +54,16 @@ class WorkFetcher:
         *,
         trim: Trim | None = None,
     ) -> None:
-        """Makes no call yet.
+        """Creates the thread, without starting it.
 
         Args:
             session: The trainer's session.
             sink: Receives the leases.
             dataset: The data set whose tasks are leased.
             kind: The kind of tasks.
-            is_full_enough: Called with the sink's lock held; returns whether no thread waits for the
-                next call. Calls are then bundled, and a new report need not wake this thread.
-            trim: Called with leases before they go to the sink; returns the leases to train.
+            is_full_enough: Returns whether no thread waits for the next call; called with the sink's lock
+                held. If it returns True, calls are bundled, and a new report need not wake this thread.
+            trim: Called with new leases; returns the leases that go to the sink.
         """
         self._trim = trim
         self._session, self._sink, self._is_full_enough = session, sink, is_full_enough
@@ -75,14 +75,14 @@ class WorkFetcher:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edl-fetcher", daemon=True)
         self._away_since_s: float | None = None
-        """Since when the master has not answered; None while it answers."""
+        """The time since which the master has not answered; None while it answers."""
 
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
     def close(self, join_s: float) -> None:
-        """Ends the thread and aborts a call under way."""
+        """Ends the thread, and aborts its current call to the master."""
         self._closed.set()
         self._client.close()
         if self._thread.is_alive():
@@ -132,7 +132,8 @@ class WorkFetcher:
                 return
             report = lease_table.report()
             with self._sink.lock:
-                # a call with a report may also ask at once: the last report of an epoch starts the next
+                # a call with a report asks even before the pause ends, because the last report of an
+                # epoch starts the next epoch
                 asks = bool(report) or clock.monotonic_s() >= self._again_at_s
                 want = self._sink.leases_wanted() if asks else 0
             idle = want > 0 and not report and lease_table.is_empty

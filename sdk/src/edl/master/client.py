@@ -1,7 +1,7 @@
-"""The calls of the master's protocol, one method each, without retries or threads.
+"""The calls in the master's protocol, one method per call, without retries or threads.
 
 Calls for work are numbered, sent one at a time, and repeated unchanged until they are answered
-(`WorkCalls`). So no task stays leased to a trainer that does not know of it because an answer was lost.
+(`WorkCalls`). So even if an answer is lost, the trainer learns of every task that is leased to it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from edl_protocol import master as calls
 from edl_protocol.fields import Call, to_json
 
 LAST_CALL_S = 0.2
-"""Timeout of each of the last calls, within the grace period, to a master that may be away."""
+"""Timeout for each of the last calls before the end of the grace period; the master may be away."""
 _WRONG_FIELD = 422
 _POSITION_S = 2.0
-"""Timeout of a call for which a whole group may be waiting."""
+"""Timeout for a position call, because a whole group may be waiting for its answer."""
 _LATER_FIELDS = ("transient", "counted", "steps", "metrics")
 """Fields of reports that older masters do not know."""
 
@@ -46,7 +46,7 @@ class WorkRequest:
 
 @dataclass(frozen=True)
 class WorkResult:
-    """The answer to a call for work, after it was entered in the lease table."""
+    """The answer to a call for work, after it has been entered in the lease table."""
 
     leases: tuple[protocol.Lease, ...]
     refused: list[str]
@@ -76,7 +76,7 @@ class Client:
         Args:
             done: Acknowledgements that a new master may not have.
             held_tasks: Tasks that this incarnation holds.
-            lead: Sent by the leader of a group: the data set, and how recent its model is.
+            lead: Only a group's leader sends this: the data set, and how recent the leader's model is.
         """
         body = {**self._fields}
         if done or held_tasks:
@@ -195,7 +195,7 @@ class Client:
         self._call(calls.KeyDelete(self._trainer, self._incarnation, number, list(keys)))
 
     def add_to_key(self, number: int, key: str, amount: int, call: int) -> int:
-        """Adds to a counter of a round once per number of the call; returns the sum."""
+        """Adds to a round's counter and returns the sum; calls with the same number count once."""
         return int(
             self._call(calls.KeyAdd(self._trainer, self._incarnation, number, key, amount, call))[
                 "value"
@@ -203,7 +203,7 @@ class Client:
         )
 
     def keys(self, number: int, keys: Sequence[str], wait_s: float) -> dict[str, str]:
-        """Waits for keys of a round; returns those that are set, with their values as base64."""
+        """Waits for keys of a round; returns key -> value (base64) for the keys that are set."""
         request = calls.KeyGet(self._trainer, self._incarnation, number, list(keys), wait_s)
         values: dict[str, str] = self._call(request, ANSWER_S + wait_s)["values"]
         return values
@@ -227,10 +227,10 @@ class Client:
 
         Args:
             event: Name of the event, the same in all members that report it.
-            reason: Why, in one line.
+            reason: The reason for the rollback, in one line.
             steps: Total number of lost steps, as far as the caller knows.
             records: Total number of lost records, as far as the caller knows.
-            share: The exact losses of the caller.
+            share: The caller's exact losses.
         """
         reason = reason[: calls.MAX_REASON_CHARS]
         self._call(
@@ -270,20 +270,20 @@ class Client:
 
 
 class WorkCalls:
-    """The numbered calls for work of one incarnation; a sender needs `exclusive` access."""
+    """The numbered calls for work that one incarnation sends; a sender needs `exclusive` access."""
 
     def __init__(self, lease_table: LeaseTable) -> None:
         self._lease_table = lease_table
         self._lock = threading.Lock()
         self._number = 0
         self.generation = 0
-        """Generation of the newest master that was joined."""
+        """Generation of the master that this trainer joined last."""
         self.unanswered: WorkRequest | None = None
         """The request that was sent and is not answered yet."""
 
     @contextmanager
     def exclusive(self, timeout_s: float) -> Iterator[bool]:
-        """Takes exclusive access for sending; yields False if another thread holds it for `timeout_s`."""
+        """Takes exclusive access for sending; yields False if it is not free within `timeout_s`."""
         acquired = self._lock.acquire(timeout=timeout_s)
         try:
             yield acquired
@@ -303,7 +303,7 @@ class WorkCalls:
 
         Raises:
             Unavailable: The master does not answer; the request remains unanswered.
-            Refused: The master refuses the request, which must not be repeated.
+            Refused: The master refuses the request; it must not be repeated.
         """
         self.unanswered = request
         try:
@@ -344,7 +344,10 @@ class WorkCalls:
 
 
 def _is_unknown_field(error: Refused) -> bool:
-    """Returns whether an older master refused a field of a report, without any effect."""
+    """Returns whether an older master refused a call for an unknown field in a report.
+
+    Such a call has had no effect.
+    """
     list_name, _, field = (error.field or "").partition(".")
     later = field.rpartition(".")[2] in _LATER_FIELDS
     return error.status == _WRONG_FIELD and list_name in ("failed", "back") and later

@@ -43,12 +43,12 @@ class KeepAliveConnection:
     peer = "the server"
     """Name of the server in error messages."""
     unavailable_error: type[EdlError] = EdlError
-    """Type of the error if there is no answer."""
+    """Type of the error that is raised if there is no answer."""
     sends_large_bodies = False
     """Whether bodies can exceed the socket buffers of a live host whose server reads slowly."""
 
     def __init__(self, url: str) -> None:
-        """Does not connect yet.
+        """Parses the URL, without connecting yet.
 
         Args:
             url: URL of the server, `http` or `https`; its path is a prefix for the paths of all calls.
@@ -159,15 +159,15 @@ class KeepAliveConnection:
 def _detect_lost_host(opened: socket.socket, *, while_sending: bool) -> None:
     """Makes the system end the connection if its host is silent for `_SILENT_HOST_S`.
 
-    A host that lost power neither answers nor resets connections: each waiting call would take its whole
-    `answer_s`, and so would the next call on an idle connection. The kernel of a live host answers
-    keep-alive probes however busy its server is (tcp(7), RFC 5482).
+    A host that lost power neither answers nor resets connections. Each waiting call would then take its
+    whole `answer_s`, and so would the next call on an idle connection. A live host's kernel answers
+    keep-alive probes, no matter how busy the server is (tcp(7), RFC 5482).
 
     Args:
         opened: The connection.
-        while_sending: Whether this applies while a request is sent, too. TCP_USER_TIMEOUT treats bytes
-            that the server has not read yet like lost ones, so it would abort a large body sent to a
-            live server that reads it later.
+        while_sending: Whether the limit also applies while a request is being sent, by TCP_USER_TIMEOUT.
+            This option treats bytes that the server has not read yet as lost, so it would abort a large
+            body sent to a live server that reads it later.
     """
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {

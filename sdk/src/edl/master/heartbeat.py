@@ -36,17 +36,19 @@ class HeartbeatSession(Protocol):
         ...
 
     def rejoin(self, joins_before: int) -> None:
-        """Joins again, unless another thread has done so since `joins` was `joins_before`."""
+        """Joins again, unless `joins` has changed from `joins_before` because another thread has joined."""
         ...
 
     def stop(self, reason: str, error: EdlError | None = None) -> None:
-        """Ends all loops, which raise the error, if any."""
+        """Ends all loops; if an error is given, the loops raise it."""
         ...
 
 
 _MIN_INTERVAL_S = 0.25
-"""Minimum time between heartbeats until the master sets it. It bounds the age of the master's view of a
-trainer that is killed, unless steps take longer."""
+"""Minimum time between heartbeats until the master sets another one.
+
+If a trainer is killed, the master's view of it is at most this old, unless steps take longer.
+"""
 
 
 class Heartbeat:
@@ -64,7 +66,7 @@ class Heartbeat:
         self._thread.start()
 
     def note_progress(self) -> None:
-        """Sends the next heartbeat soon, since the process may be killed before the regular one."""
+        """Sends the next heartbeat soon, since the process may be killed before the regular heartbeat."""
         if not self._progress_made.is_set():
             self._progress_made.set()
 
@@ -98,7 +100,7 @@ class Heartbeat:
 
     def _handle_refusal(self, error: Refused, joins_before: int) -> None:
         if is_unknown_trainer(error):
-            # a new master would soon lease the held tasks to others: report them now
+            # a new master would soon lease the held tasks to other trainers, so report them now
             try:
                 self._session.rejoin(joins_before)
             except MasterError as rejoin_error:

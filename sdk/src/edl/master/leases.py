@@ -17,7 +17,7 @@ from edl.master.protocol import Lease
 
 _ACCEPTED = "accepted"
 _MAX_NOT_YET_DURABLE = 16_384
-"""Acknowledgements kept for a new master, more than any trainer makes in a second."""
+"""Maximum number of acknowledgements kept for a new master; no trainer makes as many in a second."""
 _MAX_ERROR_CHARS = 500
 """Maximum length of the error text in a report of a failed task."""
 _DIVISIBLE = ("training", "evaluation")
@@ -34,12 +34,12 @@ class Portion:
 
 @dataclass
 class Counts:
-    """Numbers of records, tasks and steps of this trainer since it started."""
+    """This trainer's numbers of records, tasks and steps since it started."""
 
     trained: int = 0
     acknowledged: int = 0
     wasted: int = 0
-    """Records trained in a task that was then lost, failed or handed back: they are trained again."""
+    """Records trained in tasks that were then lost, failed or handed back; they are trained again."""
     failed: int = 0
     """Tasks that failed."""
     steps: int = 0
@@ -53,13 +53,14 @@ class Counts:
         self.steps += other.steps
 
     def summary(self, handed_back: int) -> str:
-        """Formats the counts for the end of a log line, without those that are zero.
+        """Formats the counts for the end of a log line; losses and tasks that are zero are left out.
 
         Args:
             handed_back: Number of tasks that were handed back.
 
         Returns:
-            The text; "" if this trainer leased nothing. In a synchronous group only the leader leases.
+            The text; "" if this trainer neither trained records nor handed back tasks. In a synchronous
+            group, only the leader leases tasks.
         """
         if not (self.trained or handed_back):
             return ""
@@ -78,7 +79,7 @@ class HeldLease:
     lease: Lease
     trained: int = 0
     before: int = 0
-    """Records before the lease's first one that the model has already seen, from other trainers."""
+    """Number of the task's first records that `trim` dropped because the model has already seen them."""
     steps: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     """Metric -> sum over records."""
@@ -92,17 +93,18 @@ class HeldLease:
 
     @property
     def ref(self) -> protocol.Json:
-        """The entry of the task in a heartbeat."""
+        """The task's entry in a heartbeat."""
         return {**self.lease.ref, "trained": self.trained}
 
     def done_entry(self) -> protocol.Json:
-        """Returns the entry of the finished task in `done`."""
+        """Returns the finished task's entry in `done`."""
         return {**self.lease.ref, "records": self.trained, **self._results()}
 
     def back_entry(self) -> protocol.Json:
-        """Returns the entry of the task in `back`, which counts trained records if the task can be split.
+        """Returns the task's entry in `back`, with a count of its trained records if the task can be split.
 
-        It counts all but the last record at most: only an acknowledgement counts a whole task.
+        The entry counts at most all records but the last, because only an acknowledgement may count a
+        whole task.
         """
         counted = self.before + min(self.trained, self.lease.size - 1)
         if counted <= 0 or self.lease.kind not in _DIVISIBLE:
@@ -122,17 +124,17 @@ class LeaseTable:
         self._lock = threading.Lock()
         self._entries: dict[str, HeldLease] = {}
         self._ended: dict[str, protocol.Json] = {}
-        """Task -> entry of its report: done or failed, and not confirmed by the master yet."""
+        """Done or failed task that the master has not confirmed yet -> its entry in a report."""
         self._failures: set[str] = set()
         self._not_yet_durable: deque[tuple[int, protocol.Json]] = deque(maxlen=_MAX_NOT_YET_DURABLE)
-        """Number of the acknowledging call, and entry, of tasks that may not be in the master's snapshot."""
+        """Acknowledgements that may not be in the master's snapshot: the call's number and the task's entry."""
         self._counts: dict[str, Counts] = {}
         self._bases: dict[str, int] = {}
         """Data set -> highest attempt of leases that ended when the data set was rewound."""
 
     @property
     def counts(self) -> Counts:
-        """The sum over all data sets."""
+        """The sums of the counts over all data sets."""
         total = Counts()
         with self._lock:
             for counts in self._counts.values():
@@ -140,12 +142,12 @@ class LeaseTable:
         return total
 
     def counts_of(self, dataset: str) -> Counts:
-        """Returns the counts of one data set, an object that later steps update."""
+        """Returns the counts of one data set; later steps update the same object."""
         counts = self._counts.get(dataset)
         return self._counts.setdefault(dataset, Counts()) if counts is None else counts
 
     def add(self, lease: Lease) -> bool:
-        """Adds a lease; returns False if it is outdated or known, because an answer was repeated."""
+        """Adds a lease; returns False if the lease is outdated, or known already from an earlier answer."""
         with self._lock:
             entry = self._entries.get(lease.task)
             if entry is not None and entry.lease.attempt >= lease.attempt:
@@ -160,8 +162,8 @@ class LeaseTable:
         """Drops the first records of a task, which the model has already seen.
 
         Args:
-            lease: A lease of the task, from which nothing was trained yet.
-            remaining: Number of records at its end that the model has not seen.
+            lease: The task's lease, of which no record was trained yet.
+            remaining: Number of records at the lease's end that the model has not seen.
 
         Returns:
             A lease of the remaining records; None if none remain and the task is done.
@@ -222,13 +224,13 @@ class LeaseTable:
     def fail(
         self, lease: Lease, error: str, record: int | None = None, *, transient: bool = False
     ) -> None:
-        """Records that a task cannot be read; other trainers get the rest of it.
+        """Records that a task cannot be read; other trainers get its remaining records.
 
         Args:
             lease: Lease of the task.
             error: Text of the error.
             record: Number of the record that failed, if known.
-            transient: Whether the storage failed, rather than the data.
+            transient: Whether the storage failed, so that the same read may work later.
         """
         with self._lock:
             entry = self._active(lease)
@@ -248,12 +250,12 @@ class LeaseTable:
     def drop_lost(self, reported: Sequence[protocol.Json], tasks: Collection[str]) -> list[str]:
         """Drops tasks that the master has leased to other trainers.
 
-        Tasks that have ended are kept until their report is answered, and so are tasks that were leased
-        again in the meantime.
+        Keeps tasks that have ended until their report is answered. Also keeps tasks that were leased to this
+        trainer again in the meantime.
 
         Args:
             reported: The entries that were reported to the master as held.
-            tasks: Ids of the tasks that the master reported lost.
+            tasks: Ids of the tasks that the master reported as lost.
 
         Returns:
             The ids of the dropped tasks.
@@ -266,7 +268,7 @@ class LeaseTable:
             ]
 
     def report(self) -> protocol.Report:
-        """Returns the tasks that are done or failed, each until `apply_results` confirms it."""
+        """Returns the tasks that are done or failed and that `apply_results` has not confirmed yet."""
         report = protocol.Report()
         with self._lock:
             for task, entry in self._ended.items():
@@ -285,7 +287,7 @@ class LeaseTable:
             call: Number of the call that sent the report.
 
         Returns:
-            Tasks that the master did not accept, because their leases had ended.
+            The tasks whose results the master did not accept, because their leases had ended.
         """
         refused = []
         entries = [*report.done, *report.failed, *report.back]
@@ -309,7 +311,7 @@ class LeaseTable:
         return refused
 
     def mark_durable(self, call: int) -> None:
-        """Records that even a new master knows everything reported up to this call."""
+        """Records that even a new master would know all reports up to this call."""
         with self._lock:
             while self._not_yet_durable and self._not_yet_durable[0][0] <= call:
                 self._not_yet_durable.popleft()
@@ -367,7 +369,8 @@ class LeaseTable:
 
         Args:
             dataset: The data set.
-            base: Leases with attempts up to this have ended, including those of answers under way.
+            base: Leases whose attempt is at most this number have ended, including leases in answers that
+                have not arrived yet.
         """
         with self._lock:
             self._bases[dataset] = base
@@ -379,11 +382,11 @@ class LeaseTable:
             self._not_yet_durable.extend(current)
 
     def drop_unstarted(self) -> None:
-        """Removes leases without trained records that did not fail.
+        """Removes leases of tasks that have no trained records and did not fail.
 
-        For a member that becomes the leader: the master leases these tasks again in the right order.
-        Leases left from an earlier time as leader would precede tasks that other leaders have planned
-        since.
+        A member that becomes the leader calls this, and the master leases the tasks again in the right
+        order. If the member kept leases from an earlier time as leader, they would precede tasks that
+        other leaders have planned since then.
         """
         with self._lock:
             for task, entry in list(self._entries.items()):
@@ -391,7 +394,7 @@ class LeaseTable:
                     self._remove(task)
 
     def handover(self) -> tuple[list[protocol.Json], list[protocol.Json]]:
-        """Returns the entries that a successor sends when it joins: those of done and of held tasks."""
+        """Returns what a successor sends when it joins: the entries of done tasks, and those of held tasks."""
         with self._lock:
             ended = [e for task, e in self._ended.items() if task not in self._failures]
             done = {entry["task"] for entry in ended}
@@ -399,12 +402,12 @@ class LeaseTable:
             return [*(entry for _, entry in self._not_yet_durable), *ended], refs
 
     def complete_handover(self, lost: Collection[str]) -> None:
-        """Applies the master's answer to `handover`: it has recorded the done tasks.
+        """Applies the master's answer to a join with the entries of `handover`.
 
-        They become durable with the next call, not before.
+        The master has recorded the done tasks, but they become durable only with the next call.
 
         Args:
-            lost: Held tasks that the master has leased to others.
+            lost: Held tasks that the master has leased to other trainers.
         """
         with self._lock:
             for task in [task for task in self._ended if task not in self._failures]:
@@ -426,7 +429,7 @@ class LeaseTable:
             }
 
     def load(self, state: protocol.Json) -> None:
-        """Replaces all entries by those of another process's `dump`."""
+        """Replaces all entries by the entries in another process's `dump`."""
         with self._lock:
             copies = map(dict, state["held"])
             entries = [HeldLease(Lease(**copy.pop("lease")), **copy) for copy in copies]
@@ -479,8 +482,8 @@ class LeaseTable:
 def _kept(lease: Lease, entry: protocol.Json) -> protocol.Json:
     """Returns the fields of an acknowledgement that a new master needs.
 
-    Metrics matter only in evaluations, and those of thousands of training tasks would exceed the limit
-    of a request.
+    Metrics matter only in evaluations, and the metrics of thousands of training tasks would exceed the size
+    limit of a request.
     """
     if lease.kind == "evaluation":
         return entry

@@ -1,4 +1,4 @@
-"""Values of the master's protocol: parses and checks answers, builds requests. Pure."""
+"""Values in the master's protocol; parses and checks answers, and builds parts of requests. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Lease:
     file: str | None
     lease_s: float
     model_version: int | None = None
-    """The version of the model that an evaluation task is about."""
+    """The model version that an evaluation task evaluates; None for other tasks."""
 
     @property
     def size(self) -> int:
@@ -39,7 +39,7 @@ class Lease:
 
     @property
     def ref(self) -> Json:
-        """The protocol's reference to it."""
+        """The fields by which calls refer to the lease."""
         return {"task": self.task, "attempt": self.attempt}
 
 
@@ -51,11 +51,11 @@ class JoinResponse:
     heartbeat_s: float
     state: str
     generation: int
-    """Grows when another master takes over."""
+    """Number that grows when another master takes over."""
     lost: tuple[str, ...]
-    """Ids of tasks that were reported as held, and that other trainers hold now."""
+    """Ids of tasks that this trainer reported as held although other trainers hold them now."""
     term: int = 0
-    """The term in which this process leads a group; 0 where it did not ask to lead."""
+    """The term in which this process leads a group; 0 if it did not ask to lead."""
     protocol: int = 1
     """The master's version of the protocol."""
 
@@ -70,9 +70,9 @@ class WorkResponse:
     again_s: float | None
     generation: int
     safe: int | None
-    """The newest call that even another master would know; None where all calls are safe."""
+    """Number of the newest call that even a new master would know; None if all calls are safe."""
     settling: bool = False
-    """Whether another master waits for trainers to join it, and leases nothing before."""
+    """Whether a new master is still waiting for trainers to join, and leases nothing yet."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class HeartbeatResponse:
     """The answer to a heartbeat."""
 
     lost: tuple[str, ...]
-    """Ids of tasks whose lease is over."""
+    """Ids of tasks whose leases have ended."""
     state: str
     pace_s: float = 0.0
-    """The least time until the next one: a job of many trainers sends them less often."""
+    """Minimum time until the next heartbeat; in a job with many trainers, each sends them less often."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Member:
     trainer: str
     incarnation: str
     address: str
-    """`host:port`, where the other members reach it."""
+    """`host:port` at which the other members reach this member."""
     extra: str = ""
-    """What it told the others with this round: see `edl.Rounds`."""
+    """Text from this member for the other members of the round; see `edl.Rounds`."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Round:
     rank: int
     """This member's rank; 0 is the oldest member."""
     members: tuple[Member, ...]
-    """In the order of their ranks."""
+    """The members in the order of their ranks."""
 
     @property
     def world_size(self) -> int:
@@ -126,37 +126,41 @@ class Round:
 
 @dataclass(frozen=True)
 class RoundView:
-    """The answer to a poll of the rendezvous: its newest round."""
+    """The answer to a poll of the rendezvous, which describes the newest round."""
 
     round: int
     members: tuple[Member, ...]
-    """In the order of their ranks."""
+    """The members in the order of their ranks."""
     formed: bool
-    """Whether all members were ready in it."""
+    """Whether all members have reported that they are ready in this round."""
     probe: int
-    """Grows when the master probes for frozen members; each member repeats it."""
+    """Number that grows when the master probes for frozen members; each member repeats it in its calls."""
     void: int
     """The newest round that cannot continue."""
     has_members: bool = True
-    """Whether the answer has the members; False where the caller knows them."""
+    """Whether the answer lists members; False if the caller knows them already."""
     asks_claim: bool | None = None
-    """Whether the master does not know the caller's round; None where it never asks, and each call
-    must have the claim."""
+    """Whether the master needs the caller's claim because it does not know the caller's round.
+
+    None from a master that never asks: every call must then have the claim.
+    """
     wait_s: float | None = None
-    """How long the next call is to wait at the master; None where it does not say."""
+    """How long the next call should wait at the master; None if the master does not say."""
     suspicious_s: float | None = None
-    """How long a wait for others lasts until it is reported at once; None where it does not say."""
+    """Length from which a wait for others is reported at once; None if the master does not say."""
     since: int | None = None
-    """The round, known to the caller, whose members the answer changes: `members` come after the
-    rest of them. None where it has all."""
+    """The round, known to the caller, to which the answer lists only the changes.
+
+    `members` then come after that round's remaining members. None if the answer lists all members.
+    """
     gone_ranks: frozenset[int] = frozenset()
-    """The ranks in that round of those that are in it no more."""
+    """Ranks in the round `since` of the members that are no longer in this round."""
 
     def completed(self, newest: RoundView) -> RoundView:
-        """This answer with all members, for who knows an earlier or the same round.
+        """Returns this answer with all members; the caller's newest view is of an earlier or the same round.
 
-        An answer that is older, or of changes to another round, only tells its probe: the next call
-        is answered at once.
+        If the answer is older than this view, or has changes to another round, the result is the newest
+        view with the answer's probe and void round. The next call is then answered at once.
         """
         void, is_same = max(self.void, newest.void), self.round == newest.round
         applies = self.since in (None, newest.round) or is_same
@@ -172,21 +176,27 @@ class RoundView:
         return replace(self, members=(*remaining, *self.members), since=None, void=void)
 
     def broken_off(self, number: int) -> RoundView:
-        """This view once its member has broken a round off: that cannot continue."""
+        """Returns this view after its member has broken off a round, which therefore cannot continue."""
         return replace(self, void=max(self.void, number))
 
     def rank_of(self, trainer: str, incarnation: str) -> int | None:
-        """The rank of a process; None where it is not in the round."""
+        """Returns the rank of a process; None if it is not in the round."""
         identities = [(member.trainer, member.incarnation) for member in self.members]
         identity = trainer, incarnation
         return identities.index(identity) if identity in identities else None
 
     def reference(self, *, is_short: bool) -> Json:
-        """What a call of a member says of the round: all of it only where the master asks for that."""
+        """Returns the fields by which a member's call refers to the round.
+
+        The short form is for a master that knows the round; the long form is the claim.
+        """
         return {"known": True, "void": self.void} if is_short else {"claim": self.claim()}
 
     def claim(self) -> Json:
-        """The round as a call claims it; `extra` only where there is one: a master may be older."""
+        """Returns the round's number and members for a call; leaves out empty fields.
+
+        Older masters do not know the field `extra`.
+        """
         members = [{k: v for k, v in vars(member).items() if v} for member in self.members]
         return {"round": self.round, "members": members}
 
@@ -203,7 +213,7 @@ class Report:
         return bool(self.done or self.failed or self.back)
 
     def lists(self) -> Json:
-        """The report's fields of a call's body."""
+        """Returns the report's fields in the body of a call."""
         return {"done": self.done, "failed": self.failed, "back": self.back}
 
 
@@ -281,7 +291,7 @@ def parse_round(body: Mapping[str, Any]) -> RoundView:
 
 
 def parse_refusal(status: int, body: Mapping[str, Any]) -> Refused:
-    """Parses the body of an answer of 400 to 499."""
+    """Parses the body of an answer with an error status, such as 400 to 499."""
     error = body.get("error")
     if not isinstance(error, dict):
         return Refused(status, "the master refused without giving a reason")
@@ -335,7 +345,7 @@ def _number(body: Mapping[str, Any], name: str, *, minimum: float) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < minimum:
         raise _malformed(name, value)
-    if not value <= _MAX_NUMBER:  # also NaN
+    if not value <= _MAX_NUMBER:  # also refuses NaN
         raise _malformed(name, value)
     return value
 
@@ -352,13 +362,13 @@ def _list(body: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def _tasks(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Ids of tasks, given as strings or as objects with an id."""
+    """Returns the ids of tasks that are given as strings or as objects with an id."""
     tasks = _list(body, name)
     return tuple(str(task.get("task") if isinstance(task, dict) else task) for task in tasks)
 
 
 def _malformed(name: str, value: object) -> Unavailable:
-    """An error that counts as no answer: a proxy's page or a starting server looks like this."""
+    """Returns an error that counts as no answer, because a proxy or a starting server may have answered."""
     return Unavailable(
         f"the master's answer has {name} {value!r:.80}, which the protocol does not allow"
     )

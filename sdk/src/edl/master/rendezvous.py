@@ -32,14 +32,14 @@ _ANSWER_S = 3.0
 _MAX_BACKOFF_S = 0.5
 """Keeps retries frequent: members must call again within 3 s after the master is back."""
 _STALL_S = 0.7
-"""If the sender's check is late by this much, the process was frozen or its machine is overloaded."""
+"""If the last check was this long ago, the process was frozen or its machine is overloaded."""
 _LOGGED_AFTER_S = 0.3
 """Shorter absences of the master are not logged."""
 _JOIN_S = 2.0
 
 
 class Rendezvous:
-    """A member of the rendezvous; thread-safe except for `next`, which is for one thread."""
+    """A member of the rendezvous; thread-safe except for `next`, which only one thread may call."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Rendezvous:
         code: Mapping[str, str] | None = None,
         extra: str = "",
     ) -> None:
-        """Makes no call yet.
+        """Creates the threads; `start` starts them.
 
         Args:
-            client_settings: The settings of this trainer.
+            client_settings: This trainer's settings.
             incarnation: The id of this process.
-            address: `host:port` at which other members reach this one.
+            address: `host:port` at which other members reach this member.
             code: Name -> value that identifies the program and must be equal in all members.
-            extra: Text of this member for the members of the next round.
+            extra: Text that the members of the next round receive from this member.
         """
         self._settings = client_settings
         self._incarnation = incarnation
@@ -83,7 +83,7 @@ class Rendezvous:
         self._was_stalled = False
         """Whether a check was so late that the process may have been frozen."""
         self._version, self._sent_version = 1, 0
-        """Number of changes of this member, and the number known to the master."""
+        """Number of this member's changes so far, and the number up to which the master knows them."""
         self._leaving = self._has_left = self._closed = False
         self._error: Refused | None = None
         self._away: Unavailable | None = None
@@ -101,8 +101,8 @@ class Rendezvous:
         """Waits for a round after `after` that includes this member, and enters it.
 
         Args:
-            after: The round that the program was in; 0 before the first.
-            broken: Whether that round cannot continue, so that the master must form another one.
+            after: The round that the program was in; 0 before the first round.
+            broken: Whether this round cannot continue, so that the master must form another round.
 
         Raises:
             Refused: The other members run a different program, or a newer process has this
@@ -149,7 +149,7 @@ class Rendezvous:
                 self._report_broken()
 
     def waiting(self, since_s: float | None) -> None:
-        """Records since when (monotonic) the program has been waiting for others; None if it is not."""
+        """Records since when (monotonic) the program has been waiting for others; None if it is not waiting."""
         self._wait.since_s = since_s
 
     def stalled(self) -> bool:
@@ -160,7 +160,7 @@ class Rendezvous:
         if not self._was_stalled and clock.monotonic_s() - self._checked_s < _STALL_S:
             return False
         if self._away is not None:
-            return False  # nobody is replaced while the master is away
+            return False  # no member is replaced while the master is away
         self._check_stall()
         self._was_stalled = False
         return True
@@ -229,7 +229,7 @@ class Rendezvous:
             self._notify_sender()
 
     def _report_idle(self) -> None:
-        """Reports that the program waits for the next round, so that the master need not wait for it."""
+        """Reports that the program waits for the next round, so that the master does not wait for it."""
         if self._current_view is not None and self._wait.since_s is None:
             self._wait.since_s = clock.monotonic_s()
             self._notify_sender()
@@ -279,7 +279,7 @@ class Rendezvous:
                 self._poll(client, backoff, 0.0)
 
     def _wait_for_change(self) -> bool:
-        """Waits for a change to report; returns False at the end."""
+        """Waits for a change to report; returns False once the rendezvous is over."""
         with self._changed:
             while not self._over:
                 self._check_stall()
@@ -367,7 +367,7 @@ class Rendezvous:
             self._changed.notify_all()
 
     def _run_callbacks(self) -> None:
-        """Runs the callbacks; holding the lock keeps `next` from returning a later round before that."""
+        """Runs the callbacks while holding the lock, so that `next` cannot return a later round before."""
         for callback in self._void_callbacks:
             callback()
 

@@ -1,4 +1,4 @@
-"""A key-value store at the master for the members of a round, so that they need no store of their own."""
+"""A key-value store at the master for a round's members, so that the members need not run a store."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class RoundStore:
     def __init__(
         self, client: Client, number: int, *, prefix: str = "", first_add: int = 0
     ) -> None:
-        """Makes no call.
+        """Creates the store's client, without calling the master.
 
         Args:
             client: Calls the master.
-            number: The round.
-            prefix: Put before each key at the master.
-            first_add: Additions are numbered from the next number: the master knows one caller for
-                all processes of a pod, so each process has its numbers.
+            number: The round's number.
+            prefix: Text that is put before each key at the master.
+            first_add: Additions are numbered from `first_add + 1`. To the master, all processes of a pod
+                are one caller, so each process needs its own range of numbers.
         """
         self._client, self._number, self._prefix = client, number, prefix
         self._adding = threading.Lock()
@@ -54,7 +54,7 @@ class RoundStore:
         """Deletes the given keys if they are set; a round can hold 65 536 keys.
 
         Raises:
-            Refused: The master is of a version without this call.
+            Refused: The master's version does not support this call.
         """
         for first in range(0, len(keys), MAX_KEYS):
             some = [self._prefix + key for key in keys[first : first + MAX_KEYS]]
@@ -78,7 +78,7 @@ class RoundStore:
 
         Args:
             keys: Any number of keys.
-            wait_s: How long to wait for all of them, 0 to 10 s.
+            wait_s: How long to wait until all keys are set, 0 to 10 s.
         """
         return self._present(keys, wait_s, clock.monotonic_s() + TIMEOUT_S) if keys else {}
 
@@ -109,7 +109,7 @@ class RoundStore:
                 raise RoundOver(f"key {missing[0]!r} was not set within {timeout_s:g} s")
 
     def _present(self, keys: Sequence[str], wait_s: float, until_s: float) -> dict[str, bytes]:
-        """Waits for keys in one call; returns the values of those that are set, in order."""
+        """Waits for keys in one call; returns key -> value for the keys that are set, in the given order."""
         full = [self._prefix + key for key in keys]
         values = self._retry(lambda: self._client.keys(self._number, full, wait_s), until_s)
         named = [(key, values.get(self._prefix + key)) for key in keys]
@@ -122,7 +122,7 @@ class RoundStore:
         while True:
             try:
                 return call()
-            except Refused as error:  # noqa: PERF203 - a call costs much more
+            except Refused as error:  # noqa: PERF203 - a call costs far more than try
                 if error.field != "round":
                     raise
                 raise RoundOver(str(error)) from error

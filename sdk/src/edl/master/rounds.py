@@ -1,7 +1,7 @@
 """Rounds for programs with their own collectives: which trainers form a group, and when it changes.
 
-For programs that create a process group from a rank and a world size, as scripts for torchrun do; see
-docs/frameworks.md. `edl.sync` uses the same parts.
+They are for programs that create a process group from a rank and a world size, as scripts for torchrun
+do; see docs/frameworks.md. `edl.sync` uses the same parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("edl")
 
 _LEAVE_S = 0.3
 _LONG_CALL_S = 5.0
-"""How long `on_broken` may run before a warning."""
+"""How long `on_broken` may run before a warning is logged."""
 
 
 class BreakCalls:
@@ -38,7 +38,7 @@ class BreakCalls:
             self._thread.start()
 
     def wait(self) -> None:
-        """Waits for a running call, which must not break a collective of the next round."""
+        """Waits for a running call to end, so that it cannot break a collective of the next round."""
         thread = self._thread
         if thread is None:
             return
@@ -83,7 +83,7 @@ class Rounds(Loop):
         on_broken: Callable[[], None] | None = None,
         member: Session | None = None,
     ) -> None:
-        """Makes no call yet.
+        """Creates the iterator; entering its context joins the job and starts calling the master.
 
         Args:
             port: Port on which this process listens for other members; 0 if they connect only
@@ -147,10 +147,10 @@ class Rounds(Loop):
 
     @property
     def changed(self) -> bool:
-        """Whether to end the current round, because a new one is forming or this trainer must leave.
+        """Whether to end the current round, because there is a newer round or this trainer must leave.
 
-        Members see this at different times. To end the round after the same step, sum the flag over
-        all members in each step, and end it if the sum is above 0.
+        Members see this at different times. To end the round after the same step in all members, sum the
+        flag over all members in each step, and end the round if the sum is above 0.
         """
         return self._leaving.is_set() or self._rendezvous.newer(self._current_number)
 
@@ -179,10 +179,11 @@ class Rounds(Loop):
         self._rendezvous.broken(self._current_number)
 
     def waiting(self, since_s: float | None) -> None:
-        """Reports since when this member has been waiting for others; the master then probes them.
+        """Reports since when this member has been waiting for others, so that the master probes them.
 
         Args:
-            since_s: Time on `edl.clock.monotonic_s`; None if the member no longer waits.
+            since_s: Start of the wait, as a time of `edl.clock.monotonic_s`; None if the member no longer
+                waits.
         """
         self._rendezvous.waiting(since_s)
 
@@ -191,7 +192,7 @@ class Rounds(Loop):
         self._finished = True
 
     @override
-    def wake(self, error: EdlError | None) -> None:  # noqa: ARG002 - no loop that could raise it
+    def wake(self, error: EdlError | None) -> None:  # noqa: ARG002 - the rendezvous cannot raise it
         """Leaves the rendezvous, after SIGTERM or because the master requested a stop."""
         self._leaving.set()
         self._rendezvous.leave(_LEAVE_S)

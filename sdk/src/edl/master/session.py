@@ -30,11 +30,14 @@ log = logging.getLogger("edl")
 T = TypeVar("T")
 
 _LEAVE_ANSWER_S = 3.0
-"""Timeout for leaving outside a grace period; the master answers once this trainer's results are durable."""
+"""Timeout for leaving without a SIGTERM; the master answers once this trainer's results are durable."""
 _LOG_AFTER_TRIES = 6
-"""At least two seconds; a master that starts together with its trainers serves earlier."""
+"""Number of tries before a warning is logged.
+
+These tries take at least two seconds; a master that starts together with its trainers serves earlier.
+"""
 _LAST_CALLS = 3
-"""Number of calls when leaving: the repeated unanswered call, the last report, the leave itself."""
+"""Number of calls when leaving: the repeated unanswered call, the last report, and the leave call."""
 
 
 class Session:
@@ -49,11 +52,11 @@ class Session:
         lease_table: LeaseTable | None = None,
         gives_up: Callable[[], bool] | None = None,
     ) -> None:
-        """Makes no call yet; `join` does.
+        """Creates the session; `join` makes the first call to the master.
 
         Args:
             settings: The settings of the process.
-            lease_table: Leases that this trainer already holds; empty by default.
+            lease_table: Leases that this trainer holds already; by default it holds none.
             gives_up: Called while the master is away; returns whether to stop retrying.
         """
         self.settings, self._gives_up = settings, gives_up
@@ -79,13 +82,13 @@ class Session:
         self._leave_done = threading.Event()
         self._terminating = threading.Event()
         self._until_s: float | None = None
-        """Deadline for the end of this process after SIGTERM."""
+        """Time at which this process must have ended after SIGTERM; None before SIGTERM."""
         self._watcher: sigterm.SigtermWatcher | None = None
         self._heartbeat: Heartbeat | None = None
 
     @property
     def incarnation(self) -> str:
-        """Random id of this process, which distinguishes processes of the same trainer name."""
+        """Random id of this process, which distinguishes processes with the same trainer name."""
         return self._incarnation
 
     @property
@@ -100,7 +103,7 @@ class Session:
         return Client(connection, settings.trainer, self._incarnation)
 
     def join(self) -> None:
-        """Joins the job, unless already done; waits for a master that is still starting.
+        """Joins the job, unless the session has joined already; waits for a master that is still starting.
 
         Raises:
             Unavailable: The master was away for longer than `patience_s`.
@@ -132,7 +135,7 @@ class Session:
         """Tries to join once; takes the arguments of `Client.join`.
 
         Raises:
-            MasterError: The master is away, refuses, or serves another job.
+            MasterError: The master is away, refuses the call, or serves another job.
         """
         response = self._control.join(done, held_tasks, lead)
         expected_job = self.settings.job
@@ -153,12 +156,15 @@ class Session:
         return response
 
     def start_heartbeat(self, session: HeartbeatSession, every_s: float) -> None:
-        """Starts heartbeats for a session: this one, or one that wraps it."""
+        """Starts heartbeats for this session, or for a session that wraps it."""
         self._heartbeat = Heartbeat(session, every_s)
         self._heartbeat.start()
 
     def _watch_sigterm(self) -> None:
-        """Installs the SIGTERM handler before the first call: PID 1 of a container ignores SIGTERM without one."""
+        """Installs the SIGTERM handler, before the first call to the master.
+
+        Without a handler, a container's PID 1 ignores SIGTERM.
+        """
         if self._watcher is None:
             self._watcher = sigterm.SigtermWatcher(self._on_sigterm)
             if not self._watcher.install():
@@ -180,7 +186,7 @@ class Session:
                 nothing is done.
 
         Raises:
-            MasterError: The master is away again, or refuses.
+            MasterError: The master is away again, or refuses a call.
         """
         with self._joining:
             if self.joins != joins_before:
@@ -191,7 +197,7 @@ class Session:
             done = self.lease_table.not_yet_durable()
             refs = [{"task": entry["task"], "attempt": entry["attempt"]} for entry in entries]
             for name, description in list(self._described.items()):
-                self._control.describe(name, description)  # needed before its tasks can be reported
+                self._control.describe(name, description)  # before its tasks are reported
             response = self.enter(done, refs, self.lead)
             self.lease_table.drop_lost(entries, response.lost)
         log.warning(
@@ -228,7 +234,7 @@ class Session:
         self._control.report_saved(ticket, path=path, step=step, ok=ok)
 
     def progress(self) -> protocol.Json:
-        """Returns data set -> the job's progress."""
+        """Returns the job's progress by data set."""
         return dict(self._control.status().get("datasets", {}))
 
     def stepped(self) -> None:
@@ -237,12 +243,12 @@ class Session:
             self._heartbeat.note_progress()
 
     def register(self, loop: Loop) -> None:
-        """Adds a loop to wake when the session stops."""
+        """Adds a loop whose `wake` is called when the session stops."""
         with self._lock:
             self._loops.append(loop)
 
     def release(self, loop: Loop) -> None:
-        """Removes a loop that ended."""
+        """Removes a loop that has ended."""
         with self._lock:
             if loop in self._loops:
                 self._loops.remove(loop)
@@ -258,11 +264,11 @@ class Session:
             sys.exit(sigterm.EXIT_CODE)
 
     def stop(self, reason: str = "asked to", error: EdlError | None = None) -> None:
-        """Ends all loops after the current batch; for programs with their own signal handler.
+        """Ends all loops after the current batch; programs with their own signal handler may call this.
 
         Args:
-            reason: Reason for the log.
-            error: Error that the loops raise at their end.
+            reason: The reason, for the log.
+            error: The error that the loops raise at their end; None for a normal end.
         """
         if not self.stopping:
             log.info("stopping: %s", reason)
@@ -271,7 +277,7 @@ class Session:
             loop.wake(error)
 
     def leave(self) -> None:
-        """Hands back all held tasks and leaves the job, unless already done; all waits are bounded."""
+        """Hands back all held tasks and leaves the job, unless it was left already; all waits are bounded."""
         with self._lock:
             if self._has_left.is_set() or not self.joins or os.getpid() != self._pid:
                 return
@@ -315,7 +321,7 @@ class Session:
         while True:
             try:
                 return call()
-            except Unavailable as error:  # noqa: PERF203 - the call takes much longer
+            except Unavailable as error:  # noqa: PERF203 - the call takes far longer than try
                 self._pause(backoff, until_s, error)
 
     def _pause(self, backoff: Backoff, until_s: float, error: Unavailable) -> None:
@@ -337,7 +343,7 @@ class Session:
             os._exit(sigterm.EXIT_CODE)
 
     def _on_sigterm(self) -> None:
-        """Gives the main thread until the end of the grace period to leave, then leaves for it."""
+        """Lets the main thread leave the job; leaves in its place shortly before the grace period ends."""
         self._until_s = until_s = clock.monotonic_s() + self.settings.grace_s
         self.exits = True
         self._terminating.set()
@@ -352,7 +358,7 @@ class Loop:
     """A loop that a session can stop."""
 
     def wake(self, error: EdlError | None) -> None:
-        """Stops the loop, which raises the error, if any."""
+        """Stops the loop; if there is an error, the loop raises it."""
         raise NotImplementedError
 
 
@@ -374,7 +380,7 @@ def session() -> Session:
     Raises:
         SettingError: A variable is missing or invalid, for example EDL_MASTER.
     """
-    global _default  # noqa: PLW0603 - a process is one trainer
+    global _default  # noqa: PLW0603 - each process has one session
     with _default_lock:
         if _default is None or (_default.over and not _default.exits):
             set_up_logging()

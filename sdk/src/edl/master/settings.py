@@ -35,11 +35,11 @@ class Settings:
     patience_s: float = PATIENCE_S
     """Seconds that a loop without tasks waits for a master that is away."""
     address: str = "127.0.0.1"
-    """Host at which other trainers reach this one."""
+    """Host at which other trainers reach this trainer."""
     exchange_port: int = 0
-    """Port on which this trainer listens for others; 0 for any free port."""
+    """Port on which this trainer listens for other trainers; 0 for any free port."""
     max_trainers: int = 0
-    """Maximum number of trainers of the job; 0 if not set."""
+    """The job's maximum number of trainers; 0 if not set."""
     servers: tuple[str, ...] = ()
     """URLs of the parameter servers, ordered by index."""
 

@@ -1,8 +1,8 @@
 """SIGTERM handling that does not wait for the main thread, even during a long step.
 
 Python runs signal handlers between bytecode instructions of the main thread, so a long matrix product
-could take the whole grace period. The interpreter writes each signal's number to a wake-up pipe at
-once, however, and a thread reads it there.
+could delay a handler for the whole grace period. The interpreter writes each signal's number to a wake-up
+pipe at once, however, and a thread reads the number from this pipe.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 EXIT_CODE = 128 + signal.SIGTERM
-"""143, the code that a shell reports for a process ended by SIGTERM, and never a success."""
+"""143, the code that a shell reports for a process that SIGTERM ended; it never means success."""
 _POLL_S = 0.05
 _SIGTERM = {signal.SIGTERM}
 
 
 @contextlib.contextmanager
 def exiting_on_sigterm() -> Iterator[None]:
-    """Exits with 143 on SIGTERM within the context; for the main thread, before it holds tasks.
+    """Exits with code 143 on SIGTERM within the context.
 
-    Importing a framework takes seconds and may install signal handlers in C: PaddlePaddle's prints
-    the stack, and hangs forever if it interrupts an allocation. So SIGTERM is blocked, and a thread
-    polls for a pending one. Afterwards SIGTERM has its default action.
+    Only the main thread may use this, and only before this trainer holds tasks. Importing a framework takes
+    seconds and may install signal handlers in C. PaddlePaddle's handler prints the stack, and hangs forever
+    if it interrupts an allocation. So SIGTERM is blocked within the context, and a thread polls for a
+    pending SIGTERM. Afterwards SIGTERM has its default action.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)
     over = threading.Event()
@@ -99,7 +100,7 @@ class SigtermWatcher:
         self._write(0)
 
     def _reset_wakeup(self) -> None:
-        """Resets the wake-up pipe, because the closed descriptor may soon belong to another file."""
+        """Stops writes to the wake-up pipe, because its closed descriptor may soon belong to another file."""
         descriptor = signal.set_wakeup_fd(-1)
         if descriptor not in (-1, self._writing):
             signal.set_wakeup_fd(descriptor)

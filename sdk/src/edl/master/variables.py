@@ -1,4 +1,4 @@
-"""The environment variables of a trainer, and warnings about misspelt ones."""
+"""The environment variables of a trainer, and warnings about misspelt variables."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def report_unknown() -> None:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Returns a message for each variable EDL_... that is unknown but resembles a known one.
+    """Returns a message for each unknown variable EDL_... whose name resembles a known name.
 
-    Other variables belong to other software: a component of EDL, or the user's program. Variables that
+    Other unknown variables belong to other software: an EDL component or the user's program. Variables that
     Kubernetes sets for Services named edl-... are ignored, too. The messages do not contain values.
     """
     services = [name[: -len(_SERVICE)] for name in environ if name.endswith(_SERVICE)]

@@ -1,4 +1,4 @@
-"""Adapts a user's model to the training loops, by the framework that `model()` uses.
+"""Adapts a user's model to the training loops, according to the framework that `model()` uses.
 
 A replica trains synchronously (`edl.sync.train`), a worker with parameter servers
 (`edl.servers.train`). Both can also evaluate, predict and export.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PathLike = Union[str, "os.PathLike[str]"]
 _PLAIN = ("parameters", "forward", "gradients")
-"""Attributes of a model that uses no framework."""
+"""Attributes that a model in plain numpy must have."""
 
 
 def replica(model: Model, *, seed: int = 0, trainer: str = "") -> ReplicaAdapter:
@@ -66,7 +66,7 @@ def worker(model: Model, *, seed: int = 0, trainer: str = "") -> WorkerAdapter:
 
 
 def evaluate(adapter: Adapter, records: Any, *, lookup: Lookup | None = None) -> dict[str, float]:
-    """Returns means over one batch: the loss, the user's metrics, and the sums of additive metrics.
+    """Returns the loss, the user's metrics and the sums of additive metrics, as means over one batch.
 
     Args:
         adapter: A replica or a worker.
@@ -91,7 +91,9 @@ def predict(
 ) -> dict[str, np.ndarray]:
     """Returns the predictions for one batch, as name -> array with one row per record.
 
-    The names are those of the dict returned by the user's `predict(outputs)`, otherwise "outputs".
+    If the user's `predict(outputs)` returns a dict, its keys are the names. The elements of a tuple or list
+    are named "outputs0", "outputs1", and so on; any other result is named "outputs". Without a `predict`
+    function, the same holds for the model's outputs.
     """
     return adapter.predict(records, lookup)
 
@@ -99,8 +101,8 @@ def predict(
 def export(adapter: Adapter, folder: PathLike, *, lookup: Lookup | None = None) -> None:
     """Writes the model with the user's `export(model, folder)`, or in its framework's usual format.
 
-    The export is written to a temporary folder and then renamed. If the folder exists already, files of
-    the same names and exported models are replaced; other files remain.
+    The export is written to a temporary folder, which is then renamed. If the folder exists already, the
+    export replaces files with the same names and earlier exported models; other files remain.
 
     Raises:
         ModelError: The model could not be written.

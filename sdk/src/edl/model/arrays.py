@@ -1,4 +1,4 @@
-"""Converts tensors of frameworks to numpy arrays."""
+"""Converts the frameworks' tensors to numpy arrays."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 def to_array(values: Any) -> Any:
     """Converts a tensor or a sequence to a numpy array; imports numpy only when called."""
-    if hasattr(
-        values, "detach"
-    ):  # a torch tensor, perhaps on a device, or of a type unknown to numpy
+    # a torch tensor may be on another device, or have a type that numpy does not know
+    if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
     to_numpy = getattr(values, "numpy", None)

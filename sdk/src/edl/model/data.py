@@ -1,4 +1,4 @@
-"""Data sets from files: `.npz`, `.csv` or `edl.records` files, or a folder of files of one kind."""
+"""Creates data sets from `.npz`, `.csv` or `edl.records` files, or a folder with files of one kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(path: PathLike | Sequence[PathLike], name: str = "") -> Dataset:
         name: Name of the data set; by default the last part of the first path.
 
     Raises:
-        DataError: There are no files, files of different kinds, or a file is unreadable.
+        DataError: There are no files, the files are of different kinds, or a file is unreadable.
     """
     several = isinstance(path, Sequence) and not isinstance(path, str)
     sources = [Path(source) for source in cast("Sequence[PathLike]", path if several else [path])]
@@ -44,7 +44,7 @@ def data(path: PathLike | Sequence[PathLike], name: str = "") -> Dataset:
 
 
 def count(records: Any) -> int:
-    """Returns the number of records in a batch of a data set of files or arrays."""
+    """Returns the number of records in a batch from `data` or `edl.from_arrays`."""
     if isinstance(records, dict):
         return len(next(iter(records.values())))
     if isinstance(records, tuple):  # a batch of `edl.from_arrays`

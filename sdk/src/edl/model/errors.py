@@ -24,8 +24,8 @@ class UserCodeError(ModelError):
         """Creates the error.
 
         Args:
-            text: The message in one line: the function, its file, when it was called, and its error.
-            trace: The traceback, starting in the user's file, to show before the message.
+            text: One line that names the function, its file, the time of the call, and the error.
+            trace: The traceback to show before the message; it starts in the user's file.
         """
         super().__init__(text)
         self.trace = trace

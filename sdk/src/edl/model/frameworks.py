@@ -19,7 +19,7 @@ BUILT_IN = {
     },
     READERS: {"torch": "edl.torch.state.saved_model"},
 }
-"""The entry points of sdk/pyproject.toml, for a source tree on the path that is not installed."""
+"""The entry points in sdk/pyproject.toml, repeated for source trees that are not installed."""
 
 
 def load(group: str, framework: str) -> Any:

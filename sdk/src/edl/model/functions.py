@@ -1,4 +1,4 @@
-"""The functions of a user's file: names, signatures and results.
+"""The names, signatures and results of the functions in a user's file.
 
 `edl.model.load` runs a file and checks it against this table; `edl.model.check` checks the source
 without running it.

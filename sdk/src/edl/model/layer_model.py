@@ -1,4 +1,4 @@
-"""Outputs, evaluation and prediction of a user's layer, the same for every framework with layers."""
+"""Runs, evaluates and predicts with a user's layer; shared by all frameworks that have layers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LayerModel(Adapter, ABC):
         layer.train()
 
     def outputs(self, records: Any) -> tuple[Any, Any]:
-        """Returns outputs and labels of a batch."""
+        """Runs the layer on a batch, and returns the outputs and the batch's labels."""
         inputs, labels = self._user_code.feed(records)
         labels, inputs = self._user_code.call(
             "the conversion to tensors", lambda: (self._tensors(labels), self._tensors(inputs))
@@ -74,10 +74,10 @@ class LayerModel(Adapter, ABC):
 
     @abstractmethod
     def _without_training(self, act: Callable[[], T]) -> T:
-        """Calls `act` in evaluation mode: without dropout, gradients or updates of running statistics."""
+        """Calls `act` in evaluation mode: without dropout, gradients or running-statistics updates."""
 
 
 def as_sequence(values: Any, items: Iterable[Any]) -> Any:
-    """Returns items in a sequence of the type of `values`: a list, a tuple or a named tuple."""
+    """Returns the items as a list, a tuple or a named tuple, according to the type of `values`."""
     kind = type(values)
     return kind._make(items) if hasattr(kind, "_make") else kind(items)

@@ -1,4 +1,4 @@
-"""Metrics whose value over all records is not the mean of the values over batches.
+"""Metrics whose value over all records is not the mean of their values over batches.
 
 ```python
 def metrics():
@@ -22,9 +22,9 @@ from edl.model.arrays import to_array
 from edl_protocol.master import MAX_METRIC_NAME_CHARS, MAX_METRICS
 
 MAX_PARTS = 400
-"""Maximum number of sums of a metric."""
+"""Maximum number of sums per metric."""
 _MAX_VALUES = MAX_METRICS - 1
-"""The master's limit for values in addition to the loss; each sum of a metric counts as one."""
+"""The master's limit for values in addition to the loss; each sum of a metric counts as one value."""
 _PART = re.compile(r"(.+)\[(\d{1,3})\]")
 
 
@@ -33,14 +33,17 @@ class AdditiveMetric:
     """A metric that is computed from sums over records."""
 
     sums: Callable[[Any, Any], Sequence[float]]
-    """(outputs, labels) of a batch -> its sums, always the same number, at most `MAX_PARTS`."""
+    """(outputs, labels) of a batch -> sums over its records.
+
+    The number of sums is the same for every batch, 1 to `MAX_PARTS`.
+    """
     finish: Callable[[Sequence[float]], float]
     """Sums over all records, each divided by the number of records -> value."""
     parts: int = 0
     """Number of sums; 0 if unknown before the first batch."""
 
     def __call__(self, outputs: Any, labels: Any) -> float:
-        """Returns the value over one batch."""
+        """Returns the metric's value over one batch."""
         records = max(1, len(labels))
         return self.finish([part / records for part in self.sums(outputs, labels)])
 
@@ -48,9 +51,9 @@ class AdditiveMetric:
 def auc(bins: int = 200) -> AdditiveMetric:
     """Returns the area under the ROC curve of a binary classifier: 0 to 1, or 0.5 if a class is missing.
 
-    Outputs are scores from 0 to 1: one per record, or two per record, the second one for class 1. The
-    error is at most half the share of pairs of records of different classes whose scores fall into the
-    same bin.
+    Outputs are scores from 0 to 1: one score per record, or two scores, of which the second is for class 1.
+    Among all pairs of a positive and a negative record, consider the share whose two scores fall into the
+    same bin: the error of the result is at most half this share.
 
     Args:
         bins: Number of bins in the histogram of scores, 2 to 200.
@@ -58,7 +61,7 @@ def auc(bins: int = 200) -> AdditiveMetric:
     Raises:
         ValueError: `bins` is out of range.
     """
-    if not 2 <= bins <= MAX_PARTS // 2:  # noqa: PLR2004 - a single bin orders nothing
+    if not 2 <= bins <= MAX_PARTS // 2:  # noqa: PLR2004 - one bin cannot rank scores
         raise ValueError(f"bins is {bins}: it must be 2 to {MAX_PARTS // 2}")
 
     def sums(outputs: Any, labels: Any) -> list[float]:
@@ -83,10 +86,12 @@ def auc(bins: int = 200) -> AdditiveMetric:
 
 
 def precision(threshold: float = 0.5) -> AdditiveMetric:
-    """Returns the precision: the share of records classified as positive that are; 0 if there are none.
+    """Returns the precision: the share of true positives among the records classified as positive.
+
+    The value is 0 if no record is classified as positive.
 
     Args:
-        threshold: Scores from this value on are classified as positive.
+        threshold: The lowest score that is classified as positive.
     """
 
     def sums(outputs: Any, labels: Any) -> list[float]:
@@ -97,10 +102,12 @@ def precision(threshold: float = 0.5) -> AdditiveMetric:
 
 
 def recall(threshold: float = 0.5) -> AdditiveMetric:
-    """Returns the recall: the share of positive records classified as positive; 0 if there are none.
+    """Returns the recall: the share of positive records that are classified as positive.
+
+    The value is 0 if there are no positive records.
 
     Args:
-        threshold: Scores from this value on are classified as positive.
+        threshold: The lowest score that is classified as positive.
     """
 
     def sums(outputs: Any, labels: Any) -> list[float]:
@@ -121,7 +128,7 @@ def rmse() -> AdditiveMetric:
 
 
 def part_name(name: str, index: int) -> str:
-    """Returns the name under which a sum of a metric is reported."""
+    """Returns the name under which a metric's sum with this index is reported."""
     return f"{name}[{index}]"
 
 
@@ -135,7 +142,7 @@ def value_names(metrics: Mapping[str, Callable[[Any, Any], Any]]) -> list[str]:
 
 
 def limit_problem(names: Collection[str]) -> str:
-    """Returns why the master would refuse values of these names; "" if it would accept them."""
+    """Returns why the master would refuse values with these names; "" if it would accept them."""
     if len(names) > _MAX_VALUES:
         return (
             f"has {len(names)} values in total, but the maximum is {_MAX_VALUES}: each auc(bins) has "
@@ -160,7 +167,7 @@ def finish(
         metrics: Name -> the user's metric.
 
     Returns:
-        Name -> value. A metric that lacks a sum, because it was not finite, is left out.
+        Name -> value. A metric is left out if one of its sums is missing because it was not finite.
     """
     parts: dict[str, dict[int, float]] = {}
     values: dict[str, float] = {}
@@ -182,6 +189,6 @@ def _ratio(parts: Sequence[float]) -> float:
 
 
 def _scores(outputs: Any) -> Any:
-    """Returns one score per record: the second column if there are two."""
+    """Returns one score per record; if the outputs have two columns, the score is in the second."""
     array = to_array(outputs)
-    return array[:, 1] if array.ndim == 2 and array.shape[1] == 2 else array.reshape(-1)  # noqa: PLR2004 - both classes
+    return array[:, 1] if array.ndim == 2 and array.shape[1] == 2 else array.reshape(-1)  # noqa: PLR2004 - one column per class

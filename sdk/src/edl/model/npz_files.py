@@ -1,4 +1,4 @@
-"""A source of `.npz` files: records are rows of the arrays, and batches are dicts of arrays."""
+"""A source of `.npz` files: each record is a row of every array, and batches are dicts of arrays."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from edl.overriding import override
 from edl.sources.base import RandomAccess, Source
 
 Columns = dict[str, Any]
-"""Name -> array, in the order of the file; the first axis is records."""
+"""Name -> array, in the file's order; the first axis of each array is records."""
 
 _LOCAL_HEADER = struct.Struct("<26xHH")
 """The lengths of the name and of the extra field in the local header of a zip member."""
 _SUFFIX = ".npy"
 _VERSION_1 = (1, 0)
-"""Version of numpy's format; later versions are for long or non-Latin field names."""
+"""Version of numpy's format; numpy uses later versions only for long or non-Latin field names."""
 
 
 class NpzSource(Source, RandomAccess):
@@ -32,7 +32,8 @@ class NpzSource(Source, RandomAccess):
         """Opens all files.
 
         Raises:
-            DataError: A file cannot be read, or differs from the first one; the message names both.
+            DataError: A file cannot be read, two files have the same name, or a file's arrays differ from
+                those of the first file.
         """
         self._files: dict[str, Columns] = {}
         for path in paths:
@@ -81,7 +82,7 @@ class NpzSource(Source, RandomAccess):
 
     @override
     def batch(self, blocks: Sequence[Columns]) -> Columns:
-        """Returns a copy of the records, which a program may change."""
+        """Returns a copy of the records; the program may change the copy."""
         return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
@@ -96,7 +97,8 @@ def read_arrays(path: Path) -> Columns:
     Trainers on the same machine then share the pages of a file written by `numpy.savez`.
 
     Raises:
-        DataError: The file is not an `.npz` file, holds Python objects, or arrays of different lengths.
+        DataError: The file is not an `.npz` file, or holds Python objects, arrays of different lengths, or
+            no records.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
@@ -137,7 +139,7 @@ def _array(archive: zipfile.ZipFile, file: IO[bytes], member: zipfile.ZipInfo) -
                     offset = _data_offset(file, member) + stream.tell()
                     order: Any = "F" if fortran else "C"
                     mapped = np.memmap(file, dtype, "r", offset, shape, order)
-                    return np.asarray(mapped)  # slices of a memmap take ten times as long
+                    return np.asarray(mapped)  # slicing a memmap takes ten times as long
     with archive.open(member) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
 

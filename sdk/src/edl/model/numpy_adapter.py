@@ -2,12 +2,12 @@
 
 `model()` returns an object with
 
-- `parameters`: name -> float32 array, which training changes in place;
+- `parameters`: name -> float32 array; training changes the arrays in place;
 - `forward(inputs)`: returns the outputs;
-- `gradients(slope)`: returns name -> gradient for the last `forward`, given the gradient of the loss
-  with respect to its outputs.
+- `gradients(slope)`: returns parameter name -> gradient for the last call of `forward`; `slope` is the
+  gradient of the loss with respect to the outputs.
 
-`loss(outputs, labels)` returns the mean loss and that gradient. `optimizer(parameters)` returns a dict
+`loss(outputs, labels)` returns the mean loss and the slope. `optimizer(parameters)` returns a dict
 such as `{"kind": "sgd", "learning_rate": 0.1}`; `edl.model.numpy_optimizer` has the supported kinds.
 """
 
@@ -47,12 +47,12 @@ def replica(user_model: Any, user_code: UserCode) -> NumpyReplica:
 
 def worker(user_model: Any, user_code: UserCode, seed: int) -> NumpyWorker:
     """Returns a worker for the object returned by `model()`."""
-    del seed  # for initial embedding rows, and there are no tables
+    del seed  # only initial embedding rows need it, and there are no tables
     return NumpyWorker(user_model, user_code)
 
 
 class NumpyModel(Adapter):
-    """Base class of both adapters: evaluation, prediction and export."""
+    """Base class of the replica and the worker: evaluation, prediction and export."""
 
     def __init__(self, user_model: Any, user_code: UserCode) -> None:
         self._user_code, self._user_model = user_code, user_model
@@ -112,7 +112,7 @@ class NumpyModel(Adapter):
 
     def _loss(self, outputs: Any, labels: Any) -> tuple[float, Any]:
         pair = self._user_code.call_function("loss", outputs, labels)
-        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
+        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair has two elements
             raise ModelError(
                 f"{SIGNATURES['loss']} of {self._user_code.model.path} must return a pair for a model in "
                 "plain numpy: the mean loss, and its gradient with respect to the outputs"
@@ -120,7 +120,7 @@ class NumpyModel(Adapter):
         return self._user_code.to_float(SIGNATURES["loss"], pair[0]), pair[1]
 
     def _loss_and_gradients(self, records: Any) -> tuple[float, Arrays]:
-        """Returns the mean loss of a batch and its gradients."""
+        """Returns a batch's mean loss and the gradients of this loss."""
         outputs, labels = self._outputs(records)
         loss, slope = self._loss(outputs, labels)
         gradients = self._user_code.call("gradients(slope)", self._user_model.gradients, slope)
@@ -188,7 +188,7 @@ class NumpyReplica(NumpyModel, Replica, PartedReplica):
     def groups(self) -> list[ArrayGroup]:
         arrays = self.state().arrays
         if not all(array.flags.c_contiguous for array in arrays.values()):
-            return []  # a flat view would be a copy
+            return []  # flattening a non-contiguous array copies it
         groups = []
         for name, array in self._parameters.items():
             slots = [slot for slot in self._optimizer.slots if slot.partition("/")[2] == name]

@@ -1,4 +1,4 @@
-"""Optimizers for models in plain numpy, of the same kinds as on the parameter servers."""
+"""Optimizers for models in plain numpy; the parameter servers support the same kinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMON: dict[str, Any] = {
     "clip_value": None,
     "schedule": None,
 }
-"""Settings of every kind of optimizer, with defaults; see `edl.servers.Worker.optimizer`."""
+"""Settings that every kind of optimizer has, with defaults; see `edl.servers.Worker.optimizer`."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "momentum": {"momentum": 0.9, "nesterov": False},
@@ -36,7 +36,7 @@ _RANGES = {
     "initial": (0.0, 1e6),
     "weight_decay": (0.0, 1.0),
 }
-"""Setting -> minimum, and exclusive maximum; the same as on the parameter servers."""
+"""Setting -> its minimum and its exclusive maximum; the parameter servers have the same limits."""
 
 
 class NumpyOptimizer:
@@ -48,10 +48,10 @@ class NumpyOptimizer:
         Args:
             settings: The result of the user's `optimizer(parameters)`.
             parameters: Name -> parameter.
-            path: The user's file.
+            path: The user's file, for error messages.
 
         Raises:
-            ModelError: The result is not a valid dict; the message lists the supported settings.
+            ModelError: `settings` is not a valid dict; the message lists the supported kinds or settings.
         """
         self._settings = _checked(settings, path)
         self._parameters = parameters
@@ -70,7 +70,7 @@ class NumpyOptimizer:
 
         Args:
             gradient: Name -> gradient.
-            scale: Factor of the learning rate.
+            scale: Factor by which the learning rate is multiplied.
         """
         factor = rate_factor(self._settings["schedule"], self.steps)
         self.steps += 1
@@ -83,7 +83,7 @@ class NumpyOptimizer:
             np.subtract(array, rate * self._change(name, clipped[name]), out=array)
 
     def _clipped(self, gradient: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the gradient within the limits of the settings, as a copy if they apply."""
+        """Returns the gradient, or a clipped copy if the settings require clipping."""
         max_value, max_norm = self._settings["clip_value"], self._settings["clip_norm"]
         if max_value is not None:
             return {name: np.clip(slope, -max_value, max_value) for name, slope in gradient.items()}
@@ -140,7 +140,7 @@ def _checked(settings: Any, path: Path) -> dict[str, Any]:
 
 
 def _problem(settings: Mapping[str, Any]) -> str:
-    """Returns what is wrong with the settings; "" if nothing is."""
+    """Returns what is wrong with the settings; "" if they are valid."""
     if not _is_above_zero(settings.get("learning_rate")):
         return "needs a learning_rate above 0"
     for name, (least, below) in _RANGES.items():

@@ -1,4 +1,4 @@
-"""Names of saved parameters, and the comparison of saved parameters with a model. Pure."""
+"""Names of saved parameters and exported files, and a comparison of parameters with a model. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from edl.errors import CheckpointError
 MODEL_PREFIX = "model/"
 """Prefix of the names of a model's arrays in a state; names of optimizer arrays do not have it."""
 NUMPY_FILE, PADDLE_FILE, TORCH_FILE = "model.npz", "model.pdparams", "model.pt"
-"""Files of exported models."""
+"""The file of an exported model, for each framework."""
 MODEL_FILES = (PADDLE_FILE, NUMPY_FILE, TORCH_FILE)
-"""The files of exported models, in the order in which a folder is searched."""
+"""The files of exported models, in the order in which they are searched for in a folder."""
 
 
 def first_difference(own_shapes: Mapping[str, Any], new_shapes: Mapping[str, Any]) -> str:

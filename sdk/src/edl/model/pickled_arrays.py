@@ -20,14 +20,14 @@ from edl.errors import CheckpointError, one_line
 from edl.overriding import override
 
 _NAMES = "StructuredToParameterName@@"
-"""Entry of `paddle.save` with PaddlePaddle's internal names of the parameters."""
+"""The entry in which `paddle.save` stores PaddlePaddle's internal parameter names."""
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _KIND = re.compile(r"[biufc?][1-9]?[0-9]?")
-"""Names of types in pickles: numbers and booleans, with their size in bytes."""
+"""Names of number and boolean types in pickles: a letter and the size in bytes."""
 
 
 class _Dtype:
-    """Replaces `numpy.dtype` in pickles, whose `__setstate__` trusts any flags."""
+    """Replaces `numpy.dtype` in pickles, because `numpy.dtype.__setstate__` trusts any flags."""
 
     def __init__(self, name: object, *_: object) -> None:
         if not isinstance(name, str) or not _KIND.fullmatch(name):
@@ -51,7 +51,7 @@ class _PickledArray:
 
 
 def _array(raw: Any, kind: _Dtype, shape: Any, order: Any) -> Any:
-    if not isinstance(raw, (bytes, bytearray)):  # `bytes(n)` would allocate any number of zeros
+    if not isinstance(raw, (bytes, bytearray)):  # `bytes(n)` would allocate n zeros for any n
         raise CheckpointError(f"holds {type(raw).__name__} instead of an array's bytes")
     array = np.frombuffer(raw, kind.dtype)  # no copy: a pickle may use the same bytes many times
     return array.reshape(tuple(int(size) for size in shape), order="F" if order == "F" else "C")
@@ -65,9 +65,9 @@ def _from_buffer(raw: Any, kind: _Dtype, shape: Any, order: Any, *_: object) -> 
 
 
 class _Names(OrderedDict[Any, Any]):
-    """Replaces `OrderedDict` in pickles, which then add each entry separately."""
+    """Replaces `OrderedDict` in pickles, so that a pickle must add each entry separately."""
 
-    def __init__(self) -> None:  # takes no entries: a pickle could copy the same ones many times
+    def __init__(self) -> None:  # without entries, which a pickle could otherwise copy many times
         super().__init__()
 
 
@@ -77,7 +77,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _PickledArray,
     ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
     ("numpy._core.numeric", "_frombuffer"): _from_buffer,
-    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,  # of numpy before 2
+    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,  # before numpy 2
     ("numpy.core.numeric", "_frombuffer"): _from_buffer,
 }
 
@@ -90,7 +90,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
     Raises:
         CheckpointError: The file cannot be read, or holds something other than a dict of arrays; the
-            message names it.
+            message names the unexpected object.
     """
     try:
         with path.open("rb") as file:
@@ -116,11 +116,11 @@ def read_arrays(path: Path) -> dict[str, Any]:
 def _check_numbers(file: BinaryIO, size: int) -> None:
     """Checks the memo numbers of a pickle's objects, then rewinds the file.
 
-    CPython's unpickler allocates a table as long as the greatest number, so that a few bytes could take
-    gigabytes.
+    CPython's unpickler allocates a table as long as the greatest number, so that a file of a few bytes
+    could allocate gigabytes.
 
     Raises:
-        CheckpointError: A number exceeds the file's size in bytes, which a valid pickle's never does.
+        CheckpointError: A number exceeds the file's size in bytes, which never happens in a valid pickle.
         ValueError: The file is not a complete pickle.
     """
     for opcode, argument, _ in pickletools.genops(file):
@@ -134,7 +134,7 @@ class _ArraysUnpickler(pickle.Unpickler):
 
     Args:
         file: The pickle.
-        size: Size of the file, which also limits the bytes that it may decode from strings.
+        size: Size of the file, which is also the limit for the bytes that the pickle decodes from strings.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -142,7 +142,7 @@ class _ArraysUnpickler(pickle.Unpickler):
         self._bytes_left = size
 
     def _encode(self, text: str, encoding: str) -> bytes:
-        """Replaces `_codecs.encode`, with which pickles of protocol 2 turn strings into bytes."""
+        """Replaces `_codecs.encode`, which pickles of protocol 2 call to convert strings to bytes."""
         if encoding != "latin1":
             raise CheckpointError(f"holds bytes encoded as {encoding!r:.40} instead of latin1")
         self._bytes_left -= len(text)

@@ -19,11 +19,11 @@ class Adapter(Protocol):
     """Operations on a model other than training."""
 
     def evaluate(self, records: Any, lookup: Lookup | None = None) -> dict[str, float]:
-        """Returns means over one batch: the loss, the user's metrics, and the sums of additive metrics."""
+        """Returns the loss, the user's metrics and the sums of additive metrics, as means over one batch."""
         ...
 
     def finish(self, reported: Mapping[str, float]) -> dict[str, float]:
-        """Computes name -> value of metrics from means over all records; see `edl.model.metrics`."""
+        """Computes the metrics' values by name from means over all records; see `edl.model.metrics`."""
         ...
 
     def predict(self, records: Any, lookup: Lookup | None = None) -> dict[str, np.ndarray]:
@@ -35,7 +35,7 @@ class Adapter(Protocol):
         ...
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """Returns name -> copy of the model's array, without embeddings stored on the servers."""
+        """Returns copies of the model's arrays by name, without embeddings stored on the servers."""
         ...
 
     def load_parameters(self, arrays: Mapping[str, Any], origin: str) -> None:
@@ -54,8 +54,8 @@ class Adapter(Protocol):
 class ReplicaAdapter(Replica, Adapter, Protocol):
     """A replica for synchronous training.
 
-    If a replica has a method `train`, because its framework has its own process groups, it is called
-    instead of `edl.sync.train`, with the same arguments except the replica.
+    A replica whose framework has its own process groups may have a method `train`. This method is then
+    called instead of `edl.sync.train`, with the same arguments except the replica.
     """
 
 
@@ -74,7 +74,7 @@ class AdapterModule(Protocol):
         """Returns a worker for the object returned by `model()`.
 
         Args:
-            user_model: The object.
+            user_model: The object returned by `model()`.
             user_code: The functions of the user's file.
             seed: Seed of initial embedding rows.
         """

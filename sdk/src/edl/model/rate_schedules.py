@@ -1,4 +1,4 @@
-"""Learning rate schedules, the same as on the parameter servers. Pure."""
+"""Learning rate schedules; the parameter servers have the same ones. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "exponential": {"every": 1, "by": None},
     "cosine": {"versions": None, "lowest": 0.0},
 }
-"""Kind -> options with defaults; options with None are required."""
+"""Kind -> options with their defaults; an option whose default is None is required."""
 _SHARES = ("start", "by", "lowest")
 
 
 def rate_factor(schedule: Mapping[str, Any] | None, step: int) -> float:
-    """Returns the factor of the learning rate.
+    """Returns the factor by which a step multiplies the learning rate.
 
     Args:
         schedule: A valid schedule; None for a constant rate.
@@ -41,7 +41,7 @@ def rate_factor(schedule: Mapping[str, Any] | None, step: int) -> float:
 
 
 def schedule_problem(schedule: Any) -> str:
-    """Returns what is wrong with a schedule; "" if nothing is."""
+    """Returns what is wrong with a schedule; "" if it is valid."""
     if schedule is None:
         return ""
     kind = schedule.get("kind") if isinstance(schedule, Mapping) else None

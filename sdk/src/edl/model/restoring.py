@@ -1,4 +1,4 @@
-"""Restores parameters from a checkpoint, the newest checkpoint of a folder, or an export."""
+"""Restores parameters from a checkpoint, the newest checkpoint in a folder, or an export."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PathLike = Union[str, "os.PathLike[str]"]
 _TORCH_STATE = ".metadata"
-"""A file in the checkpoints of torch models."""
+"""A file that only the checkpoints of torch models contain."""
 
 
 def restore(adapter: Adapter, path: PathLike) -> int | None:
@@ -77,7 +77,7 @@ def _restore_checkpoint(adapter: Adapter, checkpoint: Checkpoint) -> int:
 
 def _read_export(path: Path) -> Mapping[str, Any]:
     if path.name == PADDLE_FILE:
-        from edl.model.pickled_arrays import read_arrays  # noqa: PLC0415 - needs numpy
+        from edl.model.pickled_arrays import read_arrays  # noqa: PLC0415 - only these files need numpy
 
         return read_arrays(path)
     if path.name == TORCH_FILE:

@@ -1,6 +1,6 @@
-"""Checks, without running it, that a user's file compiles and defines the required functions.
+"""Checks that a user's file compiles and defines the required functions, without running the file.
 
-`edl submit`, which works without a framework, does this, and `edl train` before it starts trainers.
+`edl submit`, which works without a framework, and `edl train` run this check before trainers start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def read_source(path: str | PathLike[str]) -> str:
         ModelError: The file cannot be read, or is not UTF-8.
     """
     try:
-        # not read_text, which changes line endings; -sig because Windows editors write a byte order mark
+        # read_text would change line endings; utf-8-sig accepts the byte order mark of Windows editors
         return Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from error
@@ -70,7 +70,7 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _inner(statement: ast.stmt) -> list[ast.stmt]:
-    """Returns the nested statements of `if`, `try` and `with`, which bind names of the module, too."""
+    """Returns the statements nested in `if`, `try` or `with`, because these bind module names, too."""
     statements: list[ast.stmt] = []
     for name in ("body", "orelse", "finalbody"):
         statements += getattr(statement, name, None) or []

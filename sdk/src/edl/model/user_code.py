@@ -1,4 +1,4 @@
-"""Calls the functions of a user's file; adds the function, the step and the trainer to their errors."""
+"""Calls the functions in a user's file, and adds the function, step and trainer to error messages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from edl.sources.base import Dataset
 
 SMALLER_BATCH = "lower --batch-size"
 _LABELS = ("labels", "y")
-"""Names by which an array of labels is recognized without `feed`."""
+"""Names of arrays that are taken as labels if the user's file has no `feed`."""
 
 
 class UserCode:
     """Calls the functions of a user's file in one trainer; raises only `EdlError`."""
 
     def __init__(self, model: Model, trainer: str = "") -> None:
-        """Stores the model; calls nothing yet.
+        """Stores the model, without calling its functions yet.
 
         Args:
             model: The user's file.
@@ -51,8 +51,8 @@ class UserCode:
         """Calls a function and converts its errors.
 
         Args:
-            action: The function's signature, or a description, for error messages.
-            function: A function of the user, or one that may call user code, such as a layer.
+            action: The function's signature or a description of the call, for error messages.
+            function: The user's function, or a function that may call user code, such as a layer.
             arguments: Arguments of the function.
         """
         try:
@@ -63,11 +63,11 @@ class UserCode:
             raise self.wrap_error(action, error) from error
 
     def call_function(self, name: str, *arguments: Any) -> Any:
-        """Calls a function of the file."""
+        """Calls a function in the user's file by its name."""
         return self.call(SIGNATURES[name], self.model.functions[name], *arguments)
 
     def wrap_error(self, action: str, error: BaseException) -> ModelError:
-        """Returns the error to raise for an error of user code."""
+        """Returns the error to raise for an exception in user code."""
         activity, records = self._context
         when = f" at {activity}" if activity else ""
         if records is not None:
@@ -82,11 +82,11 @@ class UserCode:
         return wrap_user_error(self.model.path, text, error)
 
     def feed(self, records: Any) -> tuple[Any, Any]:
-        """Returns inputs and labels of a batch; labels are None if records have none."""
+        """Returns a batch's inputs and labels; the labels are None if the records have no labels."""
         if not self.model.has("feed"):
             return _by_name(self.model, records)
         pair = self.call_function("feed", records)
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:  # noqa: PLR2004 - a pair
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:  # noqa: PLR2004 - pairs have two
             raise ModelError(
                 f"feed(records) of {self.model.path} returned {_kind(pair)}: it must return a pair "
                 "(inputs, labels), with None for labels if there are none"
@@ -94,7 +94,7 @@ class UserCode:
         return pair[0], pair[1]
 
     def metrics(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """Returns name -> metric of the user; empty if there are none."""
+        """Returns the user's metrics by name; empty if the file defines no metrics."""
         if not self.model.has("metrics"):
             return {}
         metrics = self.call_function("metrics")
@@ -111,7 +111,7 @@ class UserCode:
         return dict(metrics)
 
     def table_options(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Returns table -> the user's row options, for tables that have any.
+        """Returns the user's row options by table; tables without row options are left out.
 
         Args:
             tables: Names of the model's tables.
@@ -146,7 +146,7 @@ class UserCode:
     def metric_values(
         self, metrics: Mapping[str, Callable[[Any, Any], Any]], outputs: Any, labels: Any
     ) -> dict[str, float]:
-        """Returns means over one batch: each metric's value, or the sums of an additive metric."""
+        """Returns each metric's value, or an additive metric's sums, as means over one batch."""
         values: dict[str, float] = {}
         for name, metric in metrics.items():
             action = f"metric {name!r}"
@@ -165,7 +165,7 @@ class UserCode:
         return values
 
     def _check_limits(self, names: Collection[str]) -> None:
-        """Refuses names now that the master would refuse only after an epoch, in the first evaluation."""
+        """Refuses names that the master would refuse only later, in the first evaluation after an epoch."""
         problem = limit_problem(names)
         if problem:
             raise ModelError(f"metrics() of {self.model.path} {problem}")
@@ -183,7 +183,7 @@ class UserCode:
             ) from error
 
     def postprocess(self, outputs: Any) -> Any:
-        """Applies the user's `predict` to a model's outputs, if there is one."""
+        """Applies the user's `predict` to a model's outputs, if the file defines `predict`."""
         return self.call_function("predict", outputs) if self.model.has("predict") else outputs
 
     def prediction_arrays(self, predictions: Any, records: int) -> dict[str, Any]:
@@ -208,7 +208,8 @@ def check_records(model: Model, dataset: Dataset) -> None:
     """Checks with one record that a model without `feed` can use a data set.
 
     Raises:
-        ModelError: The records do not have inputs and labels: every trainer would fail at its first batch.
+        ModelError: Inputs and labels cannot be found in the records, so that every trainer would fail at its
+            first batch.
     """
     source = dataset.source
     files = () if model.has("feed") else source.shape()["files"]
@@ -217,14 +218,14 @@ def check_records(model: Model, dataset: Dataset) -> None:
         return
     try:
         block = source.read(file, 0, 1)
-    except RecordError:  # only the task of this record will fail
+    except RecordError:  # training fails only the task with this record
         return
     _by_name(model, source.batch([block]))
 
 
 def _by_name(model: Model, records: Any) -> tuple[Any, Any]:
     """Finds inputs and labels by the names of a batch's arrays, for models without `feed`."""
-    if isinstance(records, tuple) and len(records) == 2:  # noqa: PLR2004 - from `edl.from_arrays`
+    if isinstance(records, tuple) and len(records) == 2:  # noqa: PLR2004 - inputs and labels
         return records[0], records[1]
     if not isinstance(records, dict):
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Converts errors of user code to the user's part of the traceback and a one-line summary."""
+"""Converts exceptions in user code to a one-line summary and the user's part of the traceback."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MAX_TEXT = 300
 _FRAMEWORK_TRACE = re.compile(
     r"\A\s*-{10,}\s*C\+\+ Traceback.*?Error Message Summary:\s*-{4,}", re.DOTALL
 )
-"""Prefix of PaddlePaddle's error messages."""
+"""Prefix of PaddlePaddle's error messages: a C++ traceback."""
 _FRAMEWORK_PLACE = re.compile(r"\s*\(at \S+:\d+\)")
-"""Suffix of PaddlePaddle's error messages: a line of its source."""
+"""Suffix of PaddlePaddle's error messages: a file and line in its source."""
 _MEMORY_ERRORS = (
     "ResourceExhausted",
     "bad_alloc",
@@ -23,15 +23,17 @@ _MEMORY_ERRORS = (
     "can't allocate",
 )
 _EXTRAS = ("paddle", "numpy", "torch")
-"""Extras of this distribution, named after the modules that they install."""
+"""This distribution's extras whose names are also the names of the modules that they install."""
 
 
 def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelError:
-    """Returns the error for an exception of user code, or OutOfMemory.
+    """Returns the error to raise for an exception in user code.
+
+    It is an OutOfMemory if memory ran out, otherwise a UserCodeError.
 
     Args:
         path: The user's file.
-        failure: Start of the message: what failed, and when.
+        failure: The start of the message, which says what failed and when.
         error: The exception.
     """
     if is_out_of_memory(error):
@@ -42,7 +44,7 @@ def wrap_user_error(path: Path, failure: str, error: BaseException) -> ModelErro
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error of Python, numpy, PaddlePaddle or torch means that memory ran out."""
+    """Returns whether an error from Python, numpy, PaddlePaddle or torch means that memory ran out."""
     if isinstance(error, MemoryError):
         return True
     named = isinstance(error, (RuntimeError, SystemError, OSError))

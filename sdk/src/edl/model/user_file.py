@@ -19,7 +19,7 @@ from edl.model.user_errors import is_user_file, wrap_user_error
 
 PathLike = Union[str, "os.PathLike[str]"]
 _FINGERPRINT = 12
-"""Hexadecimal digits: 48 bits suffice to distinguish versions of one file."""
+"""Hexadecimal digits of a fingerprint; their 48 bits suffice to distinguish versions of one file."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,10 @@ class Model:
 
     path: Path
     code: dict[str, str]
-    """A fingerprint of the file and of the modules in its folder that it imports; all trainers of a job
-    must have the same one."""
+    """The fingerprint of the file and of the modules in its folder that it imports, under "model".
+
+    All trainers of a job must have the same fingerprint.
+    """
     functions: Mapping[str, Callable[..., Any]]
 
     @property
@@ -84,7 +86,7 @@ def _run(file_path: Path, source: str) -> ModuleType:
 
 
 def _fingerprint(file_path: Path, source: str, imported: set[str]) -> str:
-    """Hashes the file and the modules of its folder that it imported, independent of the folder's path."""
+    """Hashes the file and the modules in its folder that it imported; the folder's path has no effect."""
     digest, home = hashlib.sha256(source.encode()), file_path.resolve().parent
     beside = {}
     for module in (sys.modules.get(name) for name in imported):

@@ -1,4 +1,7 @@
-"""Arrays in memory: anything with a length whose slices can be joined; numpy arrays are fast."""
+"""A source of arrays in memory, which are any objects with a length and with slices that can be joined.
+
+Numpy arrays are the fastest.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _CONCATENATE = {
     "jax": ("jax.numpy", "concatenate"),
     "jaxlib": ("jax.numpy", "concatenate"),
 }
-"""Package of an array type whose `+` adds numbers -> module and function that concatenates its arrays."""
+"""Package whose arrays `+` adds instead of joining -> module and function that concatenate its arrays."""
 
 
 def from_arrays(name: str, *arrays: Any) -> Dataset:
@@ -59,7 +62,7 @@ class ArraySource(Source, RandomAccess):
         return {"records": len(self._arrays[0])}
 
     @override
-    def read(self, file: str | None, start: int, end: int) -> tuple[Any, ...]:  # noqa: ARG002 - no files
+    def read(self, file: str | None, start: int, end: int) -> tuple[Any, ...]:  # noqa: ARG002 - arrays have no files
         return tuple(array[start:end] for array in self._arrays)
 
     @override
@@ -69,7 +72,7 @@ class ArraySource(Source, RandomAccess):
 
     @override
     def batch(self, blocks: Sequence[tuple[Any, ...]]) -> Any:
-        """Returns a copy of the records, which a program may change."""
+        """Returns a copy of the records; the program may change the copy."""
         first = blocks[0]
         if len(blocks) == 1 and isinstance(first, _Copied):
             columns: tuple[Any, ...] = first
@@ -79,7 +82,7 @@ class ArraySource(Source, RandomAccess):
 
 
 class _Copied(tuple[Any, ...]):
-    """A block that already is a copy of its records, so that a batch of it alone needs no further copy."""
+    """A block of copied records. A batch that consists of this block alone needs no further copy."""
 
     __slots__ = ()
 
@@ -87,7 +90,7 @@ class _Copied(tuple[Any, ...]):
 def _picks(array: Any) -> Callable[[Sequence[int]], Any]:
     """Returns a function that copies the records with given numbers."""
     if _package(array) == "numpy":
-        return partial(array.take, axis=0)  # twice as fast as an index
+        return partial(array.take, axis=0)  # twice as fast as indexing
     return lambda numbers: _joined(
         tuple(array[int(number) : int(number) + 1] for number in numbers)
     )
@@ -103,7 +106,7 @@ def _check_joins(name: str, array: Any) -> None:
     part = array[:1]
     try:
         length = len(_joined((part, part)))
-    except TypeError:  # without `+`, building a batch raises an error
+    except TypeError:  # slices without `+` raise an error when the first batch is built
         return
     if length != len(part) * 2:
         kind = f"{type(array).__module__}.{type(array).__qualname__}"

@@ -1,4 +1,4 @@
-"""The interface of sources of records, and data sets: sources with names."""
+"""The interface of record sources, and data sets, which are sources with names."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from edl_protocol.master import is_name
 
 
 class Source(Protocol):
-    """Reads records by number; used by a single thread, not necessarily the one that created it."""
+    """Reads records by number. A single thread uses a source, perhaps not the thread that created it."""
 
     def shape(self) -> protocol.Json:
         """Returns the source's part of the data set's description: `records`, `files` or `stream`."""
         ...
 
     def read(self, file: str | None, start: int, end: int) -> Any:
-        """Returns a block of the records [start, end), in one file if the source has files.
+        """Returns a block of the records [start, end); all are in one file if the source has files.
 
         Raises:
-            RecordError: A record cannot be read; the task fails with an error that names it.
+            RecordError: A record cannot be read; the task fails with an error that names the record.
         """
         ...
 
     def batch(self, blocks: Sequence[Any]) -> Any:
-        """Joins one or more blocks to the batch that the loop yields."""
+        """Joins one or more blocks into the batch that the training loop receives."""
         ...
 
 
 @runtime_checkable
 class RandomAccess(Protocol):
-    """A source that can read any records in one call, so that epochs shuffle records instead of tasks."""
+    """A source that can read any records in one call, which lets epochs shuffle records instead of tasks."""
 
     def pick(self, numbers: Sequence[int]) -> Any:
         """Returns a block of the records with these numbers, in this order.
 
         Args:
-            numbers: Numbers of records, counted from 0 through all files in the order of `shape`.
+            numbers: Record numbers, counted from 0 through all files in the order of `shape`.
 
         Raises:
-            RecordError: A record cannot be read; the error has its number from `numbers`.
+            RecordError: A record cannot be read; the error has the record's number from `numbers`.
         """
         ...
 
 
 class FileNumbers:
-    """Translates the numbers of records counted through all files to numbers in each file."""
+    """Translates record numbers that are counted through all files to numbers within each file."""
 
     def __init__(self, files: Iterable[tuple[str, int]]) -> None:
-        """Takes the name and the number of records of each file."""
+        """Creates the translation from each file's name and number of records."""
         self._names, sizes = zip(*files)
         self._ends = list(accumulate(sizes))
 
     def split(self, number: int) -> tuple[str, int]:
-        """Returns the file that holds a record, and the record's number in it."""
+        """Returns the file that holds a record, and the record's number in this file."""
         place = bisect_right(self._ends, number)
         return self._names[place], number - (self._ends[place - 1] if place else 0)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A source with a name, which identifies it to all trainers and the master."""
+    """A source with a name that identifies it to all trainers and to the master."""
 
     name: str
     source: Source
@@ -85,13 +85,13 @@ Collate = Callable[[list[Any]], Any]
 
 
 class RecordwiseSource(Source, RandomAccess):
-    """Base class of sources that read one record at a time; their blocks are lists."""
+    """Base class of sources that read one record at a time; their blocks are lists of records."""
 
     def __init__(self, collate: Collate | None = None) -> None:
         self._collate = collate
 
     def record(self, file: str | None, number: int) -> Any:
-        """Reads one record; its exceptions become a `RecordError` that names the record."""
+        """Reads one record. Callers convert any exception to a `RecordError` that names the record."""
         raise NotImplementedError
 
     @override
@@ -104,12 +104,12 @@ class RecordwiseSource(Source, RandomAccess):
 
     @override
     def batch(self, blocks: Sequence[list[Any]]) -> Any:
-        """Returns the list of records, or the result of `collate` for it."""
+        """Returns the list of records, or the batch that `collate` builds from this list."""
         records = [record for block in blocks for record in block]
         return records if self._collate is None else self._collate(records)
 
     def locate(self, number: int) -> tuple[str | None, int]:
-        """Returns the file of a record and its number there; sources with files override this."""
+        """Returns a record's file and its number in this file; sources with files override this."""
         return None, number
 
     def read_one(self, file: str | None, number: int) -> Any:
@@ -135,7 +135,7 @@ class RecordwiseSource(Source, RandomAccess):
 
 
 def picked_error(number: int, file: str, error: RecordError) -> RecordError:
-    """Returns a file's error for a record, with the record's number counted through all files."""
+    """Returns the error that a file raised for a record, with the number counted through all files."""
     reason = error.reason if file in error.reason else f"{file}: {error.reason}"
     picked = RecordError(number, f"record {error.record} of {reason}")
     picked.transient = error.transient

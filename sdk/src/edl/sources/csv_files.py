@@ -1,4 +1,4 @@
-"""CSV files: rows are dicts by column, read by their offset in the file."""
+"""A source of CSV files. Each row is a dict from column to cell, read by its offset in the file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def from_csv(
     convert: Callable[[Row], Any] | None = None,
     collate: Collate | None = None,
 ) -> Dataset:
-    """Returns a data set of CSV files that start with a line of column names.
+    """Returns a data set of CSV files whose first line has the column names.
 
-    Each file is scanned once for the offsets of its rows, which take 8 bytes of memory per row.
+    Each file is scanned once for the offsets of its rows. The offsets take 8 bytes of memory per row.
 
     Args:
         name: Name of the data set.
@@ -47,14 +47,14 @@ class CsvFile:
         self.path = path
         self._offsets = array("Q")
         self._open: IO[bytes] | None = None
-        """The open file, once a single row was read."""
+        """The open file; None until a single row has been read."""
         try:
             with path.open("rb") as file:
                 self.columns = _header(file, path)
                 self._offsets.extend(_row_offsets(file))
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        if len(self._offsets) < 2:  # noqa: PLR2004 - the end of the last row is one of them
+        if len(self._offsets) < 2:  # noqa: PLR2004 - one row has two offsets, its start and its end
             raise DataError(f"{path} has no rows below its column names")
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class CsvSource(RecordwiseSource):
 
     @override
     def read(self, file: str | None, start: int, end: int) -> list[Any]:
-        """Reads adjacent rows in one call."""
+        """Reads adjacent rows with a single read of the file."""
         table = self._tables.get(file or "")
         if table is None:
             raise DataError(f"the master knows a file {file!r} that this trainer was not given")
@@ -152,7 +152,7 @@ def _header(file: IO[bytes], path: Path) -> list[str]:
 
 
 def _row_offsets(file: IO[bytes]) -> Iterator[int]:
-    """Yields the offsets of rows, then the end of the last; quoted cells may contain line ends."""
+    """Yields the offset of each row, then the end of the last row; quoted cells may contain line ends."""
     offset = file.tell()
     quotes, row_start = 0, offset
     for line in file:
@@ -172,13 +172,13 @@ def _row_offsets(file: IO[bytes]) -> Iterator[int]:
 
 
 def _ends_in_quotes(line: bytes) -> bool:
-    """Returns whether a row continues in the next line, because a quoted cell is still open.
+    """Returns whether the line ends in an open quoted cell, so that the row continues in the next line.
 
-    A quote within an unquoted cell, as in `12" pipe`, is a character like others; counted as one that
-    opens, it would make one row of all lines up to the next.
+    A quote within an unquoted cell, as in `12" pipe`, is an ordinary character. Counted as an opening
+    quote, it would join all lines up to the next quote into one row.
     """
     try:
         next(csv.reader([line.decode("latin-1")], strict=True), None)  # quotes and commas are ASCII
-    except csv.Error as error:  # at the end of the text, or a cell longer than csv's limit
+    except csv.Error as error:  # the text ended within quotes, or a cell exceeds csv's limit
         return "expected after" not in str(error)
     return False

@@ -1,4 +1,4 @@
-"""Plain files: each is one record, converted by a function."""
+"""A source of plain files: a function converts each file to one record."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def from_files(
     read: Callable[[Path], Any] = Path.read_bytes,
     collate: Collate | None = None,
 ) -> Dataset:
-    """Returns a data set of files, in the order of their names; all trainers need the same files.
+    """Returns a data set of files, sorted by path; all trainers need the same files.
 
     Args:
         name: Name of the data set.
-        paths: Files, from `Path.glob` for example.
-        read: Makes a record of a file; its bytes by default.
-        collate: Makes a batch of a list of records; lists by default.
+        paths: The files, for example from `Path.glob`.
+        read: Reads a file as a record; by default the file's bytes are the record.
+        collate: Builds a batch from a list of records; by default the list is the batch.
     """
     sorted_paths = sorted(Path(path) for path in paths)
     if not sorted_paths:
@@ -39,10 +39,10 @@ def from_files(
 def open_by_name(
     name: str, paths: Iterable[PathLike], open_file: Callable[[Path], File]
 ) -> dict[str, File]:
-    """Opens the files of a data set; returns name -> file, with the names that the master uses.
+    """Opens the files of a data set and returns them by the names that the master uses.
 
     Raises:
-        DataError: There is no file, or two have the same name; as `open_file`.
+        DataError: There is no file, two files have the same name, or `open_file` raised the error.
     """
     files: dict[str, File] = {}
     for path in map(Path, paths):
@@ -72,6 +72,6 @@ class FileSource(RecordwiseSource):
         return {"records": len(self._paths)}
 
     @override
-    def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
+    def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - the master knows no files
         """Returns the result of `read` for the file."""
         return self._read(self._paths[number])

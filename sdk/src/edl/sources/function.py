@@ -1,4 +1,4 @@
-"""A function from a record's number to the record; also endless streams."""
+"""A source that calls a function to get the record of a number; the numbers may be endless."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from edl.sources.base import Collate, Dataset, RecordwiseSource
 def from_function(
     name: str, read: Callable[[int], Any], size: int | None, collate: Collate | None = None
 ) -> Dataset:
-    """Returns a data set of `read(number)` for numbers from 0.
+    """Returns a data set whose records are `read(0)`, `read(1)`, and so on.
 
     Args:
         name: Name of the data set.
-        read: Called in a background thread; if it raises, the task fails and names the record.
+        read: Returns a record; called in a background thread. If it raises an exception, the task fails
+            with an error that names the record.
         size: Number of records; None for an endless stream.
-        collate: Makes a batch of a list of records; lists by default.
+        collate: Builds a batch from a list of records; by default the list is the batch.
     """
     if size is not None and size <= 0:
         raise DataError(f"data set {name!r} is empty: size is {size}")
@@ -28,7 +29,7 @@ def from_function(
 
 
 class FunctionSource(RecordwiseSource):
-    """A `Source` of a function."""
+    """A `Source` that calls a function for each record."""
 
     def __init__(
         self, read: Callable[[int], Any], size: int | None, collate: Collate | None
@@ -41,6 +42,6 @@ class FunctionSource(RecordwiseSource):
         return {"stream": True} if self._size is None else {"records": self._size}
 
     @override
-    def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - any record; no files
+    def record(self, file: str | None, number: int) -> Any:  # noqa: ARG002 - a function has no files
         """Returns the result of the function."""
         return self._read(number)

@@ -1,11 +1,11 @@
-"""The records of leases: those that a lease names, or those at its places in an epoch's order.
+"""Reads the records of leases.
 
-Data sets of many files are numbered through as well where their order is kept: the master then stores
-one number and a digest instead of all names, which would not fit its snapshots.
+The numbers in a lease are record numbers, unless the data set's description has a `record_order`: then
+they are places. Place p of an epoch holds the p-th record of the epoch's order, which depends on the
+seed and the epoch only. All trainers compute the same order, and the master need not know it.
 
-A description with a `record_order` numbers places: place p of an epoch holds the p-th record of the
-epoch's order, which depends on the seed and the epoch only. The master need not know the order;
-all trainers compute the same one.
+A data set of many files has a `record_order` even if its order is kept. The master then stores the
+number of records and a digest instead of all file names, which would not fit its snapshots.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from edl.sources.record_order import RecordOrder
 KEPT = "kept-1"
 """Name of the order in which place p holds record p."""
 _MANY_FILES = 1_024
-"""A data set of more files is described by their digest, where its source reads at random."""
+"""Maximum number of files that a description lists if the source has random access."""
 SHUFFLES = ("records", "tasks")
-"""What an epoch permutes: its records where the source reads at random, or whole tasks only."""
+"""What an epoch permutes: its records, if the source has random access, or whole tasks only."""
 _MAX_CACHED = 4_096
-"""Places of a lease whose order is computed at once."""
+"""Maximum size of a lease whose record numbers are computed all at once and cached."""
 _MAX_LEASES = 8
 _MAX_EPOCHS = 2
 
@@ -40,12 +40,12 @@ def shuffled_shape(
 
     Args:
         source: The source.
-        shuffle_seed: None keeps the order.
+        shuffle_seed: Seed of the order; None keeps the order of the source.
         shuffle: One of `SHUFFLES`.
-        names_files: Whether leases must name files: outputs of predictions are made by file.
+        names_files: Whether leases must name files, because predictions are written file by file.
 
     Raises:
-        DataError: `shuffle` is not one of them.
+        DataError: `shuffle` is not one of `SHUFFLES`.
     """
     if shuffle not in SHUFFLES:
         raise DataError(f"shuffle is {shuffle!r:.40}: it must be one of {', '.join(SHUFFLES)}")
@@ -62,14 +62,14 @@ def shuffled_shape(
 
 
 class LeasedRecords:
-    """Reads the records of leases of one data set; not thread-safe."""
+    """Reads the records of one data set's leases; not thread-safe."""
 
     def __init__(self, source: Source, description: protocol.Json) -> None:
-        """Reads nothing yet.
+        """Creates the reader, without reading records yet.
 
         Args:
             source: The source.
-            description: Of the data set, as `edl.data.batches.describe` returns it.
+            description: The data set's description, as `edl.data.batches.describe` returns it.
         """
         self._source = source
         self._count: int = description.get("records") or 0
@@ -78,14 +78,14 @@ class LeasedRecords:
         self._random = source if order and isinstance(source, RandomAccess) else None
         self._is_kept = order is not None and order.startswith(KEPT)
         self._cached: dict[tuple[int, int, int], Sequence[int]] = {}
-        """The orders of the newest leases, by epoch and places."""
+        """(epoch, start, end) of the newest leases -> the numbers of their records."""
         self._newest: tuple[protocol.Lease | None, Sequence[int]] = (None, ())
-        """The lease that was read last, and its records."""
+        """The lease that was read last, and its record numbers."""
         self._orders: dict[int, RecordOrder] = {}
-        """Those of the newest epochs, which may overlap."""
+        """Epoch -> its order, for the newest epochs; leases of two epochs may overlap in time."""
 
     def read(self, lease: protocol.Lease, start: int, end: int) -> Any:
-        """Returns a block: the records at [start, end), which are of the lease.
+        """Returns a block of the records at [start, end), a part of the lease.
 
         Raises:
             RecordError: A record cannot be read.
@@ -96,7 +96,7 @@ class LeasedRecords:
         return self._random.pick(numbers)
 
     def batch(self, blocks: Sequence[Any]) -> Any:
-        """Joins blocks to a batch; see `Source.batch`."""
+        """Joins blocks into a batch; see `Source.batch`."""
         return self._source.batch(blocks)
 
     def _numbers(self, lease: protocol.Lease, start: int, end: int) -> Sequence[int]:

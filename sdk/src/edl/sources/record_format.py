@@ -1,12 +1,16 @@
-"""Record files: an index gives direct access to each record, and each has a checksum.
+"""Record files: an index gives direct access to each record, and each record has a checksum.
 
     with edl.records.Writer("train.rec") as writer:
         writer.write(b"...")
     data = edl.from_records("train", "train.rec")
 
-Layout, little-endian: 8 bytes of magic; each record as length (4), CRC-32 of its bytes (4), bytes;
-the index, one offset (8) a record; and a footer: index offset (8), number of records (8),
-CRC-32 of index and these two numbers (4), 4 bytes of magic.
+The layout of a file is little-endian, with sizes in bytes in parentheses:
+
+- magic (8);
+- for each record: its length (4), the CRC-32 of its bytes (4), and its bytes;
+- the index: for each record its offset (8);
+- a footer: the index's offset (8), the number of records (8), the CRC-32 of the index and these two
+  numbers (4), magic (4).
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _NUMBERS = struct.Struct("<QQ")
 _FOOTER = struct.Struct("<QQI4s")
 _OFFSET_BYTES = 8
 MAX_BYTES = 0xFFFFFFFF
-"""Maximal length of a record."""
+"""Maximum length of a record."""
 
 
 @final
@@ -45,14 +49,14 @@ class Writer:
         self._temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.tmp")
         self._offsets = array("Q")
         self._place = len(_MAGIC)
-        self._file: IO[bytes] | None = self._temporary.open("xb")  # follows no link
+        self._file: IO[bytes] | None = self._temporary.open("xb")  # "x" does not follow links
         self._file.write(_MAGIC)
 
     def write(self, record: bytes | bytearray | memoryview) -> int:
         """Appends a record and returns its number, from 0.
 
         Raises:
-            DataError: The writer is closed, or the record is not bytes, or longer than `MAX_BYTES`.
+            DataError: The writer is closed, or the record is not bytes or is longer than `MAX_BYTES`.
         """
         if self._file is None:
             raise DataError(f"{self._path} is closed: nothing can be added to it")
@@ -70,7 +74,7 @@ class Writer:
         """Writes the index, makes the file durable, and renames it to its final name.
 
         Raises:
-            OSError: It cannot be written; then nothing is left of it.
+            OSError: The file cannot be written; the unfinished file is deleted.
         """
         file, self._file = self._file, None
         if file is None:
@@ -95,7 +99,7 @@ class Writer:
         """Deletes the unfinished file."""
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # on a full disk it still has bytes to write
+            with contextlib.suppress(OSError):  # closing flushes, which fails on a full disk
                 file.close()
             self._temporary.unlink(missing_ok=True)
 
@@ -117,13 +121,13 @@ class Writer:
 
 @final
 class Reader:
-    """Reads a record file by indexing; thread-safe."""
+    """Reads records of a file by their number, as in `reader[5]`; thread-safe."""
 
     def __init__(self, path: PathLike) -> None:
-        """Opens a file and reads its index, 8 bytes of memory a record.
+        """Opens a file and reads its index, which takes 8 bytes of memory per record.
 
         Raises:
-            DataError: It cannot be read, is not a record file, or is cut short.
+            DataError: The file cannot be read, is not a record file, or is cut short.
         """
         self.path = Path(path)
         try:
@@ -150,7 +154,7 @@ class Reader:
         length = count * _OFFSET_BYTES
         if end != _END or place + length + _FOOTER.size != size:
             raise cut
-        index = os.pread(self._file, length, place)  # not longer than the file
+        index = os.pread(self._file, length, place)  # the check above limits it to the file's size
         if zlib.crc32(index + _NUMBERS.pack(place, count)) != crc:
             raise cut
         offsets = array("Q")
@@ -164,8 +168,8 @@ class Reader:
         """Returns a record by its number.
 
         Raises:
-            IndexError: There is no such record.
-            RecordError: Its checksum is wrong.
+            IndexError: The file has no record with this number.
+            RecordError: The record's checksum is wrong.
         """
         if not 0 <= number < len(self._offsets):
             raise IndexError(
@@ -174,7 +178,7 @@ class Reader:
         begin = self._offsets[number]
         last = number + 1 == len(self._offsets)
         end = self._end if last else self._offsets[number + 1]
-        # another program may have written the index: a record lies between magic and index
+        # an index from another program may have wrong offsets: records lie between magic and index
         within = len(_MAGIC) <= begin <= end <= self._end and end - begin <= _HEAD.size + MAX_BYTES
         raw = os.pread(self._file, end - begin, begin) if within else b""
         if len(raw) >= _HEAD.size:
@@ -185,7 +189,7 @@ class Reader:
         raise RecordError(number, f"{self.path.name}: its checksum is wrong, the file was changed")
 
     def close(self) -> None:
-        """Closes the file; may be called twice, and is called when the reader is collected."""
+        """Closes the file; may be called twice. Garbage collection of the reader closes it, too."""
         self._closer()
 
     def __enter__(self) -> Reader:
@@ -196,7 +200,7 @@ class Reader:
 
 
 def _bytes(record: object) -> bytes:
-    """Returns the bytes of a buffer, such as an array, whose length counts elements and not bytes."""
+    """Returns the bytes of a buffer, such as an array, because its length may count elements."""
     try:
         return memoryview(record).tobytes()  # type: ignore[arg-type]
     except TypeError as error:
@@ -205,7 +209,7 @@ def _bytes(record: object) -> bytes:
 
 
 def _little(offsets: array[int]) -> array[int]:
-    """Returns the offsets in the byte order of the file."""
+    """Converts offsets between this machine's byte order and the file's, which is little-endian."""
     if sys.byteorder != "little":
         offsets = offsets[:]
         offsets.byteswap()

@@ -1,10 +1,11 @@
-"""A pseudo-random order of the records of an epoch, computed without storing it (pure).
+"""A pseudo-random order of an epoch's records, computed without storing it (pure).
 
-A generalized Feistel network permutes the pairs (left, right) of numbers below the square root of
-the count; numbers that fall outside of the range are permuted again until they fall inside (Black
-and Rogaway 2002, "Ciphers with arbitrary finite domains"), which few do: the domain has hardly
-more numbers than the range. Its four round functions are tables of random numbers (Luby and Rackoff
-1988), so a place costs a few lookups. It mixes well enough for training; it is not cryptographic.
+A generalized Feistel network permutes pairs (left, right) of numbers below the square root of the
+number of records, rounded up. A result outside the range of records is permuted again until it falls
+inside (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). This is rare, because there are
+hardly more pairs than records. The network's four round functions are tables of random numbers (Luby and
+Rackoff 1988), so each place costs a few lookups. The order is mixed well enough for training, but is not
+cryptographically secure.
 """
 
 from __future__ import annotations
@@ -18,25 +19,30 @@ from math import isqrt
 from typing import Any
 
 METHOD = "feistel-2"
-"""Name of this order: another one gets another name, so that trainers never mix two."""
+"""Name of this method; every new method needs a new name, so that trainers never mix two methods."""
 _LENGTHS = (1, 2, 2, 3)
-"""Of the tables, in sides: sums are not reduced between rounds, the tables repeat instead."""
+"""The tables' lengths in multiples of `side`.
+
+Sums are not reduced modulo `side` between rounds; the tables repeat their numbers instead.
+"""
 _WORD_BYTES = 8
 _WHOLE = 2**18
-"""Orders of at most so many records are computed at once, in 1 to 4 ms, and kept in 2 MB: by tasks, the
-calls of numpy cost twice as much as their arithmetic."""
+"""Maximum number of records whose order is computed at once, in 1 to 4 ms, and kept in 2 MB.
+
+For the few numbers of a single task, calling numpy would cost twice as much as the arithmetic.
+"""
 _FEW = 8
-"""Numbers of which plain Python computes fewer faster than numpy."""
+"""Plain Python is faster than numpy at computing fewer numbers than this."""
 
 
 class RecordOrder:
     """A permutation of range(count), determined by a seed and an epoch.
 
-    Its tables have 14 times the root of the count numbers: 3.5 MB for 10^9 records.
+    With numpy, its tables hold 14 * sqrt(count) numbers: 3.5 MB for 10^9 records.
     """
 
     def __init__(self, count: int, seed: int, epoch: int) -> None:
-        """Determines the order: the same three values always give the same one."""
+        """Determines the order; the same three values always give the same order."""
         self._count = count
         self._side = side = isqrt(max(0, count - 1)) + 1
         words = _random_words(f"records/{seed}/{epoch}", len(_LENGTHS) * side)
@@ -51,14 +57,14 @@ class RecordOrder:
             below = self._numpy.frombuffer(column, self._numpy.uint64) % self._numpy.uint64(side)
             self._tables.append(self._numpy.tile(below.astype(self._numpy.int64), length))
         self._whole: Any = None
-        """All numbers, where they are few and some were needed."""
+        """The whole order, computed at its first use if it is short; otherwise None."""
         reduced = self._numpy.tile(self._numpy.arange(side), max(_LENGTHS))
         self._ends = reduced * side, reduced
 
     def numbers(self, start: int, end: int) -> Sequence[int]:
-        """Returns the numbers at the places [start, end); all are in range(count).
+        """Returns the numbers at the places [start, end); both numbers and places are in range(count).
 
-        With numpy an array of int64, otherwise a list.
+        The result is an array of int64, or a list without numpy or for a few numbers of a long order.
         """
         if self._numpy is None or (end - start < _FEW and self._count > _WHOLE):
             return [self.number_at(place) for place in range(start, end)]
@@ -94,7 +100,7 @@ class RecordOrder:
         return left % self._side * self._side + right % self._side
 
     def _permute_array(self, values: Any) -> Any:
-        """As `_permute`, of an array of int64."""
+        """Does the same as `_permute` for each number in an array of int64."""
         first, second, third, fourth = self._tables
         lefts, rights = self._ends
         left = values // self._side
@@ -117,7 +123,7 @@ def _random_words(key: str, count: int) -> array[int]:
 
 
 def _numpy() -> Any:
-    """Returns the module numpy; None if it is not installed."""
+    """Returns the module `numpy`, or None if it is not installed."""
     try:
         return importlib.import_module("numpy")
     except ImportError:

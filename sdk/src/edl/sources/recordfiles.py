@@ -1,4 +1,4 @@
-"""Files of `edl.records`."""
+"""A source of record files, which `edl.records` writes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def from_records(
     Args:
         name: Name of the data set.
         paths: The files; each trainer needs the same names and contents.
-        decode: Converts bytes to a record; bytes by default.
-        collate: Makes a batch of a list of records; lists by default.
+        decode: Converts bytes to a record; by default the bytes are the record.
+        collate: Builds a batch from a list of records; by default the list is the batch.
 
     Raises:
         DataError: A file is missing, empty or not a record file, or two have the same name.

@@ -1,7 +1,7 @@
-"""The adapter of PaddlePaddle, version 3, on CPUs; the extra `edl-sdk[paddle]` installs it.
+"""The adapter for PaddlePaddle 3 on CPUs; the extra `edl-sdk[paddle]` installs PaddlePaddle.
 
-Synchronous training exchanges one flat gradient of float32 numbers; parameter servers get the
-gradients of dense parameters by name and those of sparse embeddings row by row.
+In synchronous training, trainers exchange one flat gradient of float32 numbers. Parameter servers receive
+the gradients of dense parameters by name and the gradients of sparse embeddings row by row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Embeddings whose rows are stored at parameter servers.
 
 Every `paddle.nn.Embedding(sparse=True)` becomes a table: its weight is deleted, and its forward
-pass looks up rows by id. Their gradients are collected after the backward pass.
+pass looks up rows by id. The rows' gradients are collected after the backward pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edl_protocol.pserver import Table
 
 Lookup = Callable[[str, Any], Any]
 _DIGITS = 3
-"""Significant digits of a range; sums over large weights differ in later digits."""
+"""Significant digits of an initial range; sums over large weights may differ in later digits."""
 _CHUNK_ROWS = 1 << 14
 
 
@@ -31,10 +31,10 @@ class EmbeddingTable:
         self.weight = f"{name}.weight" if name else "weight"
         """Name of the weight in the layer's state."""
         self._ids, self._dim = (int(size) for size in layer.weight.shape)
-        self._padding = layer._padding_idx  # noqa: SLF001 - no public name for it
+        self._padding = layer._padding_idx  # noqa: SLF001 - PaddlePaddle has no public name for it
         self.table = Table(self._dim, _init_range(layer.weight), zlib.crc32(name.encode()) ^ seed)
         self._used: list[tuple[Any, Any]] = []
-        """Unique ids, and their rows as a leaf tensor, for each forward pass of this batch."""
+        """For each forward pass of this batch: unique ids, and their rows as a leaf tensor."""
         self.lookup: Lookup | None = None
         del layer.weight
         layer.forward = self._forward
@@ -69,7 +69,7 @@ class EmbeddingTable:
         """Returns unique ids and one gradient per id; None if the batch used no rows."""
         gradients = [(ids, rows.grad.numpy()) for ids, rows in self._used if rows.grad is not None]
         self.clear()
-        if len(gradients) < 2:  # noqa: PLR2004 - nothing to add up
+        if len(gradients) < 2:  # noqa: PLR2004 - only two or more need a sum
             return gradients[0] if gradients else None
         unique, places = np.unique(
             np.concatenate([ids for ids, _ in gradients]), return_inverse=True
@@ -89,16 +89,16 @@ class EmbeddingTable:
 
 
 def sparse_embeddings(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the names of embeddings with sparse gradients, and the embeddings.
+    """Yields the name and the layer of each embedding with sparse gradients.
 
     Raises:
-        ModelError: Two share their weight.
+        ModelError: Two embeddings share their weight.
     """
     names_by_weight: dict[int, str] = {}
     for name, part in layer.named_sublayers(include_self=True):
         if not isinstance(part, paddle.nn.Embedding) or part.weight.stop_gradient:
             continue
-        if part._sparse:  # noqa: SLF001 - no public name for it
+        if part._sparse:  # noqa: SLF001 - PaddlePaddle has no public name for it
             other = names_by_weight.setdefault(id(part.weight), name)
             if other != name:
                 raise ModelError(
@@ -109,6 +109,6 @@ def sparse_embeddings(layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _init_range(weight: Any) -> float:
-    """Returns the bound of uniform initial rows with the same spread as the layer's weight."""
+    """Returns the bound of uniformly drawn initial rows that have the same spread as the layer's weight."""
     limit = float(weight.numpy().std()) * 3**0.5
     return float(f"{limit:.{_DIGITS}g}")

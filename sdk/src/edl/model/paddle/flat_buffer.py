@@ -1,6 +1,7 @@
-"""Copies between tensors and one flat numpy array: by address on the CPU, by place elsewhere.
+"""Copies between tensors and one flat numpy array.
 
-The address of a tensor on another device is not an address of this process.
+CPU tensors are copied by memory address. Tensors on other devices are copied by PaddlePaddle, because
+their addresses are not valid in this process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class FlatBuffer:
         self.size = sum(sizes)
 
     def read(self, tensors: Sequence[Any], out: np.ndarray) -> None:
-        """Copies tensors into a contiguous array; None becomes zeros."""
+        """Copies tensors into a contiguous array; a tensor that is None becomes zeros."""
         begin = out.ctypes.data
         for tensor, place, size in zip(tensors, self._places, self._bytes):
             if tensor is None:
@@ -44,7 +45,7 @@ class FlatBuffer:
         for tensor, shape, place, size in zip(tensors, self._shapes, self._places, self._bytes):
             if tensor.place.is_cpu_place():
                 ctypes.memmove(tensor.data_ptr(), begin + place, size)
-            else:  # not `set_value`, which moves a tensor to the current place
+            else:  # `set_value` would move the tensor to the current device
                 array = _part(flat, place, size).reshape(shape)
                 tensor.copy_(paddle.to_tensor(array, place=paddle.CPUPlace()), True)
 

@@ -50,7 +50,8 @@ class Network(LayerModel):
                 f"{_LOSS} of {self._user_code.model.path} does not depend on the parameters: compute it "
                 "of the outputs with paddle's functions, and return the tensor"
             )
-        if loss.shape not in ([], [1]):  # `size` is slower than the whole method
+        # reading `loss.size` would take longer than this whole method
+        if loss.shape not in ([], [1]):
             self._user_code.to_float(_LOSS, loss)
         return loss
 
@@ -60,7 +61,7 @@ class Network(LayerModel):
         self.write(self.layer, folder)
 
     def write(self, layer: Any, folder: Path) -> None:
-        """Writes a layer into a folder."""
+        """Exports a layer into a folder, with the user's `export` if the file defines it."""
         self._user_code.set_context("the export")
         layer.eval()
         try:
@@ -94,15 +95,15 @@ class Network(LayerModel):
 
 
 def shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Returns name -> shape."""
+    """Returns name -> shape of each array."""
     return {name: tuple(array.shape) for name, array in arrays.items()}
 
 
 def set_tensors(tensors: Mapping[str, Any], arrays: Mapping[str, Any], origin: str) -> None:
-    """Sets tensors, if all shapes match.
+    """Sets tensors to the arrays of the same names, if all names and shapes match.
 
     Raises:
-        CheckpointError: They belong to another model; then no tensor is changed.
+        CheckpointError: The arrays belong to another model; no tensor has been changed.
     """
     difference = first_difference(shapes(tensors), shapes(arrays))
     if difference:

@@ -1,7 +1,7 @@
 """The optimizer's state under names that are the same in every process.
 
-PaddlePaddle names accumulators by a per-process counter and creates them in the first step; it has
-no public way to create them earlier, which a trainer that joins later needs.
+PaddlePaddle names accumulators by a per-process counter and creates them in the first step. A trainer that
+joins later needs them before its first step, but PaddlePaddle has no public function that creates them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OptimizerState:
         """Checks the result of `optimizer(parameters)`.
 
         Raises:
-            ModelError: It is not an optimizer, or an unsupported one.
+            ModelError: The result is not an optimizer, or is an unsupported optimizer.
         """
         _check(optimizer, user_code)
         self._optimizer = optimizer
@@ -45,8 +45,8 @@ class OptimizerState:
 
     @property
     def scheduler(self) -> Any:
-        """The optimizer's learning-rate schedule, or None."""
-        rate = self._optimizer._learning_rate  # noqa: SLF001 - no public name for it
+        """The optimizer's learning-rate schedule; None if the rate is constant."""
+        rate = self._optimizer._learning_rate  # noqa: SLF001 - it has no public name
         return rate if isinstance(rate, paddle.optimizer.lr.LRScheduler) else None
 
     def step(self, scale: float) -> None:
@@ -68,7 +68,7 @@ class OptimizerState:
             scheduler.step()
 
     def tensors(self) -> dict[str, Any]:
-        """Returns accumulators by name; initial ones before the first step."""
+        """Returns the accumulators by name; before the first step, they have their initial values."""
         self._create_accumulators()
         accumulators = {}
         by_kind = self._optimizer._accumulators  # noqa: SLF001 - see the module's docstring
@@ -78,7 +78,7 @@ class OptimizerState:
         return accumulators
 
     def extra(self) -> dict[str, Any]:
-        """Returns the part of the state that is not a tensor, as JSON."""
+        """Returns the state other than tensors, as JSON: the schedule's state, if there is a schedule."""
         scheduler = self.scheduler
         return {} if scheduler is None else {"scheduler": _to_json(scheduler.state_dict())}
 
@@ -86,7 +86,7 @@ class OptimizerState:
         """Restores the result of `extra`.
 
         Raises:
-            CheckpointError: Only one of the two has a learning-rate schedule.
+            CheckpointError: Either the state or this optimizer has a learning-rate schedule, but not both.
         """
         scheduler, schedule = self.scheduler, extra.get("scheduler")
         if (scheduler is None) != (schedule is None):
@@ -103,7 +103,7 @@ class OptimizerState:
             return
         block = paddle.static.default_main_program().global_block()
         create = self._optimizer._create_accumulators  # noqa: SLF001 - see the module's docstring
-        groups = self._optimizer._param_groups  # noqa: SLF001 - as above
+        groups = self._optimizer._param_groups  # noqa: SLF001 - it has no public name
         with paddle.no_grad():
             for group in groups:
                 if isinstance(group, dict):
@@ -131,7 +131,7 @@ def _check(optimizer: Any, user_code: UserCode) -> None:
             f"optimizer(parameters) of {path}: {name} evaluates losses itself and cannot use "
             "gradients that were exchanged; use another, such as Adam or Momentum"
         )
-    rate = optimizer._learning_rate  # noqa: SLF001 - no public name for it
+    rate = optimizer._learning_rate  # noqa: SLF001 - it has no public name
     if isinstance(rate, paddle.optimizer.lr.ReduceOnPlateau):
         raise ModelError(
             f"optimizer(parameters) of {path}: ReduceOnPlateau waits for a metric that a step does "

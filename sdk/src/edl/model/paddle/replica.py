@@ -22,9 +22,10 @@ from edl.sync.replica import Micro, Replica, State
 
 
 class PaddleReplica(Network, Replica, PartedReplica):
-    """A `Replica` whose flat gradient ends with the changes of running statistics.
+    """A `Replica` whose flat gradient ends with the changes of the running statistics.
 
-    A parameter that a step does not use has a gradient of zeros, so that all members agree.
+    A parameter that a step does not use gets a gradient of zeros, so that all members' gradients have the
+    same layout.
     """
 
     def __init__(self, layer: Any, user_code: UserCode) -> None:
@@ -73,9 +74,8 @@ class PaddleReplica(Network, Replica, PartedReplica):
         for index, parameter in enumerate(self.trained):
             gradient = parameter.grad
             usable = gradient is not None and gradient.is_contiguous()
-            if (
-                not usable or gradient.data_ptr() in addresses
-            ):  # two may share memory, such as those of a sum
+            # two gradients may share memory, for example those of a sum's operands
+            if not usable or gradient.data_ptr() in addresses:
                 parameter.grad = self._flat.zeros(index)
                 gradient = parameter.grad
             addresses.add(gradient.data_ptr())
@@ -116,7 +116,7 @@ class PaddleReplica(Network, Replica, PartedReplica):
 
     @override
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Returns some elements of an array, as bytes."""
+        """Returns the bytes of elements [start, stop) of an array."""
         return self._slices.read(name, start, stop)
 
     @override

@@ -1,7 +1,7 @@
-"""Running statistics, such as those of batch normalization, exchanged with the gradient.
+"""Running statistics, such as those of batch normalization, which members exchange with the gradient.
 
-Each micro-batch changes them starting from their values before the step; the change of the step is
-the weighted mean of these changes. So they are the same in all members.
+Every micro-batch starts from the statistics' values before the step. The change in a step is the
+weighted mean of the micro-batches' changes, so that the statistics are the same in all members.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from edl.model.paddle.flat_buffer import FlatBuffer
 
 _NAMES = ("_mean", "_variance", "weight_u", "weight_v")
 _LAYERS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SpectralNorm)
-"""These store their statistics as parameters that are not trained instead of buffers."""
+"""Layers that store their statistics as untrained parameters instead of buffers."""
 
 
 def running_tensors(layer: Any) -> list[Any]:
     """Returns the float32 tensors that a forward pass may change, in a fixed order.
 
-    Buffers that are not persistable are constants by convention and excluded.
+    Non-persistable buffers are left out, because they are constants by convention.
     """
     tensors = []
     for part in layer.sublayers(include_self=True):
         if isinstance(part, _LAYERS):
             tensors += [getattr(part, name) for name in _NAMES if hasattr(part, name)]
-        off = part._non_persistable_buffer_names_set  # noqa: SLF001 - no public name for it
+        off = part._non_persistable_buffer_names_set  # noqa: SLF001 - it has no public name
         for name, buffer in part.named_buffers(include_sublayers=False):
             if buffer is not None and name not in off:
                 tensors.append(buffer)
@@ -53,7 +53,7 @@ class RunningStatistics:
         return any(tensor is own for own in self._tensors)
 
     def restart(self) -> None:
-        """Starts a step from the current tensors, after they were loaded."""
+        """Makes the current tensors the values before the next step, after they were loaded."""
         if self.size:
             self._flat.read(self._tensors, self._before_step)
             self.clear()
@@ -64,27 +64,27 @@ class RunningStatistics:
         self._has_changed = self.size > 0
 
     def finish_forward(self, weight: float) -> None:
-        """Adds the change of a forward pass."""
+        """Adds the change that the forward pass made, times `weight`, to the change of the step."""
         if self.size:
             self._flat.read(self._tensors, self._current)
             self._change += np.float32(weight) * (self._current - self._before_step)
 
     def restore_tensors(self) -> None:
-        """Sets the tensors to their values before the step, and keeps the change."""
+        """Sets the tensors to their values before the step, and keeps the step's change in memory."""
         if self._has_changed:
             self._flat.write(self._before_step, self._tensors)
         self._has_changed = False
 
     def read(self, out: np.ndarray) -> None:
-        """Copies the change of this member's micro-batches."""
+        """Copies to `out` the change that this member's micro-batches made."""
         out[:] = self._change
 
     def write(self, flat: np.ndarray) -> None:
-        """Sets the summed change of all members."""
+        """Replaces this member's change by the sum of all members' changes."""
         self._change[:] = flat
 
     def step(self) -> None:
-        """Applies the change."""
+        """Applies the change to the statistics, and ends the step."""
         if self.size:
             self._before_step += self._change
             self.clear()

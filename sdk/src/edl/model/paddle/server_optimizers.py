@@ -1,4 +1,4 @@
-"""Translates PaddlePaddle's optimizers to those of the parameter servers."""
+"""Translates PaddlePaddle's optimizers to the parameter servers' optimizers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from edl.model.errors import ModelError
 def _adam(optimizer: Any) -> dict[str, Any]:
     return {
         "kind": "adam",
-        "beta1": float(optimizer._beta1),  # noqa: SLF001 - no public name for it
-        "beta2": float(optimizer._beta2),  # noqa: SLF001 - as above
-        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - as above
+        "beta1": float(optimizer._beta1),  # noqa: SLF001 - it has no public name
+        "beta2": float(optimizer._beta2),  # noqa: SLF001 - it has no public name
+        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - it has no public name
     }
 
 
@@ -26,28 +26,28 @@ _KINDS: dict[type, Callable[[Any], dict[str, Any]]] = {
     SGD: lambda _: {"kind": "sgd"},
     Momentum: lambda optimizer: {
         "kind": "momentum",
-        "momentum": float(optimizer._momentum),  # noqa: SLF001 - no public name for it
-        "nesterov": bool(optimizer._use_nesterov),  # noqa: SLF001 - as above
+        "momentum": float(optimizer._momentum),  # noqa: SLF001 - it has no public name
+        "nesterov": bool(optimizer._use_nesterov),  # noqa: SLF001 - it has no public name
     },
     Adagrad: lambda optimizer: {
         "kind": "adagrad",
         "initial": float(optimizer.initial_accumulator_value),
-        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - as above
+        "epsilon": float(optimizer._epsilon),  # noqa: SLF001 - it has no public name
     },
     Adam: _adam,
     AdamW: lambda optimizer: {
         **_adam(optimizer),
-        "weight_decay": float(optimizer._weight_decay),  # noqa: SLF001 - as above
+        "weight_decay": float(optimizer._weight_decay),  # noqa: SLF001 - it has no public name
     },
 }
-"""Exact types only, because a subclass may behave differently."""
+"""Type -> function that returns the settings; looked up by exact type, as subclasses may differ."""
 
 
 def to_server_optimizer(optimizer: Any, path: Path) -> dict[str, Any]:
     """Returns the settings of the servers' optimizer, as described at `Worker.optimizer`.
 
     Raises:
-        ModelError: They do not support it; the text lists what they support.
+        ModelError: The servers do not support the optimizer; the message lists what they support.
     """
     describe = _KINDS.get(type(optimizer))
     if describe is None:
@@ -61,7 +61,7 @@ def to_server_optimizer(optimizer: Any, path: Path) -> dict[str, Any]:
     ):
         if setting:
             raise _refused(path, limitation)
-    rate = optimizer._learning_rate  # noqa: SLF001 - no public name for it
+    rate = optimizer._learning_rate  # noqa: SLF001 - it has no public name
     if isinstance(rate, float):
         return {**settings, "learning_rate": rate}
     base, schedule = _schedule(rate, path)
@@ -75,7 +75,7 @@ def _decay(optimizer: Any, path: Path) -> dict[str, Any]:
     if decay is None and not method:
         return {}
     if type(optimizer) is SGD and isinstance(decay, L2Decay):
-        return {"weight_decay": float(decay._coeff)}  # noqa: SLF001 - no public name for it
+        return {"weight_decay": float(decay._coeff)}  # noqa: SLF001 - it has no public name
     raise _refused(path, "weight decay only apart from the gradient (AdamW, or SGD with L2)")
 
 
@@ -91,7 +91,7 @@ def _clip(optimizer: Any, path: Path) -> dict[str, Any]:
 
 
 def _schedule(rate: Any, path: Path) -> tuple[float, dict[str, Any]]:
-    """Returns the base rate and the schedule of a scheduler that has not started."""
+    """Returns the base rate and the schedule for a PaddlePaddle scheduler that has made no steps."""
     warmup: dict[str, Any] = {}
     after = rate
     if type(rate) is lr.LinearWarmup:
@@ -125,7 +125,7 @@ _SCHEDULES: dict[type, Callable[[Any], dict[str, Any]]] = {
 
 
 def _first(optimizer: Any) -> Any:
-    return next(iter(optimizer._param_groups or ()), None)  # noqa: SLF001 - as above
+    return next(iter(optimizer._param_groups or ()), None)  # noqa: SLF001 - it has no public name
 
 
 def _refused(path: Path, limitation: str) -> ModelError:

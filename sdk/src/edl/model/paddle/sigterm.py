@@ -1,6 +1,6 @@
 """Removes PaddlePaddle's signal handlers, which print "FatalError" and end the process.
 
-They are set in C at import, so Python's previous handler must be set again.
+PaddlePaddle sets them in C when it is imported, so Python's previous handler must be set again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import paddle
 
 
 def restore_handler() -> None:
-    """Restores the SIGTERM handler from before `import paddle`; for the main thread."""
+    """Restores the SIGTERM handler from before `import paddle`; Python allows this in the main thread only.
+
+    In other threads, the function only disables PaddlePaddle's handlers.
+    """
     paddle.disable_signal_handler()
     handler = signal.getsignal(signal.SIGTERM)
     main = threading.current_thread() is threading.main_thread()

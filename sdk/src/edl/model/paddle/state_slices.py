@@ -1,4 +1,7 @@
-"""Reads and writes slices of a model's CPU tensors by address; new members get a large state in parts."""
+"""Reads and writes slices of a model's CPU tensors by address.
+
+New members receive a large state in such slices.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,18 @@ class StateSlices:
     """The tensors of a model in groups: each parameter with its accumulators."""
 
     def __init__(self, tensors: Callable[[], Tensors], parameters: Sequence[str]) -> None:
-        """Reads no tensors yet.
+        """Stores how to get the tensors, without reading them yet.
 
         Args:
             tensors: Returns all tensors of the state by name.
-            parameters: Names of those that are trained, and of those that never change.
+            parameters: Names of the trained parameters and of those that never change.
         """
         self._all_tensors, self._parameters = tensors, parameters
         self._grouped: Tensors = {}
         self._rest: Tensors = {}
 
     def groups(self) -> list[ArrayGroup]:
-        """Returns the groups; none if a tensor is on another device or not contiguous."""
+        """Returns the groups; an empty list if a tensor is on another device or is not contiguous."""
         tensors = self._all_tensors()
         by_parameter: dict[str, list[str]] = {}
         for key in tensors:
@@ -43,7 +46,7 @@ class StateSlices:
             shape = tensors[key].shape
             slots = [slot for slot in by_parameter.get(name, []) if tensors[slot].shape == shape]
             names = (key, *slots)
-            if prod(shape) > 1:  # an accumulator of one number may be of any parameter
+            if prod(shape) > 1:  # other accumulators with one number also have this shape
                 item_bytes = sum(_item_bytes(tensors[member]) for member in names)
                 groups.append(ArrayGroup(names, prod(shape), item_bytes))
         self._grouped = {key: tensors[key] for group in groups for key in group.names}
@@ -59,7 +62,7 @@ class StateSlices:
         return out
 
     def write(self, name: str, start: int, elements: np.ndarray) -> None:
-        """Replaces elements from `start` on by bytes that `read` has returned."""
+        """Replaces the elements from `start` on by bytes that `read` returned."""
         tensor = self._grouped[name]
         address = tensor.data_ptr() + start * _item_bytes(tensor)
         ctypes.memmove(address, elements.ctypes.data, elements.nbytes)
@@ -69,7 +72,7 @@ class StateSlices:
         return {name: tensor.numpy() for name, tensor in self.rest_tensors().items()}
 
     def rest_tensors(self) -> Tensors:
-        """Returns these tensors."""
+        """Returns the tensors outside all groups, without copying them."""
         if not self._grouped:
             self.groups()
         return self._rest

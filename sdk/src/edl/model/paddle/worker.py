@@ -1,4 +1,4 @@
-"""Asynchronous training of a PaddlePaddle model: gradients for parameter servers."""
+"""Asynchronous training of a PaddlePaddle model, whose gradients go to parameter servers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class PaddleWorker(Network, Worker):
 
     @override
     def export(self, folder: Path, lookup: Lookup | None = None) -> None:
-        """Exports the model with all rows of its tables."""
+        """Exports the model with all rows of its tables, which `lookup` reads from the servers."""
         full_model = build_model(self._user_code, self._seed)
         arrays = self.parameters()
         for table in self._embeddings:
@@ -102,10 +102,10 @@ class PaddleWorker(Network, Worker):
         self.write(full_model, folder)
 
     def _with_lookup(self, lookup: Lookup | None, act: Callable[[], T], *, keep: bool = False) -> T:
-        """Calls a function while rows can be looked up.
+        """Calls a function with `lookup` available to the embeddings' forward passes.
 
         Args:
-            lookup: Returns rows of a table.
+            lookup: Returns rows of a table; None if there are no parameter servers to ask.
             act: Runs forward passes.
             keep: Whether to keep the rows for their gradients.
         """
