@@ -50,13 +50,13 @@ class LeaseQueue(LeaseSink):
         return self._tasks_for(missing)
 
     def is_full_enough(self) -> bool:
-        """Returns whether at least half of the records to lease ahead are queued; needs the lock."""
+        """Returns whether at least half of the records to lease ahead are queued; the caller holds the lock."""
         enough = max(self._low // 2, self._largest_step)
         return not self.closing and self._records_ahead() >= enough
 
     @override
     def mark_away(self) -> None:
-        """Lets an incomplete step wait until the master answers, which may lease more of the epoch.
+        """Makes an incomplete step wait for the master, which may lease more records of the epoch.
 
         Only a later answer of the master marks the queue as exhausted again.
         """
@@ -109,8 +109,7 @@ class LeaseQueue(LeaseSink):
     def report_ready(self) -> None:
         """Notes that the lease table has records to report.
 
-        While the queue is full enough, the fetcher reports soon by itself. To wake it at every
-        step would slow down the training thread.
+        While the queue is full enough, the fetcher reports soon by itself. Waking it at every step would slow down the training thread.
         """
         with self.lock:
             if not self.is_full_enough():
@@ -123,7 +122,7 @@ class LeaseQueue(LeaseSink):
         return sum(lease.end - start for lease, start in self._tasks)
 
     def _has_step(self, records: int) -> bool:
-        """Returns whether a whole step of one epoch is queued, or the epoch's remaining records."""
+        """Returns whether a whole step of one epoch or all remaining records of the epoch are queued."""
         if self.closing or not self._tasks:
             return False
         epoch, size = self._tasks[0][0].epoch, 0

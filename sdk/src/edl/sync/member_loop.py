@@ -105,7 +105,7 @@ class MemberLoop(Loop):
         if self._is_forked:
             return
         if self._steps is not None:
-            self._steps.close()  # after an error in the program: the others wait for this member
+            self._steps.close()  # needed after an error in the program, because the others wait for this member
         self._end_connections()
         self._session.release(self)
         self.member.leave_rendezvous()
@@ -182,7 +182,7 @@ class MemberLoop(Loop):
                 self._is_training = True
                 yield from part.steps()
             except RoundOver:
-                self.rendezvous.broken(round_.number)  # the next one may form meanwhile
+                self.rendezvous.broken(round_.number)  # lets the next round form meanwhile
                 part.drop_gradient()
                 member.result.redone += member.progress.flight is not None
                 raise
@@ -197,7 +197,7 @@ class MemberLoop(Loop):
         return os.getpid() != self._pid
 
     def _end_connections(self) -> None:
-        """Ends connections that outlast rounds: members of a broken round may still wait for this one."""
+        """Ends connections that outlast rounds: members of a broken round may still wait for this member."""
 
     def _interrupt_calls(self) -> None:
         """Ends all calls that wait for other members; called on any thread."""

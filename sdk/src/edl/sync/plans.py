@@ -70,10 +70,9 @@ def split(spans: tuple[Span, ...], size: int) -> list[tuple[Span, ...]]:
 
 
 def assigned_indices(count: int, rank: int, world_size: int) -> range:
-    """Returns the indices of the micro-batches, of `count`, that a member computes.
+    """Returns which of `count` micro-batches a member computes, as indices.
 
-    Each member computes floor(count / world_size), and the first `count mod world_size` members one
-    more, as in ElasticDL's consistent batch. A member's micro-batches are adjacent, so that it reads
+    Each member computes floor(count / world_size), and the first `count mod world_size` members compute one more, as in ElasticDL's consistent batch. A member's micro-batches are adjacent, so that it reads
     their records together.
     """
     least, remainder = divmod(count, world_size)
