@@ -13,24 +13,27 @@ from edl.master import protocol
 from edl.sync.plans import Span
 
 _MOST = 1 << 16
-"""Largest number of listed tasks; with more, the position becomes unknown. Older masters never renew it."""
+"""Largest number of listed tasks; with more, the position becomes unknown. Older masters never
+renew it."""
 RENEWED_AT = 512
 """A position that lists this many tasks is renewed, which keeps checkpoints small."""
 
 
 class DataPosition:
-    """The records that a model contains: all before the ledger's position, and parts of the listed tasks."""
+    """A model's records: all before the ledger's position, and parts of the listed tasks."""
 
     def __init__(self) -> None:
         """Creates the position of a model that was never trained."""
         self.is_known = True
-        """False if an earlier version saved the model, or if too many tasks would have to be listed."""
+        """False if an earlier version saved the model, or if too many tasks would have to be
+        listed."""
         self._ledger: protocol.Json | None = None
         """The ledger's position, as the master returned it; None at the beginning of the data."""
         self._remaining: dict[str, int] = {}
         """Task -> untrained records at its end, for tasks started after the ledger's position."""
         self._steps: dict[str, int] = {}
-        """Task -> number of steps that started in it. The master counts a task's steps when the task is done."""
+        """Task -> number of steps that started in it. The master counts a task's steps when the
+        task is done."""
 
     @property
     def tasks(self) -> list[str]:

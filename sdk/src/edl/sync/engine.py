@@ -41,14 +41,15 @@ def train(
 ) -> SyncResult:
     """Trains together with all other trainers of the job, while trainers come and go.
 
-    Every member holds the same parameters after every step. The records of a step depend only on the seed, so the loss curve does not depend on which
-    trainers come and go, except for rounding.
+    Every member holds the same parameters after every step. The records of a step depend only on
+    the seed, so the loss curve does not depend on which trainers come and go, except for rounding.
 
     Args:
         replica: This trainer's copy of the model.
         dataset: From `edl.from_arrays` or a similar function; the same in all trainers.
         batch_size: Records per step, for all members together.
-        micro_batches: Number of parts of a step, and the largest number of trainers that can share it.
+        micro_batches: Number of parts of a step, and the largest number of trainers that can share
+            it.
         epochs: How often each record is trained on; by default EDL_EPOCHS, or 1 if that is not set.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         shuffle: What to shuffle, see `edl.batches`.
@@ -57,7 +58,7 @@ def train(
             rate is multiplied by members / micro_batches.
         code: Entries that must be the same in all trainers, by name, such as a program version.
         checkpoints: Checkpoint folder, the same for all trainers. If all members are lost, training
-                continues from the newest complete checkpoint.
+            continues from the newest complete checkpoint.
         checkpoint_steps: Number of steps between two checkpoints; one more is written at the end.
         on_nan: What to do if a loss is not finite: "fail" the job, or "skip" the step.
         seed: Seed of everything random in a step, such as dropout.

@@ -85,7 +85,8 @@ class GroupMember:
         """Whether no other member can lead after this trainer."""
         self._has_computed = False
         self._renewed_at = 0
-        """The position is not renewed with fewer listed tasks than this; grows when the master cannot renew it."""
+        """The position is not renewed with fewer listed tasks than this; grows when the master
+        cannot renew it."""
         self._description, self._on_stop = spec.description, on_stop
         folder = spec.options.checkpoints
         self._checkpoint_writer = None if folder is None else CheckpointWriter(folder, self.files)
@@ -112,9 +113,9 @@ class GroupMember:
 
         Args:
             after: The newest term that the members' state contains.
-            event: Name of the event, the loss of a newer state or the restoration of a checkpoint, after
-                    which the data is set back to the records that the state contains. "" keeps the data's
-                    position.
+            event: Name of the event after which the data is set back to the records that the state
+                contains: a newer state was lost, or a checkpoint was restored. "" keeps the
+                data's position.
             reason: Reason of the event, in one line.
 
         Returns:

@@ -27,7 +27,8 @@ class GroupProgress:
     def __init__(self) -> None:
         self.lease_table = LeaseTable()
         self.term = 0
-        """The newest term in which this member had the same state as all others; 0 before the first."""
+        """The newest term in which this member had the same state as all others; 0 before the
+        first."""
         self.step = 0
         """Number of steps made."""
         self.records = 0
@@ -36,7 +37,8 @@ class GroupProgress:
         self.skipped = 0
         self.lineage = 0
         """Hash of the state's random origin, its steps and the rounds in which they were made. Members
-        with the same lineage have the same state, because all apply the same gradients; so lineages are compared instead of states."""
+        with the same lineage have the same state, because all apply the same gradients; so lineages
+        are compared instead of states."""
         self.last_plan = ""
         """Name of the plan of the newest step."""
         self.metrics: dict[str, float] = {}
@@ -48,7 +50,8 @@ class GroupProgress:
         self.skipped_in_a_row = 0
         """Number of consecutive skipped steps, up to the newest one."""
         self._announced: set[str] = set()
-        """Tasks that this leader tracked when it last sent plans; other members may still track them."""
+        """Tasks that this leader tracked when it last sent plans; other members may still track
+        them."""
         self._last_settled: set[str] = set()
         """Tasks that were last sent as settled; some members may not have received the message."""
 
@@ -57,7 +60,8 @@ class GroupProgress:
 
         Args:
             trainer: This trainer's name.
-            before: The lineage before the newest step if this member has that step's gradient, otherwise 0.
+            before: The lineage before the newest step if this member has that step's gradient,
+                otherwise 0.
             parts: Bytes of the state if it can be sent in parts, otherwise 0.
         """
         flight = "" if self.flight is None else self.flight.name

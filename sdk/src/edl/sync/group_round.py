@@ -1,4 +1,4 @@
-"""One round of training: its start, the plans of its steps, the end of each step, and its own end."""
+"""One round of training: how it starts, plans and completes steps, and ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ T = TypeVar("T")
 
 _WAIT_S = 0.05
 _IDLE_S = 0.5
-"""How long the leader waits for records before it sends an empty plan message, which shows that it is alive."""
+"""How long the leader waits for records before it sends an empty plan message, which shows that it
+is alive."""
 _CLOSE_S = 1.0
 _STAYS, _CHANGES, _LEAVES, _LACKS = b"0", b"1", b"2", b"3"
 _MAX_SKIPPED = 20

@@ -75,15 +75,18 @@ class Growth:
             replica: The replica of this process, or its part of one.
             ring: The connections of the round.
             round_: The round.
-            streams: Connects the rings that carry the parts; None if newcomers get the state at once.
+            streams: Connects the rings that carry the parts; None if newcomers get the state at
+                once.
             on_wait: Called in the same way as by `edl.collective.Ring.connect`.
             connecting: Returns a context in which the rings are connected, given the receivers'
-                ranks. The first process of a pod uses it to make the other processes connect their rings.
+                ranks. The first process of a pod uses it to make the other processes connect their
+                rings.
         """
         self._replica, self._ring, self._round = replica, ring, round_
         self._streams, self._on_wait, self._connecting = streams, on_wait, connecting
         self.workers = round_.world_size
-        """Number of members that compute, those of the lowest ranks; the same number in all members."""
+        """Number of members that compute, those of the lowest ranks; the same number in all
+        members."""
         self._receivers: frozenset[int] = frozenset()
         self._is_under_way = False
         self._rings: list[Ring] = []

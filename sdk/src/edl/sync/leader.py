@@ -52,7 +52,8 @@ class Leader(Loop):
             batch_size: Records of a step.
             on_stop: Called on any thread when the master stops the job.
             is_round_over: Called while the master does not answer.
-            target: Position to which the data is set back before the first lease; None keeps the current position.
+            target: Position to which the data is set back before the first lease; None keeps the
+                current position.
 
         Raises:
             Refused: The model lacks acknowledged records (`is_behind`).

@@ -50,7 +50,7 @@ class LeaseQueue(LeaseSink):
         return self._tasks_for(missing)
 
     def is_full_enough(self) -> bool:
-        """Returns whether at least half of the records to lease ahead are queued; the caller holds the lock."""
+        """Returns whether at least half of the records to lease ahead are queued; hold the lock."""
         enough = max(self._low // 2, self._largest_step)
         return not self.closing and self._records_ahead() >= enough
 
@@ -109,7 +109,8 @@ class LeaseQueue(LeaseSink):
     def report_ready(self) -> None:
         """Notes that the lease table has records to report.
 
-        While the queue is full enough, the fetcher reports soon by itself. Waking it at every step would slow down the training thread.
+        While the queue is full enough, the fetcher reports soon by itself. Waking it at every step
+        would slow down the training thread.
         """
         with self.lock:
             if not self.is_full_enough():

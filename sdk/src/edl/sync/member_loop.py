@@ -105,7 +105,7 @@ class MemberLoop(Loop):
         if self._is_forked:
             return
         if self._steps is not None:
-            self._steps.close()  # needed after an error in the program, because the others wait for this member
+            self._steps.close()  # after an error in the program, the others wait for this member
         self._end_connections()
         self._session.release(self)
         self.member.leave_rendezvous()

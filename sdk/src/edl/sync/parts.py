@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from edl.sync.replica import GroupModel, State
 
 MIN_BYTES = 32 << 20
-"""Smallest state that is cut; a smaller one is sent at once, which takes some hundredths of a second."""
+"""Smallest state that is cut; a smaller one is sent at once, which takes some hundredths of a
+second."""
 
 
 class ArrayGroup(NamedTuple):
@@ -29,8 +30,9 @@ class PartedReplica(Protocol):
 
     In a step, the new value of an element may depend only on the elements of the same index in the
     arrays of its group, on the gradient and on `rest`. This holds for SGD, momentum, Adagrad and Adam
-    with global clipping, but not if a learning rate depends on the norm of a parameter (LARS, LAMB). Members
-    read the state between `backward` and `step`; it must then be the state before both.
+    with global clipping, but not if a learning rate depends on the norm of a parameter (LARS,
+    LAMB). Members read the state between `backward` and `step`; it must then be the state before
+    both.
     """
 
     def groups(self) -> Sequence[ArrayGroup]:

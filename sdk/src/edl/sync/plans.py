@@ -72,8 +72,9 @@ def split(spans: tuple[Span, ...], size: int) -> list[tuple[Span, ...]]:
 def assigned_indices(count: int, rank: int, world_size: int) -> range:
     """Returns which of `count` micro-batches a member computes, as indices.
 
-    Each member computes floor(count / world_size), and the first `count mod world_size` members compute one more, as in ElasticDL's consistent batch. A member's micro-batches are adjacent, so that it reads
-    their records together.
+    Each member computes floor(count / world_size), and the first `count mod world_size` members
+    compute one more, as in ElasticDL's consistent batch. A member's micro-batches are adjacent, so
+    that it reads their records together.
     """
     least, remainder = divmod(count, world_size)
     start = rank * least + min(rank, remainder)

@@ -69,7 +69,7 @@ class NpzFiles(StateFiles):
     is_sharded = False
 
     @override
-    def stage(self, replica: GroupModel, rank: int, count: int) -> NpzShare:  # noqa: ARG002 - one member writes all arrays
+    def stage(self, replica: GroupModel, rank: int, count: int) -> NpzShare:  # noqa: ARG002 - one member writes all
         return NpzShare(replica.state())
 
     @override
@@ -124,7 +124,8 @@ class CheckpointWriter:
             progress: The group's progress.
             shared: This member's part in the write; closed here.
             permit: The leader's permit, closed here; None in other members.
-            wait: Whether to wait until the current write has ended, and then until this one is complete.
+            wait: Whether to wait until the current write has ended, and then until this one is
+                complete.
         """
         if wait:
             self.close()
@@ -233,7 +234,8 @@ def newest(
         folder: The folder of checkpoints.
         files: The format of the checkpoint.
         after: Checkpoints of this step or earlier ones are ignored.
-        job: The name of this job; the position in the data is ignored if another job wrote the checkpoint.
+        job: The name of this job; the position in the data is ignored if another job wrote the
+            checkpoint.
 
     Raises:
         CheckpointError: The newest checkpoint is not one of a synchronous job.

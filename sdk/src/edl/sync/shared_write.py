@@ -19,7 +19,8 @@ from edl.master.round_store import RoundStore
 _WAIT_S = 600.0
 """How long members wait for each other while the round continues."""
 _PLAIN_BYTES = 1 << 12
-"""Longer results are compressed, because that of a model with many tensors would exceed the size limit of a value."""
+"""Longer results are compressed, because that of a model with many tensors would exceed the size
+limit of a value."""
 
 
 class SharedWrite:
@@ -45,7 +46,8 @@ class SharedWrite:
             step: Step of the checkpoint.
             client: A separate connection, closed here; None if one member writes alone.
             round_number: Number of the round.
-            is_last: Whether this is the run's last checkpoint; an earlier checkpoint may have the same step.
+            is_last: Whether this is the run's last checkpoint; an earlier checkpoint may have the
+                same step.
         """
         self._name, self.rank, self.count = name, rank, count
         self._client = client

@@ -18,7 +18,8 @@ SOURCES = 8
 _METRICS = 16
 _FLAGS = 6 + SOURCES
 _HASHES, _HASH_BITS = 5, 6
-"""Number of hashes and their size in bits. Sums of their squares are exact in float32 up to 4 096 members."""
+"""Number of hashes and their size in bits. Sums of their squares are exact in float32 up to 4 096
+members."""
 _NAMES = 1 + 2 * _HASHES
 SIZE = _FLAGS + _NAMES + _METRICS
 """Number of float32 values behind the gradient."""
@@ -42,7 +43,8 @@ class StepFlags:
     """Flags and metrics of a step: one member's before the sum, all members' after it."""
 
     switch: float = 0.0
-    """Number of members that know a later round or leave; if any, all members change after this step."""
+    """Number of members that know a later round or leave; if any, all members change after this
+    step."""
     leaving: float = 0.0
     """Number of members that leave the job."""
     nan: float = 0.0
