@@ -153,7 +153,7 @@ class CheckpointWriter:
             self._thread.join()
 
     def _leave_out(self, shared: SharedWrite) -> bool:
-        """Returns whether to skip this write, because another is running; `_run` tells the other members."""
+        """Returns whether to skip this write because another is running; `_run` reports it later."""
         with self._lock:
             if self._is_writing:
                 self._skipped.append(shared)

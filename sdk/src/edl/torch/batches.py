@@ -37,7 +37,7 @@ class MemberBatches(Protocol):
 
 
 class LoaderBatches(MemberBatches):
-    """Batches of a `DataLoader`, which is iterated again when it has used up the planned batches."""
+    """Batches of a `DataLoader`, which is iterated again when an iteration has used up all planned batches."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
         self._loader, self._sampler = loader, sampler
@@ -62,7 +62,7 @@ class LoaderBatches(MemberBatches):
         )
 
     def _new_iterator(self) -> Iterator[Any]:
-        """Returns a new iterator; the seed that it draws for its workers does not change the random state."""
+        """Returns a new iterator, and restores the random state, from which it draws its workers' seed."""
         state = torch.get_rng_state()
         iterator: Iterator[Any] = iter(self._loader)
         torch.set_rng_state(state)
