@@ -96,7 +96,7 @@ class ReplicaAgent:
                     max_restarts=self._max_restarts,
                     environ=environ,
                 ),
-                **name,  # the trainer is the pod, for which its first process acts
+                **name,  # the pod is the trainer; its first process acts for it
             }
             for local_rank in range(self._processes)
         ]

@@ -1,4 +1,4 @@
-"""Evaluates a model version: each trainer evaluates a share of the data, the master sums up."""
+"""Evaluates a model version: trainers evaluate shares of the data, and the master adds up the results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Evaluator:
     """Runs one trainer's share of evaluations; all trainers evaluate the same versions."""
 
     def __init__(self, dataset: Dataset, batch_size: int, member: Session) -> None:
-        """Sends nothing yet: the data set that is described first is trained first."""
+        """Sends nothing yet, because the data set that is described first is trained first."""
         self._dataset, self._batch_size, self._member = dataset, batch_size, member
         self.newest: tuple[int, dict[str, float]] | None = None
         """Version and metrics of the last complete evaluation."""

@@ -64,7 +64,7 @@ class SyncTrainingJob(TrainingJob):
         self._evaluate(result.steps)
         if export is not None:
             export.run(self._export)
-        # all members print it: the one with rank 0 may have been lost after the last step
+        # all members print the result: the one with rank 0 may have been lost after the last step
         print(RESULT + self._summary(result, member), flush=True)
         return True
 

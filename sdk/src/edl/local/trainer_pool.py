@@ -24,7 +24,8 @@ class TrainerPool:
 
         Args:
             start: Starts a trainer of the given name.
-            fatal_code: Exit code of trainers that are not replaced, because a replacement would fail, too.
+            fatal_code: Trainers with this exit code are not replaced, because a replacement would
+                fail, too.
         """
         self._start = start
         self._fatal_code = fatal_code

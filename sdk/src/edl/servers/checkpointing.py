@@ -82,7 +82,7 @@ class ServerCheckpointer:
         if self._thread is not None:
             self._thread.join(
                 _MOMENT_S
-            )  # its commit is done, or server 0 would not ask for another
+            )  # soon ends: server 0 asks for the next checkpoint only after the commit
             if self._thread.is_alive():
                 return False
         self._thread = threading.Thread(

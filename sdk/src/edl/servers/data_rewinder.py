@@ -28,7 +28,7 @@ class DataTarget:
     version: int = 0
     """The version of the parameters."""
     ledger: Json | None = None
-    """A position of the master's ledger; None is the beginning."""
+    """A position of the master's ledger; None for the beginning of the data."""
     remaining: Json = field(default_factory=dict)
     """Task -> number of its records that the parameters have not seen."""
 

@@ -45,7 +45,7 @@ class ModelSpec:
 
 
 def _checked(name: str, table: Table) -> Table:
-    """Returns a table whose numbers are of Python's types.
+    """Checks a table, and returns it with its numbers converted to Python's types.
 
     Raises:
         DataError: A value is out of range.
