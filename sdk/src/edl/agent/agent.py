@@ -205,7 +205,7 @@ class Agent:
         ]
 
     def _has_failed_too_often(self, round_: Round) -> bool:
-        """Counts the last failure, unless a member was lost, too; returns whether there are too many."""
+        """Counts the last failure unless a member was lost at the same time; returns whether to give up."""
         failed_with, self._failed_with = self._failed_with, None
         if failed_with is None or not failed_with <= _incarnations(round_):
             return False

@@ -47,7 +47,7 @@ class JaxRounds:
     that take it over get it as numpy arrays.
 
     Args:
-        state: A pytree of numbers and arrays, of the same structure in all members.
+        state: A pytree of numbers and arrays, with the same structure in all members.
         code: Values that must be equal in all members, by name, such as a program version.
         member: This trainer's session; the process's by default.
 

@@ -53,7 +53,7 @@ def as_bytes(tree: Any) -> list[np.ndarray]:
 
 
 def from_bytes(arrays: Sequence[np.ndarray], like: Any) -> Any:
-    """Returns the pytree whose leaves have these bytes, as arrays of numpy.
+    """Returns a pytree of numpy arrays that have the given bytes.
 
     Args:
         arrays: The arrays that `as_bytes` returned.

@@ -31,7 +31,7 @@ class Evaluator:
     """Runs one trainer's share of evaluations; all trainers evaluate the same versions."""
 
     def __init__(self, dataset: Dataset, batch_size: int, member: Session) -> None:
-        """Sends nothing yet, because the data set that is described first is trained first."""
+        """Sends nothing yet: the training data must be described first, because jobs train it first."""
         self._dataset, self._batch_size, self._member = dataset, batch_size, member
         self.newest: tuple[int, dict[str, float]] | None = None
         """Version and metrics of the last complete evaluation."""

@@ -17,7 +17,7 @@ from edl.model.errors import OutOfMemory, UserCodeError
 log = logging.getLogger("edl")
 
 _PROGRAM_FIELDS = ("code", "optimizer", "parameters", "tables")
-"""If master or servers refuse one of these fields, the program is wrong, in every trainer."""
+"""If the master or a server refuses one of these fields, the program is wrong in every trainer."""
 Job = Callable[[Session], bool]
 """Runs the job; returns True if it is done, False if the master stopped it."""
 

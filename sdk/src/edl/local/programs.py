@@ -39,7 +39,7 @@ def command(module: str, port: int, *flags: str) -> list[str]:
     """Returns the command line of a program that listens on a port."""
     # -P: do not import a file with the module's name from the working directory
     program = [sys.executable, "-P", "-m", module, "--listen", f"127.0.0.1:{port}", *flags]
-    return [*program, "--log-format", "text"]  # its lines appear among those of trainers
+    return [*program, "--log-format", "text"]  # its lines appear among the trainers' lines
 
 
 class RestartedProcess:

@@ -67,9 +67,9 @@ def train(
         task_records: See `edl.batches`.
         max_staleness: Gradients that are more versions old than this are recomputed; None accepts all.
         modulate: Whether to divide the learning rate of a push by its staleness.
-        checkpoint_steps: Number of versions after which servers write a checkpoint; 0 for any number.
-        checkpoint_seconds: Seconds after which servers write a checkpoint; 0 for any time. If both are
-            0, there are no checkpoints.
+        checkpoint_steps: Versions after which the servers write a checkpoint; 0 turns this rule off.
+        checkpoint_seconds: Seconds after which the servers write a checkpoint; 0 turns this rule off.
+            If both are 0, there are no checkpoints.
         checkpoint_keep: How many checkpoints to keep.
         code: Name -> text that identifies the program; trainers with different values are refused.
         on_nan: If a loss or gradient is NaN or infinite, "fail" the job or "skip" the batch.

@@ -27,7 +27,7 @@ class RollbackLoss(NamedTuple):
 
 
 class PushHistory:
-    """The pushes of this trainer: those that all servers acknowledged, and the one in flight."""
+    """This trainer's pushes: the pushes that all servers have acknowledged, and the one in flight."""
 
     def __init__(self) -> None:
         self._runs: list[list[int]] = []

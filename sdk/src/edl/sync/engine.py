@@ -71,7 +71,7 @@ def train(
         with code 143 once the current step is done, or when its grace period is over.
 
     Raises:
-        DataError: An argument is out of its range.
+        DataError: The value of an argument is invalid.
         TrainingError: A loss was not finite, and `on_nan` is "fail".
         Refused: This trainer's program differs from the others' program.
         Unavailable: The master did not answer for too long.

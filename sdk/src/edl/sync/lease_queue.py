@@ -109,8 +109,8 @@ class LeaseQueue(LeaseSink):
     def report_ready(self) -> None:
         """Notes that the lease table has records to report.
 
-        While the queue is full enough, the fetcher reports soon by itself. Waking it at every step
-        would slow down the training thread.
+        While the queue is full enough, the fetcher soon reports without being woken. Waking it at
+        every step would slow down the training thread.
         """
         with self.lock:
             if not self.is_full_enough():

@@ -100,7 +100,7 @@ class MemberLoop(Loop):
     def close(self) -> None:
         """Ends this trainer's part, and reports its remaining results to the master.
 
-        In a forked child of the program this does nothing.
+        Does nothing in a forked child of the program.
         """
         if self._is_forked:
             return

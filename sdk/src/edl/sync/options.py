@@ -22,7 +22,7 @@ class SyncStep:
     """Number of steps made so far, this one included."""
     epoch: int
     records: int
-    """Records of this step, of all members together."""
+    """Records of this step, for all members together."""
     metrics: Mapping[str, float]
     """Means over the step's records."""
     round: int
@@ -80,7 +80,7 @@ class SyncOptions:
         """Checks the arguments.
 
         Raises:
-            DataError: An argument is out of its range.
+            DataError: The value of an argument is invalid.
         """
         for name, least in (("batch_size", 1), ("micro_batches", 1), ("checkpoint_steps", 0)):
             if getattr(self, name) < least:

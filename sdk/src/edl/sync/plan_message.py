@@ -46,9 +46,8 @@ def encode(
     ]
     body = {
         "plans": packed_plans,
-        "leases": [
-            vars(lease) for lease in leases
-        ],  # `asdict` would make a deep copy in every step
+        # `asdict` would make a deep copy in every step
+        "leases": [vars(lease) for lease in leases],
         "settled": list(settled),
         "over": over,
         **({} if data is None else {"data": data}),

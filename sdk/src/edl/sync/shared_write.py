@@ -110,7 +110,7 @@ class SharedWrite:
         checkpoints, but can hold only some thousands of keys.
 
         Args:
-            own: The leader's result.
+            own: The result of the leader's own part.
             left_out: Keys of the checkpoints that the leader has skipped since the last one.
 
         Raises:

@@ -29,12 +29,12 @@ def is_finite(flat: np.ndarray) -> bool:
     """Returns whether all numbers are finite; usually reads the array only once.
 
     Args:
-        flat: An array of float32 with one axis, of any length.
+        flat: A one-dimensional float32 array of any length.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = float(
             np.dot(flat, flat)
-        )  # as fast as the memory; finite numbers over 1e19 overflow, too
+        )  # as fast as the memory; the squares of finite numbers over 1e19 overflow
     return math.isfinite(squares) or bool(np.isfinite(flat).all())
 
 
@@ -92,9 +92,8 @@ class StepFlags:
         self.switch, self.leaving, self.nan, self.unreadable = flags[:4]
         self.lacking, self.saving, *self.parts = flags[4:]
         count, *sums = (float(value) for value in summed[_FLAGS : _FLAGS + _NAMES])
-        squares = zip(
-            sums[::2], sums[1::2]
-        )  # equal in the comparison below only if all hashes are (Cauchy)
+        # by Cauchy-Schwarz, the comparison holds only if all members' hashes are equal
+        squares = zip(sums[::2], sums[1::2])
         self.same_names = all(count * square == total**2 for total, square in squares)
         if not self.same_names:
             return

@@ -64,7 +64,7 @@ class StepReader:
         self._requests.put((plan, micro_batches))
 
     def wait_for(self, plan: Plan) -> StepRecords:
-        """Returns the requested records of a step, and drops those of earlier steps.
+        """Returns the requested records of a step, and drops the records of earlier steps.
 
         Raises:
             RoundOver: The reader was closed.

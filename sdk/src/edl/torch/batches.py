@@ -1,4 +1,4 @@
-"""The micro-batches of one member, from a `DataLoader` or from a data set of EDL."""
+"""The micro-batches of one member, from a `DataLoader` or an EDL data set."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class UnreadableError(Exception):
 
 
 class RecordReader(MemberReader):
-    """A reader of a data set of EDL, which reads ahead on a thread."""
+    """Reads an EDL data set ahead on a thread."""
 
     def __init__(self, records: LeasedRecords) -> None:
         """Starts the thread."""
@@ -116,7 +116,7 @@ class RecordReader(MemberReader):
 
 
 class RecordBatches(MemberBatches):
-    """The micro-batches of a data set of EDL."""
+    """The micro-batches of an EDL data set."""
 
     def __init__(self) -> None:
         self._reader: RecordReader | None = None

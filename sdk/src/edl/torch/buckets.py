@@ -49,7 +49,7 @@ class GradientBuckets:
     """The gradients of a model; used by one thread, and by autograd's threads during backward."""
 
     def __init__(self, named_parameters: Iterable[tuple[str, Any]], tail: int) -> None:
-        """Makes the gradients of these parameters views of the buckets.
+        """Creates the buckets, and makes the parameters' gradients views of them.
 
         Args:
             named_parameters: The model's parameters, with their names.

@@ -51,8 +51,7 @@ class TorchEngine(MemberLoop):
             member: This trainer's session; the process's by default.
             policy: How members compute steps; by default, they sum their gradients in each step.
             files: The format of checkpoints; by default, each member writes a part of the whole state.
-            announcer: Tells the other processes of this trainer what to do; by default, there are
-                no others.
+            announcer: Sends commands to the other processes of this trainer; by default, there are none.
 
         Raises:
             DataError: The trainer's address is not an address of this machine.
@@ -64,9 +63,8 @@ class TorchEngine(MemberLoop):
         self._policy = GradientSteps(spec.options) if policy is None else policy
         self.exchanged_bytes = 0
         """Bytes of tensors that this trainer has summed, sent or received, in rounds that have ended."""
-        version = str(torch.__version__).split("+", maxsplit=1)[
-            0
-        ]  # without the build, such as +cu132
+        # without the build, such as +cu132
+        version = str(torch.__version__).split("+", maxsplit=1)[0]
         code = {"torch": version, "model": replica.signature()}
         files = DcpFiles() if files is None else files
         super().__init__(replica, spec, own, code=code, files=files)

@@ -195,9 +195,8 @@ class LocalSteps(GradientSteps):
             self._replica.write_change(share)
 
     def _make_local_step(self, loss: Any, weight: float, flags: StepFlags) -> str:
-        del (
-            weight
-        )  # the micro-batch's weight in the outer step; a local step has only this micro-batch
+        # the micro-batch's weight in the outer step; a local step has only this micro-batch
+        del weight
         if flags.nan:  # this outer step is skipped, or the job fails
             return ""
         loss.backward()

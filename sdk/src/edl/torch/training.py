@@ -44,7 +44,7 @@ class Training:
 
     Args:
         model: A `torch.nn.Module`, on the device on which it is trained.
-        optimizer: The optimizer of its parameters; `steps` calls it.
+        optimizer: The optimizer of the model's parameters; `steps` calls it.
         records: Number of records of the data set, such as `len(train_set)`.
         batch_size: Records per step, for all members together.
         name: Name of the data set at the master.
@@ -70,8 +70,8 @@ class Training:
         member: This trainer's session; the process's by default.
 
     Raises:
-        DataError: An argument is out of its range, or the model is wrapped.
-        TrainingError: The model has nothing to train.
+        DataError: The value of an argument is invalid, or the model is wrapped.
+        TrainingError: The model has no trainable parameters.
     """
 
     def __init__(

@@ -184,7 +184,7 @@ class _AbandonedGroups:
 
 
 def _keep(group: Any) -> None:
-    """Adds a reference that Python never drops by itself."""
+    """Adds a reference that Python never drops, so that the group is not destroyed."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 

@@ -151,7 +151,7 @@ def decode(raw: bytes) -> Command:
 
 
 class Announcer(Protocol):
-    """Tells the other processes of a pod what its first process does, so that they do the same."""
+    """Sends commands from the first process of a pod to the others, so that all do the same."""
 
     def announce(self, command: Command) -> None:
         """Sends a command that cannot fail."""

@@ -1,6 +1,6 @@
 """The first process of a pod takes part in rounds for all of its processes. Decision 0069.
 
-It tells the other processes what to do. Each process has its own part of the state, and its own
+It sends commands to the other processes. Each process has its own part of the state, and its own
 connection to the processes of the same rank in the other pods. A step is applied in all processes
 of a pod, or in none.
 """

@@ -21,7 +21,7 @@ from edl.torch.step import MemberStep, StepCalls
 
 
 class ProcessShare(NamedTuple):
-    """The micro-batches of a pod's share that one of its processes computes."""
+    """The part of a pod's micro-batches that one of its processes computes."""
 
     read: Assignment
     """The micro-batches, each with the records that the process reads."""
@@ -63,7 +63,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class UnreadableReport:
-    """An `UnreadableTask`, with the name of the task instead of its lease."""
+    """Like `UnreadableTask`, but with the task's name instead of its lease."""
 
     task: str
     reason: str
