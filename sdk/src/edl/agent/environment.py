@@ -54,7 +54,7 @@ def worker_environment(
     max_restarts: int,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
-    """Returns the whole environment of one process.
+    """Returns the complete environment of one process.
 
     Args:
         place: The agent's place in the round.
@@ -89,7 +89,7 @@ def worker_environment(
 
 
 def member_environment(local_rank: int, size: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the whole environment of a process that is a trainer by itself.
+    """Returns the complete environment of a process that is a separate trainer.
 
     Args:
         local_rank: Number of the process in its agent.

@@ -47,7 +47,7 @@ _GET, _PUT = "get", "put"
 
 
 class PartServer:
-    """Serves the parts of this agent and receives parts of others, with one thread per connection."""
+    """Serves this agent's parts and receives parts from others, with one thread per connection."""
 
     def __init__(
         self, listener: socket.socket, key: bytes, folder: Path, limit_bytes: int = 0
@@ -55,7 +55,7 @@ class PartServer:
         """Refuses all peers until `enter` is called.
 
         Args:
-            listener: The listening socket for other agents, which `close` closes.
+            listener: The socket at which other agents connect; `close` closes it.
             key: The job's token.
             folder: The folder of parts.
             limit_bytes: See `Slots`.

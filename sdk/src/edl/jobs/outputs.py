@@ -107,7 +107,7 @@ def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list
     Args:
         folder: Folder of the output files.
         shape: Description of the data set.
-        single_file: File for all outputs; None writes none.
+        single_file: File for all outputs; None if it is not wanted.
 
     Returns:
         Descriptions of the record ranges without outputs, because their tasks were dropped.

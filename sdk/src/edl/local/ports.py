@@ -12,7 +12,7 @@ from pathlib import Path
 
 _LOWEST = 10_000
 _FIRST_EPHEMERAL = 49_152
-"""Start of the ephemeral ports in RFC 6335; Linux has a different range, which it shows in /proc."""
+"""Start of the ephemeral ports in RFC 6335; Linux has a different range, see /proc."""
 _TRIES = 100
 """Number of attempts per port; after them, the kernel chooses a port."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

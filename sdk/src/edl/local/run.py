@@ -249,7 +249,7 @@ class Run:
         self._drawn = len(shown)
 
     def _stop(self) -> None:
-        """Stops all processes, trainers first, so that they can still report to the master."""
+        """Stops all processes; trainers stop first, so that they can still report to the master."""
         stop_all(self._pool.all, _GRACE_S)
         self._servers.stop(_SAVE_S)
         if self._quit:

@@ -77,7 +77,7 @@ class ServerCheckpointer:
         """Starts a checkpoint.
 
         Returns:
-            False if another one is still being written; another trainer may write this one.
+            False if an earlier checkpoint is still being written; another trainer may write this one.
         """
         if self._thread is not None:
             self._thread.join(

@@ -223,7 +223,7 @@ class _Run:
             self._servers.refresh()
 
     def _compute_and_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome] | None:
-        """Computes and pushes one batch until the servers have applied it.
+        """Computes and pushes one batch, and repeats this until the servers have applied it.
 
         Returns:
             The gradients and the outcome; None if a rollback ended the batch's leases, so that other

@@ -277,7 +277,7 @@ class ParameterReader:
         return fan.call_all(call)
 
     def _apply(self, answers: Sequence[Frame]) -> None:
-        """Applies parameters from answers, unless the local ones are newer."""
+        """Applies parameters from answers, unless the local parameters are newer."""
         meta = answers[0].meta
         self._barrier.position = {"version": meta["version"], "records": meta["records"]}
         for server, frame in enumerate(answers):

@@ -117,7 +117,7 @@ def check_bounds(least: int, most: int) -> None:
 
 
 def check_absolute(flag: str, path: str | None) -> None:
-    """Checks a path in containers, if one is given.
+    """Checks a path in containers, if the path is given.
 
     Raises:
         SettingError: The path is not absolute.

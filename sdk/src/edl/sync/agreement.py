@@ -105,7 +105,7 @@ def agree(reports: Sequence[StateReport]) -> Agreement:
 
 
 def _lacks_only_gradient(own: StateReport, holders: Sequence[StateReport]) -> bool:
-    """Returns whether a member lacks only the newest step, and all holders have that step's gradient."""
+    """Returns whether a member lacks only the newest step and all holders have that step's gradient."""
     return own.lineage > 0 and all(
         own.term == holder.term and own.lineage == holder.before and is_one_step_behind(own, holder)
         for holder in holders

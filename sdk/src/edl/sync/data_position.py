@@ -68,11 +68,11 @@ class DataPosition:
         return {"ledger": self._ledger, "remaining": remaining, "steps": steps}
 
     def load(self, dumped: protocol.Json | None) -> None:
-        """Replaces the position by one that `dump` returned.
+        """Replaces the position with a position that `dump` returned.
 
         Raises:
             TypeError: `dumped` is not a position.
-            ValueError: A field that must be a number is not one.
+            ValueError: A field of `dumped` is not a number.
         """
         fields = {"remaining": {}} if dumped is None else dumped
         ledger, remaining, steps = (

@@ -48,8 +48,7 @@ def train(
         replica: This trainer's copy of the model.
         dataset: From `edl.from_arrays` or a similar function; the same in all trainers.
         batch_size: Records per step, for all members together.
-        micro_batches: Number of parts of a step, and the largest number of trainers that can share
-            it.
+        micro_batches: Number of parts of a step; at most this many trainers can share the step.
         epochs: How often each record is trained on; by default EDL_EPOCHS, or 1 if that is not set.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         shuffle: What to shuffle, see `edl.batches`.

@@ -34,7 +34,7 @@ def load_newest_checkpoint(member: GroupMember, after: int = -1) -> bool:
     """Loads the newest checkpoint that is later than step `after`.
 
     Returns:
-        Whether there was one.
+        Whether there was such a checkpoint.
 
     Raises:
         CheckpointError: The checkpoint is of another model; the job fails.

@@ -61,7 +61,7 @@ class GroupMember:
         Args:
             replica: This trainer's copy of the model.
             spec: The run's data set and options, the same in all members.
-            session: This trainer's session; the leader has another one in the group's name.
+            session: This trainer's session; the leader has a second session in the group's name.
             rendezvous: The source of rounds.
             on_stop: Called on any thread when the master stops the job.
             files: The format of checkpoints; numpy's by default.
@@ -74,7 +74,7 @@ class GroupMember:
         self.leaving = threading.Event()
         """Set when this trainer has to leave after the current or next step."""
         self.round_number = 0
-        """The current round, or the one that this trainer is joining."""
+        """Number of the current round, or of the round that this trainer is joining."""
         self.leader: Leader | None = None
         """Leases records while this trainer leads; None otherwise."""
         self.buffer = np.zeros(0, np.float32)
@@ -116,7 +116,7 @@ class GroupMember:
             event: Name of the event after which the data is set back to the records that the state
                 contains: a newer state was lost, or a checkpoint was restored. "" keeps the
                 data's position.
-            reason: Reason of the event, in one line.
+            reason: Reason for the event, in one line.
 
         Returns:
             False if the master knows a newer state. This member may then have lost leases, but only

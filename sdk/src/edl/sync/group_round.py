@@ -57,7 +57,7 @@ class PlanReader(Protocol):
 
 
 class GroupRound(ABC):
-    """One member's part in one round; subclasses compute gradients and sum them."""
+    """One member's part in one round; subclasses compute and sum gradients."""
 
     keeps_gradient = True
     """Whether the member's buffer holds the gradient of the newest step, for members that lack the step."""

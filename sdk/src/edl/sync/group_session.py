@@ -1,4 +1,4 @@
-"""The session of the group at the master, under one name, and its permit to save checkpoints.
+"""The group's session at the master, under one name, and its permit to save checkpoints.
 
 The next leader joins under that name as a new incarnation and reports its own copy of the lease
 table, so no record is trained twice and none is left out.

@@ -30,7 +30,7 @@ from edl.sync.step_flags import SOURCES, StepFlags
 log = logging.getLogger("edl")
 
 _HOLD_S = 20.0
-"""How long a later round waits for the newcomers of this one. The master drops members that do not join
+"""How long a later round waits for the newcomers of the current round. The master drops members that do not join
 a later round within 60 s."""
 
 
@@ -108,7 +108,7 @@ class Growth:
     # -- the start of a round ----------------------------------------------------------------
 
     def plan(self, receivers: Collection[int], undo: Callable[[], None]) -> None:
-        """Sets the members that get the state during the round; called before they load anything.
+        """Sets the members that get the state during the round; called before they load any state.
 
         Args:
             receivers: Ranks of these members; they are the last ranks of the round.
@@ -158,7 +158,7 @@ class Growth:
         )
 
     def adopt(self, reports: Iterable[GrowthReport]) -> None:
-        """Makes this process report for its whole member, which lacks parts while any process does.
+        """Makes this process report for its member, which lacks parts while any of its processes does.
 
         Args:
             reports: The reports of all processes of this member.

@@ -1,8 +1,8 @@
 """The leader's queue of leased tasks, in order, from which it plans steps.
 
-A fetcher adds leases and the leader takes the records of steps, as loops of one trainer do with
-`edl.data.prefetch.PrefetchQueue`. The master determines the order of records, which depends only on
-the seed.
+A fetcher adds leases, and the leader takes the records of steps. `edl.data.prefetch.PrefetchQueue`
+is the corresponding queue for the loops of one trainer. The master determines the order of records,
+which depends only on the seed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LeaseQueue(LeaseSink):
             self.call_due.notify_all()
 
     def next_step(self, records: int, wait_s: float) -> tuple[Span, ...] | None:
-        """Takes the next step's records, all of one epoch; a step at an epoch's end may have fewer.
+        """Takes the next step's records, all from one epoch; an epoch's last step may have fewer records.
 
         Returns:
             An empty tuple if too few records are queued, or after `end`; None after the last record.

@@ -135,7 +135,7 @@ class MemberLoop(Loop):
         return True
 
     def _end(self) -> None:
-        """Raises the error that has ended the run, if there is one."""
+        """Raises an error if an error has ended the run."""
         if self._error is not None:
             raise self._error
 

@@ -1,4 +1,4 @@
-"""Cuts a large state into parts, which newcomers receive one after the other (pure)."""
+"""Cuts a large state into parts, so that newcomers can receive it part by part (pure)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class PartedReplica(Protocol):
     In a step, the new value of an element may depend only on the elements of the same index in the
     arrays of its group, on the gradient and on `rest`. This holds for SGD, momentum, Adagrad and Adam
     with global clipping, but not if a learning rate depends on the norm of a parameter (LARS,
-    LAMB). Members read the state between `backward` and `step`; it must then be the state before
-    both.
+    LAMB). Members read the state between `backward` and `step`; at that time, it must still be the
+    state from before the step.
     """
 
     def groups(self) -> Sequence[ArrayGroup]:

@@ -1,7 +1,7 @@
 """Plans of steps, and which member computes which micro-batch of a step (pure).
 
 A step's micro-batches do not depend on the number of members, so the sum of their gradients does not
-depend on it either. Only the assignment of micro-batches to members does.
+depend on it either. Only the assignment of micro-batches to members depends on it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Plan:
 
 
 Assignment = list[tuple[int, tuple[Span, ...]]]
-"""The micro-batches of a step that one member computes: index in the step, and records."""
+"""The micro-batches of a step that one member computes, each with its index in the step."""
 
 
 def micro_size(batch_size: int, micro_batches: int) -> int:

@@ -1,4 +1,4 @@
-"""Checkpoints of a group: the leader or all members write them, and the first leader reads one.
+"""Writes and reads a group's checkpoints: the leader or all members write, the first leader reads.
 
 A checkpoint holds everything that a newcomer receives from other members.
 """
@@ -233,12 +233,12 @@ def newest(
     Args:
         folder: The folder of checkpoints.
         files: The format of the checkpoint.
-        after: Checkpoints of this step or earlier ones are ignored.
+        after: Checkpoints of this step and earlier steps are ignored.
         job: The name of this job; the position in the data is ignored if another job wrote the
             checkpoint.
 
     Raises:
-        CheckpointError: The newest checkpoint is not one of a synchronous job.
+        CheckpointError: The newest checkpoint does not belong to a synchronous job.
     """
     checkpoint = latest_checkpoint(folder)
     if checkpoint is None or checkpoint.step <= after:

@@ -1,4 +1,4 @@
-"""Coordinates members that write one checkpoint together, over the round's keys at the master.
+"""Coordinates members that write a checkpoint together, through the round's keys at the master.
 
 The leader announces the folder, each member reports its part, and the leader reports the end. All
 waits end with the round, so a checkpoint that lacks a part is never completed.
@@ -24,7 +24,7 @@ limit of a value."""
 
 
 class SharedWrite:
-    """One member's part in one write."""
+    """One member's part in writing one checkpoint."""
 
     def __init__(
         self,
@@ -111,7 +111,8 @@ class SharedWrite:
 
         Args:
             own: The result of the leader's own part.
-            left_out: Keys of the checkpoints that the leader has skipped since the last one.
+            left_out: Keys of the checkpoints that the leader has skipped since the last written
+                checkpoint.
 
         Raises:
             CheckpointError: A member could not write its part.

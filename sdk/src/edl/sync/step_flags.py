@@ -40,7 +40,7 @@ def is_finite(flat: np.ndarray) -> bool:
 
 @dataclass
 class StepFlags:
-    """Flags and metrics of a step: one member's before the sum, all members' after it."""
+    """Flags and metrics of a step: of one member before the sum, of all members after it."""
 
     switch: float = 0.0
     """Number of members that know a later round or leave; if any, all members change after this
@@ -54,7 +54,7 @@ class StepFlags:
     lacking: float = 0.0
     """Number of staying members that lack parts of the state (`edl.sync.growth`)."""
     saving: float = 0.0
-    """Number of members that still copy the state that they had before."""
+    """Number of members that are still copying their previous state."""
     parts: list[float] = field(default_factory=lambda: [0.0] * SOURCES)
     """For each source, the number of messages that receivers must have before this step is made."""
     metrics: dict[str, float] = field(default_factory=dict)

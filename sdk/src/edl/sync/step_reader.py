@@ -16,8 +16,8 @@ from edl.sync.plans import Assignment, Plan
 _AHEAD = 4
 """Number of steps that are read ahead if reading is slow; limits the memory."""
 _QUICK_S = 0.001
-"""A step that is read in less time does not count as read ahead. All planned steps are read at
-once if they are so small, which wakes threads less often."""
+"""A step that is read in less time does not count as read ahead. So small steps are all read at once,
+which wakes threads less often."""
 _POLL_S = 0.2
 
 

@@ -48,8 +48,8 @@ class Training:
         records: Number of records of the data set, such as `len(train_set)`.
         batch_size: Records per step, for all members together.
         name: Name of the data set at the master.
-        micro_batches: Number of parts of a step, and the largest number of trainers that can share it;
-            8 by default. The `DataLoader` makes batches of batch_size / micro_batches records.
+        micro_batches: Number of parts of a step, 8 by default; at most this many trainers can share
+            it. The `DataLoader` makes batches of batch_size / micro_batches records.
         epochs: How often each record is trained on; by default EDL_EPOCHS, or 1 if that is not set.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         task_records: Records that are leased and acknowledged together.
