@@ -52,7 +52,7 @@ class JaxRounds:
         member: This trainer's session; the process's by default.
 
     Raises:
-        DataError: The state holds something else, such as a key of `jax.random.key`.
+        DataError: The state contains other values, such as a key of `jax.random.key`.
     """
 
     def __init__(

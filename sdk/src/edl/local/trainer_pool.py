@@ -49,7 +49,7 @@ class TrainerPool:
 
     @property
     def finished(self) -> bool:
-        """Whether a trainer ended successfully; removed trainers do not count, even if they exit with 0."""
+        """Whether a trainer ended successfully; removed trainers never count, even with exit code 0."""
         return any(process.code == 0 and not process.stopped_by for process in self.all)
 
     def add(self, count: int) -> None:

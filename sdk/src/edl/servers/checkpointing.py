@@ -28,10 +28,10 @@ def write_checkpoint(
         fan: Calls all servers.
         identity: Trainer, incarnation and generation.
         version: Version of the checkpoint.
-        data: Source of the position in the data, which server 0 stores; None keeps the last position.
+        data: Provides the position in the data for server 0 to store; None keeps the last position.
 
     Raises:
-        ServersError: The checkpoint was not written; older ones are intact.
+        ServersError: The checkpoint was not written; older checkpoints are intact.
     """
     body = {**identity, "version": version}
     position = {} if data is None else _position(fan, identity, data)

@@ -64,7 +64,7 @@ class DataRewinder:
         return int(answer["generation"])
 
     def position(self, tasks: Sequence[str] = ()) -> Json | None:
-        """Returns the ledger's position; None if the master does not answer, or is too old to know it.
+        """Returns the ledger's position; None if the master does not answer or is too old.
 
         Args:
             tasks: Tasks to check; the answer names those that are settled.

@@ -30,8 +30,8 @@ from edl.sync.step_flags import SOURCES, StepFlags
 log = logging.getLogger("edl")
 
 _HOLD_S = 20.0
-"""How long a later round waits for the newcomers of the current round. The master drops members that do not join
-a later round within 60 s."""
+"""How long a later round waits for the newcomers of the current round. The master drops members that
+do not join a later round within 60 s."""
 
 
 class Streams(NamedTuple):

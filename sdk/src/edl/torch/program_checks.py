@@ -36,7 +36,7 @@ def check_loss(loss: Any) -> None:
     """Checks that a loss has a gradient.
 
     Raises:
-        DataError: The loss is not a tensor of one number that depends on trained parameters.
+        DataError: The loss is not a one-element tensor that depends on trained parameters.
     """
     if not isinstance(loss, torch.Tensor):
         what = f"a {type(loss).__name__}"

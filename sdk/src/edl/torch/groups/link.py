@@ -1,4 +1,4 @@
-"""The collective calls of one round over a process group of torch; no call blocks inside torch."""
+"""Makes the collective calls of one round over a torch process group, without blocking inside torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLOCK_BYTES = 4_096
 
 
 class GroupLink(Link):
-    """An `edl.sync.link.Link` over gloo; used by one thread. Members make the same calls in the same order."""
+    """An `edl.sync.link.Link` over gloo; for one thread. Members make the same calls in the same order."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from edl.torch.groups.keys import GroupKeys
 
 
 class MasterStore(dist.Store):  # type: ignore[misc]  # torch's base class is untyped
-    """A `torch.distributed.Store` of the keys that the members of one round share.
+    """A `torch.distributed.Store` that uses the keys that the members of one round share.
 
     All calls raise `RoundOver` once the round is over. `append` and queues are missing, because
     torch's process groups do not need them. Keep a reference while torch uses the store, because

@@ -1,7 +1,7 @@
-"""The processes of a pod other than the first one, which execute its commands on their shards.
+"""The processes of a pod that follow its first process: they execute its commands on their shards.
 
-Each has a part of the state, a connection to the processes of its rank in the other pods, and its
-`DataLoader`. The first process makes all decisions for the pod (rounds, plans, leases, the newest
+Each follower has a part of the state, a connection to the processes of its rank in the other pods,
+and a `DataLoader`. The first process makes all decisions for the pod (rounds, plans, leases, the newest
 state), by the rules of `edl.sync`.
 """
 

@@ -52,7 +52,7 @@ class PodNews:
         self._number[0] = max(self._number[0], number)
 
     def of(self, number: int) -> RoundNews:
-        """Returns the news of one round."""
+        """Returns an object that tells whether one round is over."""
         return RoundNews(self, number)
 
     @property

@@ -36,7 +36,7 @@ class _NoNews:
 
 
 class Pod(Announcer):
-    """The connection of a process to the others of its pod; used by one thread.
+    """A process's connection to the other processes of its pod; used by one thread.
 
     All processes make the same calls in the same order. The first process announces commands, the
     others receive them; a command that may fail ends with `agree`.
@@ -46,7 +46,7 @@ class Pod(Announcer):
         """Connects the processes; all of them call it.
 
         Args:
-            mesh: A mesh of one dimension, with all processes of the default group.
+            mesh: A one-dimensional mesh, with all processes of the default group.
         """
         self.rank, self.size = mesh.get_local_rank(), mesh.size()
         self.group = dist.new_group(backend="gloo", timeout=_TIMEOUT)

@@ -15,7 +15,7 @@ from edl.torch.groups.waiting import Waiting
 
 
 class ShardRings:
-    """The rings of one process in one round, for all processes of a pod except the first."""
+    """One process's rings in one round; used by all processes of a pod except the first."""
 
     def __init__(
         self, settings: Settings, round_: Round, keys: RoundStore, waiting: Waiting

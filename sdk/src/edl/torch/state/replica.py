@@ -1,4 +1,4 @@
-"""A torch model and its optimizer as a replica: its state, and one step."""
+"""Adapts a torch model and its optimizer to `GroupModel`: reads and loads the state, and makes steps."""
 
 from __future__ import annotations
 
