@@ -51,7 +51,7 @@ class Leader(Loop):
             after: The newest term that this trainer's model contains.
             batch_size: Records of a step.
             on_stop: Called on any thread when the master stops the job.
-            is_round_over: Called while the master does not answer.
+            is_round_over: Called while the master does not answer; True ends the retries.
             target: Position to which the data is set back before the first lease; None keeps the
                 current position.
 

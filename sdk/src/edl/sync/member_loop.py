@@ -197,7 +197,7 @@ class MemberLoop(Loop):
         return os.getpid() != self._pid
 
     def _end_connections(self) -> None:
-        """Ends connections that outlast rounds: members of a broken round may still wait for this member."""
+        """Ends connections that outlast rounds, because members of a broken round may wait for this one."""
 
     def _interrupt_calls(self) -> None:
         """Ends all calls that wait for other members; called on any thread."""

@@ -102,7 +102,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch's base class is un
         raise EdlError(f"the master's keys have no append (key {key!r:.80}): use set or add")
 
     def delete_key(self, key: str) -> bool:  # noqa: ARG002 - the interface has it
-        """Returns False, because keys are only deleted at the end of their round."""
+        """Returns False: this store deletes keys only when their round ends."""
         return False
 
 
