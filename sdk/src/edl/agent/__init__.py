@@ -1,1 +1,1 @@
-"""The agent of a pod, which runs its processes as torchrun does, as one member of the rendezvous."""
+"""The agent of a pod, which runs the pod's processes in place of torchrun."""

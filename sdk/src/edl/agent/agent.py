@@ -33,7 +33,8 @@ _GRACE_SHARE = 0.6
 _FLUSH_SHARE = 0.2
 """Share of the grace period for the last snapshot."""
 _RUN = "run"
-"""Name of a data set with one record, which stands for the whole run: the job is done when it is done."""
+"""Name of a data set with one record, which stands for the whole run: the job is done when that
+record is done."""
 _REPORTED = "reported"
 """Key that the agent of rank 0 sets after it has reported the end to the master."""
 _MAX_COMMAND = 300
@@ -140,7 +141,7 @@ class Agent:
                 workers.wait(_POLL_S)
                 failure = workers.failure
                 if failure:
-                    rounds.broken()  # reported at once, so that other agents need not wait for the stop
+                    rounds.broken()  # at once, so that other agents do not wait until these processes stop
                     self._failed_with = _incarnations(round_)
                     self._failure = failure
                     raise RoundOver(failure)
@@ -204,7 +205,7 @@ class Agent:
         ]
 
     def _has_failed_too_often(self, round_: Round) -> bool:
-        """Counts a failure, unless a member was lost in it, too; returns whether there were too many."""
+        """Counts the last failure unless a member was lost at the same time; returns whether to give up."""
         failed_with, self._failed_with = self._failed_with, None
         if failed_with is None or not failed_with <= _incarnations(round_):
             return False
@@ -221,7 +222,7 @@ class Agent:
         return True
 
     def _finish_job(self) -> None:
-        """Reports to the master that the run is done, as the only record of a data set."""
+        """Reports to the master that the run is done, by acknowledging the only record of a data set."""
         run = from_function(_RUN, int, 1)
         for _ in batches(run, 1, member=self._session):
             pass

@@ -1,7 +1,7 @@
 """Recognizes log lines in which a framework reports a failed device or communicator (pure).
 
-A process that has written such a line often does not end by itself, because threads wait for a device
-that does not answer, or an abort of NCCL hangs. See https://github.com/NVIDIA/nccl/issues/992.
+A process that has written such a line often does not end, because its threads wait for a device
+that does not answer, or because aborting NCCL hangs. See https://github.com/NVIDIA/nccl/issues/992.
 """
 
 from __future__ import annotations

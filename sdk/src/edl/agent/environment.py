@@ -34,7 +34,7 @@ class Place:
 
 
 def sizes_of(extras: Sequence[str]) -> tuple[int, ...]:
-    """Reads the numbers of processes that agents announce in `extra`.
+    """Reads the number of processes that each agent announces in `extra`.
 
     Raises:
         RoundOver: A member is not an agent.
@@ -54,7 +54,7 @@ def worker_environment(
     max_restarts: int,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
-    """Returns the whole environment of one process.
+    """Returns the complete environment of one process.
 
     Args:
         place: The agent's place in the round.
@@ -62,7 +62,7 @@ def worker_environment(
         address: `host:port` for the process of rank 0.
         run_id: The job's name.
         restarts: How often this agent has restarted its processes after failures.
-        max_restarts: How often it may.
+        max_restarts: How often it may restart them.
         environ: The agent's environment.
     """
     host, _, port = address.rpartition(":")
@@ -89,7 +89,7 @@ def worker_environment(
 
 
 def member_environment(local_rank: int, size: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the whole environment of a process that is a trainer by itself.
+    """Returns the complete environment of a process that is a separate trainer.
 
     Args:
         local_rank: Number of the process in its agent.

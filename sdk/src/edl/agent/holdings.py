@@ -1,4 +1,4 @@
-"""Chooses the snapshot from which the processes of a round start, and the agents that send its parts (pure)."""
+"""Chooses a round's initial snapshot, and the agents that send its parts (pure)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load(raw: bytes) -> list[SnapshotPart] | None:
 
 
 def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> SnapshotChoice | None:
-    """Returns the snapshot to start from; None if none is complete, or an agent cannot keep snapshots.
+    """Returns the snapshot to start from; None if no snapshot is complete, or an agent cannot keep any.
 
     Args:
         holdings: The parts of each agent, in order of rank.
@@ -81,7 +81,10 @@ def choose(holdings: Sequence[Iterable[SnapshotPart] | None]) -> SnapshotChoice 
 def needed(
     choice: SnapshotChoice, first_rank: int, processes: int, world_size: int
 ) -> tuple[SnapshotPart, ...]:
-    """Returns the parts that an agent's processes load: one each if their number fits, otherwise all."""
+    """Returns the parts that an agent's processes load.
+
+    If there are as many parts as processes in the round, each process loads one part, otherwise all.
+    """
     if len(choice.parts) == world_size:
         return choice.parts[first_rank : first_rank + processes]
     return choice.parts

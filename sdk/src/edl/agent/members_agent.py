@@ -1,6 +1,6 @@
 """`edl agent --members`: each process of a pod is a trainer and takes part in rounds itself.
 
-A process that fails is started again alone; the others continue in the next round.
+A process that fails is restarted alone; the others continue in the next round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POLL_S = 0.05
 
 
 class MembersAgent:
-    """Starts the processes of one pod, and starts each again where it is lost."""
+    """Starts the processes of one pod, and restarts each process that fails."""
 
     def __init__(
         self, command: Sequence[str], processes: int, max_restarts: int, settings: Settings
@@ -29,10 +29,10 @@ class MembersAgent:
         """Starts nothing yet.
 
         Args:
-            command: An absolute path, and arguments.
-            processes: How many to start.
-            max_restarts: How often processes are started again, all together.
-            settings: The pod's.
+            command: The absolute path of the program, and its arguments.
+            processes: Number of processes.
+            max_restarts: Limit for restarts, counted over all processes.
+            settings: The pod's settings.
         """
         self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
         self._settings = settings
@@ -68,7 +68,7 @@ class MembersAgent:
                 restarts += 1
                 log.warning("%s; restarting it", failure)
                 if not workers.replace_failed():
-                    return FAILED  # its pod is replaced
+                    return FAILED  # so that the pod is replaced
             return EXIT_CODE
         finally:
             if not workers.stop(self._settings.grace_s):

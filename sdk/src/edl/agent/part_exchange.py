@@ -1,7 +1,7 @@
 """Sends parts of snapshots between agents, which authenticate each other with the job's token.
 
-After the ring's handshake (`edl.collective.handshake`), the initiator sends a request, and one of the two
-sends the bytes of a part, which are neither encrypted nor signed. Needs numpy.
+After the ring's handshake (`edl.collective.handshake`), the initiator sends a request, and one of
+the two agents sends the bytes of a part. The bytes are neither encrypted nor signed. Needs numpy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SILENCE_S = 10.0
 _HANDSHAKE_S = 5.0
 """Time limit for the whole handshake, however often the peer sends a byte."""
 _MAX_STRANGERS = 64
-"""Limit for connections that are not authenticated yet; a further one ends one of them."""
+"""Limit for connections that are not authenticated yet; at the limit, a new one replaces an old one."""
 _MAX_MEMBERS = 1_024
 _PAUSE_S = 0.5
 """Pause before accepting again, if the process has run out of descriptors or threads."""
@@ -47,7 +47,7 @@ _GET, _PUT = "get", "put"
 
 
 class PartServer:
-    """Serves the parts of this agent and receives parts of others, with one thread per connection."""
+    """Serves this agent's parts and receives parts from others, with one thread per connection."""
 
     def __init__(
         self, listener: socket.socket, key: bytes, folder: Path, limit_bytes: int = 0
@@ -55,7 +55,7 @@ class PartServer:
         """Refuses all peers until `enter` is called.
 
         Args:
-            listener: The listening socket for other agents, which `close` closes.
+            listener: The socket at which other agents connect; `close` closes it.
             key: The job's token.
             folder: The folder of parts.
             limit_bytes: See `Slots`.
@@ -66,7 +66,7 @@ class PartServer:
         self._refusals = BoundedWarnings(log)
         self._closed = threading.Event()
         self._strangers: dict[socket.socket, object] = {}
-        """Connection -> host, oldest first, of peers that are not authenticated; guarded by the lock."""
+        """Connection -> host, for peers that are not authenticated, oldest first; guarded by the lock."""
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(_MAX_MEMBERS)
         self._writing = threading.Lock()
@@ -117,7 +117,7 @@ class PartServer:
             raise
 
     def _end_stranger(self) -> None:
-        """Ends the oldest connection of the host that has most of them.
+        """Ends the oldest connection of the host that has the most unauthenticated connections.
 
         Each member has a different host, so members are affected only if strangers use dozens of hosts.
         """
@@ -234,7 +234,7 @@ class PartClient:
 
 
 def _send_at_once(connection: socket.socket) -> None:
-    """Sends small messages at once instead of waiting up to 40 ms for an acknowledgement."""
+    """Makes a socket send small messages at once, without up to 40 ms of waiting for acknowledgements."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

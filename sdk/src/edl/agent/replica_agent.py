@@ -23,7 +23,7 @@ _FROZEN_POLLS = 40
 """Number of consecutive polls for which a process must be stopped (SIGSTOP) to count as lost. A process
 that was stopped together with its agent continues a little later than the agent."""
 _LOST_S = 0.0
-"""Grace period for the other processes of a lost replica, which cannot continue."""
+"""Grace period for the other processes of a lost replica: none, because they cannot continue."""
 
 
 class ReplicaAgent:
@@ -37,8 +37,8 @@ class ReplicaAgent:
         Args:
             command: The absolute path of the program, and its arguments.
             processes: Number of processes.
-            max_restarts: How often to restart them.
-            grace_s: How long they may take to end after SIGTERM.
+            max_restarts: How often to restart the processes.
+            grace_s: How long the processes may take to end after SIGTERM.
             job: Name of the job, for `TORCHELASTIC_RUN_ID`.
         """
         self._command, self._processes, self._max_restarts = list(command), processes, max_restarts
@@ -96,7 +96,7 @@ class ReplicaAgent:
                     max_restarts=self._max_restarts,
                     environ=environ,
                 ),
-                **name,  # the trainer is the pod, for which its first process acts
+                **name,  # the pod is the trainer; its first process acts for it
             }
             for local_rank in range(self._processes)
         ]

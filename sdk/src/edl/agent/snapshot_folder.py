@@ -16,7 +16,7 @@ from edl.master.settings import Settings
 
 log = logging.getLogger("edl")
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - shared with the processes of this pod alone
+MEMORY = Path("/dev/shm")  # noqa: S108 - only the pod's processes share it
 _PREFIX = "edl-snapshots-"
 _LOCK = "lock"
 _DIGITS = 16
@@ -25,7 +25,7 @@ _ABANDONED_S = 3_600.0
 
 
 class SnapshotFolder:
-    """A folder used by one agent, which finds its snapshots there if it restarts after being killed."""
+    """The folder of one agent. After being killed and restarted, the agent finds its snapshots there."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path, self._lock = path, lock

@@ -1,4 +1,4 @@
-"""Keeps the snapshots of an agent's processes, in memory here and on the next agent of the round."""
+"""Keeps snapshots of an agent's processes in this pod's memory and at the next agent of the round."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _PAUSE_S = 1.0
 
 
 class SnapshotKeeper:
-    """The snapshots of an agent; for its main thread, while another thread copies parts to the next agent."""
+    """The snapshots of an agent.
+
+    The agent's main thread calls it, while another thread copies parts to the next agent.
+    """
 
     def __init__(self, settings: Settings, limit_bytes: int, folder: SnapshotFolder) -> None:
         """Listens for the other agents.
@@ -70,7 +73,8 @@ class SnapshotKeeper:
         """Client, address and rank of the next agent of the round."""
         self._number = 0
         self._unsent: set[SnapshotPart] = set()
-        """Parts of the snapshot from which this round starts that this agent is the first to have."""
+        """Parts of this round's initial snapshot that this agent has to copy, because no agent of a lower
+        rank has them."""
         self._sent: set[SnapshotPart] = set()
         self._thread = threading.Thread(target=self._copy, name="edl-snapshots", daemon=True)
         self._thread.start()
@@ -107,7 +111,7 @@ class SnapshotKeeper:
         }
 
     def flush(self, timeout_s: float) -> None:
-        """Waits up to `timeout_s` until the next agent has all that the processes have saved."""
+        """Waits up to `timeout_s` until the next agent has all parts that the processes have saved."""
         with self._changed:
             self._changed.wait_for(lambda: self._target is None or not self._next(), timeout_s)
 
@@ -179,7 +183,7 @@ class SnapshotKeeper:
         return max(lacking, key=lambda part: part.snapshot, default=None)
 
     def _copy(self) -> None:
-        """Runs the thread that copies each new part to the next agent."""
+        """Copies each new part to the next agent; runs in a thread."""
         failed_at = 0
         while not self._closed.wait(_LOOK_S):
             with self._changed:
@@ -199,7 +203,7 @@ class SnapshotKeeper:
     def _send(self, client: PartClient, address: str, rank: int, part: SnapshotPart) -> None:
         with reading(self._path, part) as descriptor:
             if descriptor is None:
-                return  # the process is already writing the next one
+                return  # the process is already writing its next snapshot
             client.send(address, rank, part, descriptor)
         with self._changed:
             self._sent.add(part)

@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints or creates the TrainingJob, and prints a line for each field without a counterpart.
 
     Raises:
-        EdlError: The file is invalid, fields with --apply would lose their meaning, or kubectl failed.
+        EdlError: The file is invalid, kubectl failed, or with --apply some fields would lose their
+            meaning.
     """
     if args.accept_losses and not args.apply:
         raise SettingError("--accept-losses needs --apply: without it nothing is created")

@@ -12,7 +12,7 @@ from edl.local.output import discard_output
 
 
 def print_objects(*objects: Mapping[str, Any]) -> int:
-    """Prints objects as indented JSON; several become one List, which kubectl reads as one file.
+    """Prints objects as indented JSON; wraps several objects in a List, which kubectl can read.
 
     Returns:
         The exit code.

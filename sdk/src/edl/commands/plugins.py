@@ -1,7 +1,8 @@
-"""Commands that other installed distributions add, such as `kubectl edl`'s, by entry points `edl.commands`.
+"""Finds commands, such as those of `kubectl edl`, that other distributions add as entry points.
 
-An entry point names a function that takes the command line, including the command's name, and returns an
-exit code. A distribution is imported only when one of its commands runs.
+An entry point of the group `edl.commands` names a function that takes the command line, including
+the command's name, and returns an exit code. A distribution is imported only when one of its
+commands runs.
 """
 
 from __future__ import annotations

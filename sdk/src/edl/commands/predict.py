@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         local_run.check_folder("--join", args.join, folder=Path(args.join).parent)
     newest = latest_checkpoint(args.parameters)
     if newest is not None:
-        args.parameters = str(newest.path)  # fixed here, so that all trainers read the same one
+        # chosen here, so that all trainers read the same checkpoint
+        args.parameters = str(newest.path)
     return local_run.run_job(args, ["predict", args.model, *args.flags.to_arguments(args)])
 
 

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _take_from_job(args: argparse.Namespace) -> None:
-    """Fills in data and epochs without a flag from the variables of the job's pods.
+    """Takes data and epochs that no flag gives from the environment variables of the job's pods.
 
     Raises:
         SettingError: The data is not given, or EDL_EPOCHS is not a whole number.

@@ -14,7 +14,7 @@ __all__ = ["JaxRounds"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what has this name.
+    """Imports the object of this name.
 
     Raises:
         SettingError: jax is missing or too old.

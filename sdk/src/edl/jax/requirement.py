@@ -25,7 +25,7 @@ def require_jax() -> None:
 
 
 def jax_problem(version: str) -> str:
-    """Returns why this jax cannot be used; "" if it can.
+    """Returns the reason why this version of jax cannot be used, or "" if it can be used.
 
     Args:
         version: Version of jax, such as "0.10.2".

@@ -1,7 +1,7 @@
 """Rounds for programs in JAX: members sum pytrees, and come and go without a restart of the others.
 
-Each member is a separate process of JAX with its own devices; sums and states go over
-`edl.collective`, through the host. Decision 0068.
+Each member is a separate JAX process with its own devices. `edl.collective` exchanges sums and
+states through the host (decision 0068).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class JaxRounds:
                 rounds.broken()
     ```
 
-    When a round begins, all members have the `state` of the member with the largest `step`. The
-    state of members that take it over consists of arrays of numpy.
+    When a round begins, all members have the `state` of the member with the largest `step`. Members
+    that take it over get it as numpy arrays.
 
     Args:
-        state: A pytree of numbers and arrays, of the same structure in all members.
-        code: Values that must be equal in all members, by name, such as a version.
+        state: A pytree of numbers and arrays, with the same structure in all members.
+        code: Values that must be equal in all members, by name, such as a program version.
         member: This trainer's session; the process's by default.
 
     Raises:
-        DataError: The state holds something else, such as a key of `jax.random.key`.
+        DataError: The state contains other values, such as a key of `jax.random.key`.
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class JaxRounds:
         self._ring: Ring | None = None
         self._number = 0
         self._last_steps: dict[int, int] = {}
-        """Round -> the last step made in it, of the rounds in which the state was trained."""
+        """Round -> the last step made in it, for the rounds in which the state was trained."""
         self._first_step = 0
-        """Number of steps that the state contained at the begin of the current round."""
+        """Number of steps that the state contained when the current round began."""
         self._interrupted: tuple[int, int] | None = None
-        """Round and step of a sum that the end of its round has interrupted."""
+        """Round and step of the sum that was interrupted by the end of its round."""
         self.state = state
         """The pytree that members share; the program replaces it after each step."""
         self.step = 0
         """Number of steps that the state contains."""
         self.has_counted = False
-        """Whether a sum that was interrupted in this member counts, known when the next round begins.
+        """Whether this member's interrupted sum counts; set when the next round begins.
 
-        True if other members have completed it and made the step: its batch is trained.
+        True if other members completed the sum and made the step, so its batch is trained.
         """
 
     def __enter__(self) -> JaxRounds:  # noqa: PYI034 - Self needs Python 3.11
@@ -101,7 +101,7 @@ class JaxRounds:
         """Waits for the next round, brings all members to the same state, and yields the round.
 
         Raises:
-            Refused: The other members run another program, or have a state of another structure.
+            Refused: The other members run a different program, or their state has a different structure.
             Unavailable: The master was away for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
@@ -117,11 +117,11 @@ class JaxRounds:
 
     @property
     def changed(self) -> bool:
-        """Whether to end the current round: a later one is to begin, or this trainer is to leave."""
+        """Whether to end the current round, because a later one begins or this trainer leaves."""
         return self._rounds.changed
 
     def sum(self, tree: Any) -> Any:
-        """Sums a pytree of numbers and arrays over all members; truth values are counted.
+        """Sums a pytree of numbers and arrays over all members; of booleans, it counts the true ones.
 
         Returns:
             A pytree of the same structure, the same in all members. The only member of a round gets
@@ -174,7 +174,7 @@ class JaxRounds:
         self._rounds.ready()
 
     def _counts_in(self, last_steps: Mapping[int, int]) -> bool:
-        """Returns whether a state, trained in these rounds, contains the step that was interrupted."""
+        """Returns whether a state that was trained in these rounds contains the interrupted step."""
         if self._interrupted is None:
             return False
         number, step = self._interrupted
@@ -183,9 +183,9 @@ class JaxRounds:
     def _take_newest(self, ring: Ring) -> None:
         """Takes over the state of the member that has made the most steps.
 
-        Members that made the same steps in the same rounds have the same state. If one member alone
-        has completed the last step of a round, and the others made it again in the next round, the
-        newer round decides.
+        Members that made the same steps in the same rounds have the same state. If only one member
+        completed the last step of a round, and the others made the step again in the next round,
+        the state of the newer round wins.
         """
         own = json.dumps([self.step, sorted(self._last_steps.items())]).encode()
         reports = [json.loads(payload) for payload in ring.gather(own)]
@@ -209,6 +209,6 @@ class JaxRounds:
 
 
 def _age(report: list[Any]) -> tuple[int, int]:
-    """Orders the reports of members: by steps, then by the round in which they made the last one."""
+    """Returns a sort key for members' reports: the steps, then the round of the last step."""
     step, last_steps = report
     return step, max((number for number, _ in last_steps), default=0)

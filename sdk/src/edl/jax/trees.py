@@ -1,4 +1,4 @@
-"""Pytrees of JAX as arrays of numpy, in which members sum and receive them."""
+"""Converts JAX pytrees to numpy arrays, which members sum and receive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOW = 0xFFFFFFFF
 def sum_over(ring: Ring, tree: Any) -> Any:
     """Sums a pytree of numbers over the members of a ring, with at most two all-reduces.
 
-    Narrow types are summed as float32 and whole numbers exactly; truth values are counted.
+    Narrow types are summed as float32, and integers exactly; of booleans, the true ones are counted.
 
     Args:
         ring: The connections of the round.
@@ -47,16 +47,16 @@ def sum_over(ring: Ring, tree: Any) -> Any:
 
 
 def as_bytes(tree: Any) -> list[np.ndarray]:
-    """Returns the bytes of each leaf, one array per leaf."""
+    """Returns one array per leaf, which holds the leaf's bytes."""
     leaves = jax.tree_util.tree_leaves(tree)
     return [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
 
 
 def from_bytes(arrays: Sequence[np.ndarray], like: Any) -> Any:
-    """Returns the pytree whose leaves have these bytes, as arrays of numpy.
+    """Returns a pytree of numpy arrays that have the given bytes.
 
     Args:
-        arrays: As `as_bytes` returned them.
+        arrays: The arrays that `as_bytes` returned.
         like: A pytree of the same structure, types and shapes.
     """
     leaves, structure = jax.tree_util.tree_flatten(like)
@@ -90,7 +90,7 @@ def signature(tree: Any) -> str:
 
 
 def _as_array(leaf: Any) -> np.ndarray:
-    """Returns a leaf in the type that JAX gives it; truth values become int32."""
+    """Returns a leaf as an array of the type that JAX gives it; booleans become int32."""
     array = np.asarray(jnp.asarray(leaf))
     return array.astype(np.int32) if array.dtype == np.bool_ else array
 
@@ -102,13 +102,13 @@ def _encode(array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(flat).view(flat.real.dtype)
     if jnp.issubdtype(kind, jnp.floating):
         return flat.astype(np.float64 if kind == np.float64 else np.float32)
-    # float64 holds sums of halves of 32 bits exactly
+    # sums of 32-bit halves are exact in float64
     whole = flat.astype(np.int64)
     return np.concatenate([whole >> 32, whole & _LOW]).astype(np.float64)
 
 
 def _decode(numbers: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Returns the array that `_encode` was given as numbers, in the type and shape of another."""
+    """Converts numbers that `_encode` returned to an array with the type and shape of `like`."""
     if jnp.issubdtype(like.dtype, jnp.complexfloating):
         return numbers.view(like.dtype).reshape(like.shape)
     if jnp.issubdtype(like.dtype, jnp.floating):

@@ -1,4 +1,4 @@
-"""Evaluates a model version: each trainer evaluates a share of the data, the master sums up."""
+"""Evaluates a model version: trainers evaluate shares of the data, and the master adds up the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edl_protocol.master import MODEL_GONE
 NAME = "evaluation"
 _UNKNOWN = 404
 _REQUEST_S = 1.0
-"""How long other trainers wait for the responsible one to start an evaluation."""
+"""How long other trainers wait for the responsible trainer to start an evaluation."""
 _POLL_S = 0.02
 Evaluate = Callable[[Any], Optional[Mapping[str, float]]]
 """Returns the means over one batch, or None if that model version no longer exists."""
@@ -31,7 +31,7 @@ class Evaluator:
     """Runs one trainer's share of evaluations; all trainers evaluate the same versions."""
 
     def __init__(self, dataset: Dataset, batch_size: int, member: Session) -> None:
-        """Sends nothing yet: the data set that is described first is trained first."""
+        """Sends nothing yet: the training data must be described first, so that it is trained first."""
         self._dataset, self._batch_size, self._member = dataset, batch_size, member
         self.newest: tuple[int, dict[str, float]] | None = None
         """Version and metrics of the last complete evaluation."""

@@ -18,7 +18,7 @@ CODES = (
 )
 
 _NESTED = (argparse.PARSER, argparse.REMAINDER)
-"""Positional arguments that take all words after them, which this parser must not check."""
+"""Positional arguments that take all following words; this parser must not check those words."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Refuses unknown flags, then parses like argparse, which calls this for subcommands, too.
+        """Refuses unknown flags, then parses like argparse, which calls this method for subcommands, too.
 
         argparse alone would report a missing required flag before a misspelt one.
         """
@@ -93,7 +93,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         digits = text.strip()
-        is_valid = digits.isascii() and digits.isdecimal() and len(digits) <= 18  # noqa: PLR2004 - int64
+        is_valid = digits.isascii() and digits.isdecimal() and len(digits) <= 18  # noqa: PLR2004 - fits int64
         if not is_valid or int(digits) < least or (most is not None and int(digits) > most):
             raise argparse.ArgumentTypeError(f"{text!r:.40}: {advice}")
         return int(digits)
@@ -102,7 +102,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 class Flags:
-    """A group of flags that can be passed on to another process; parsed arguments have it as `flags`."""
+    """A group of flags that can be passed on to another process; parsed arguments contain it as `flags`."""
 
     def __init__(self, parser: argparse.ArgumentParser, title: str) -> None:
         self._group = parser.add_argument_group(title)

@@ -17,7 +17,7 @@ from edl.master import protocol
 from edl.master.leases import Portion
 
 Arrays = dict[str, Any]
-"""Name -> array, whose first axis is records."""
+"""Name -> array; the first axis counts records."""
 INDEX = "index.json"
 _RESERVED_NAMES = {"file", "allow_pickle"}
 _PART = re.compile(r"part-(\d{5})-(\d{12})\.npz")
@@ -81,7 +81,7 @@ def parts(folder: Path) -> list[Part]:
 
 
 def check_others(folder: Path, shape: protocol.Json, task_records: int) -> None:
-    """Refuses a folder with output files that this job would not overwrite but mix with its results.
+    """Refuses a folder if this job's results would be mixed with output files of another job.
 
     Args:
         folder: Folder for the output files; it may be missing.
@@ -107,7 +107,7 @@ def finish(folder: Path, shape: protocol.Json, single_file: Path | None) -> list
     Args:
         folder: Folder of the output files.
         shape: Description of the data set.
-        single_file: File for all outputs; None writes none.
+        single_file: File for all outputs; None if it is not wanted.
 
     Returns:
         Descriptions of the record ranges without outputs, because their tasks were dropped.
@@ -161,7 +161,7 @@ def _write(path: Path, arrays: Arrays) -> None:
     """Writes a file atomically."""
     for name in _RESERVED_NAMES & arrays.keys():
         raise DataError(f"an output cannot be named {name!r}: numpy.savez reserves this name")
-    for name, array in arrays.items():  # before numpy 2.1, savez takes allow_pickle for an array
+    for name, array in arrays.items():  # before numpy 2.1, savez saves `allow_pickle` as an array
         if np.asarray(array).dtype.hasobject:
             raise DataError(
                 f"output {name!r} holds Python objects: return arrays of numbers or strings"

@@ -64,7 +64,7 @@ class SyncTrainingJob(TrainingJob):
         self._evaluate(result.steps)
         if export is not None:
             export.run(self._export)
-        # all members print it: the one with rank 0 may have been lost after the last step
+        # all members print the result: the one with rank 0 may have been lost after the last step
         print(RESULT + self._summary(result, member), flush=True)
         return True
 
@@ -100,7 +100,7 @@ class SyncTrainingJob(TrainingJob):
     def _summary(self, result: sync.SyncResult, member: Session) -> str:
         metrics = format_metrics(result.metrics)
         parts = self._summary_parts(result.steps, result.records, metrics, result.skipped)
-        with contextlib.suppress(MasterError):  # the line is useful without this part, too
+        with contextlib.suppress(MasterError):  # the line is still useful without this part
             parts += self._redone_part(member.control().status())
         if result.last_round is not None:
             members = format_count(result.last_round.world_size, "member")

@@ -17,7 +17,7 @@ from edl.model.errors import OutOfMemory, UserCodeError
 log = logging.getLogger("edl")
 
 _PROGRAM_FIELDS = ("code", "optimizer", "parameters", "tables")
-"""Fields of refusals by master and servers that concern the program, the same in every trainer."""
+"""If the master or a server refuses one of these fields, the program is wrong in every trainer."""
 Job = Callable[[Session], bool]
 """Runs the job; returns True if it is done, False if the master stopped it."""
 
@@ -43,7 +43,7 @@ def run(prepare: Callable[[], Job]) -> int:
         done = job(member)
     except (EdlError, MemoryError) as error:
         _report_failure(member, error)
-        member.leave()  # logs, so it comes before the error, which must be the last line
+        member.leave()  # writes log lines, so it must precede the error, which is the last line
         _print_error(error)
         return BAD_USE if _is_permanent(error) else FAILED
     if done:
@@ -98,7 +98,7 @@ def _report_failure(member: Session, error: BaseException) -> None:
 def _is_permanent(error: BaseException) -> bool:
     """Returns whether a replacement of this trainer would fail in the same way.
 
-    It would for invalid checkpoints, and for refusals that name a field of the program.
+    It would if a checkpoint is invalid, or if a refusal names a field of the program.
     """
     field = str(getattr(error, "field", None))
     return isinstance(error, CheckpointError) or field.partition(".")[0] in _PROGRAM_FIELDS

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, needs_data: bool = True) -
     """Adds the model argument and the training flags, which are passed on to trainers.
 
     Args:
-        parser: Parser to which they are added.
+        parser: Parser to which the arguments are added.
         needs_data: Whether --data is required; otherwise it defaults to the job's data.
     """
     parser.add_argument(

@@ -17,7 +17,7 @@ _SET_DEATH_SIGNAL = 1
 
 
 def main(argv: list[str]) -> None:
-    """Requests SIGTERM for the parent's death, then executes the program."""
+    """Makes the kernel send SIGTERM when the parent ends, then executes the program."""
     parent = int(argv[0])
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):

@@ -31,8 +31,8 @@ class KeyReader:
     def __enter__(self) -> None:
         if not sys.stdin.isatty() or not _is_in_foreground():
             return
-        import termios  # noqa: PLC0415 - not every system has it, and a system without has no terminals
-        import tty  # noqa: PLC0415 - as above
+        import termios  # noqa: PLC0415 - systems without terminals lack this module
+        import tty  # noqa: PLC0415 - see above
 
         self._saved_settings = list(termios.tcgetattr(sys.stdin))
         tty.setcbreak(sys.stdin)
@@ -47,7 +47,7 @@ class KeyReader:
         """Restores the terminal."""
         self._closed.set()
         if self._saved_settings is not None and _is_in_foreground():
-            import termios  # noqa: PLC0415 - as above
+            import termios  # noqa: PLC0415 - see above
 
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._saved_settings)
 

@@ -20,7 +20,7 @@ log = logging.getLogger("edl.run")
 NAME = "master"
 _STATUS_S = 0.5
 _HEARTBEAT_S = 1
-"""The master declares a trainer dead after three missed heartbeats; on one machine, soon is safe."""
+"""The master declares a trainer dead after three missed heartbeats; 3 s are enough on one machine."""
 _FINAL_STATUS_S, _CHECK_S = 15.0, 0.05
 _MAX_DEATHS = 3
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 _LOWEST = 10_000
 _FIRST_EPHEMERAL = 49_152
-"""Start of the ephemeral ports in RFC 6335; Linux has a different range, which it shows in /proc."""
+"""Start of the ephemeral ports in RFC 6335; Linux has a different range, see /proc."""
 _TRIES = 100
-"""Attempts per port; after them the kernel chooses one."""
+"""Number of attempts per port; after them, the kernel chooses a port."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _RESERVED = 64
 _reservations: deque[int] = deque()
@@ -44,7 +44,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> None:
-    """Reserves a port by an abstract Unix socket named after it, which ends with this process.
+    """Reserves a port by an abstract Unix socket that is named after the port and ends with this process.
 
     Raises:
         OSError: This process or another one has reserved the port.

@@ -41,7 +41,7 @@ class KeyPress:
 Event = Union[OutputLine, KeyPress, None]
 """None only wakes the run, for example because a process ended."""
 _LOG_LINE = re.compile(r"\d\d:\d\d:\d\d edl ")
-"""Prefix of the SDK's log lines, which a session also writes after the traceback of a program."""
+"""Prefix of the SDK's log lines. A session may write such lines after the program's traceback."""
 
 
 class _LogFile:
@@ -86,9 +86,10 @@ class Process:
         """The latest line of output."""
         self._last_program_line = ""
         self.stopped_by = ""
-        """How the run stopped it: "" (not stopped), "removed" (SIGTERM) or "killed" (SIGKILL)."""
+        """How the run stopped the process: "" (not stopped), "removed" (SIGTERM) or "killed"
+        (SIGKILL)."""
         self.stopped_at_s = 0.0
-        """When the run stopped it, by the monotonic clock."""
+        """When the run stopped the process, by the monotonic clock."""
         self._events = events
         self._log = log_path
         self._popen = subprocess.Popen(  # noqa: S603 - runs the program that the user named
@@ -114,9 +115,9 @@ class Process:
 
     @property
     def last_words(self) -> str:
-        """The program's last line of output, such as its error; lines of the SDK's log come second.
+        """The last line that the program itself has written, such as its error.
 
-        "-" if there is no output.
+        Without one, the SDK's last log line; "-" if there is no output at all.
         """
         return self._last_program_line or self.last_line or "-"
 

@@ -23,7 +23,7 @@ def require(module: str, need: str) -> None:
 
     Args:
         module: The program's module.
-        need: The start of the message: what needs the program, and a verb.
+        need: The start of the error message, such as "edl run needs the master, which is".
 
     Raises:
         SettingError: The program is not installed.
@@ -37,9 +37,9 @@ def require(module: str, need: str) -> None:
 
 def command(module: str, port: int, *flags: str) -> list[str]:
     """Returns the command line of a program that listens on a port."""
-    # -P: do not import a file of the module's name from the working directory
+    # -P: do not import a file with the module's name from the working directory
     program = [sys.executable, "-P", "-m", module, "--listen", f"127.0.0.1:{port}", *flags]
-    return [*program, "--log-format", "text"]  # its lines appear among those of trainers
+    return [*program, "--log-format", "text"]  # its lines appear among the trainers' lines
 
 
 class RestartedProcess:
@@ -64,7 +64,8 @@ class RestartedProcess:
         """Returns whether the process is running; restarts a dead one after its back-off.
 
         Args:
-            refuses: Whether an error exit means that the process cannot start: it has never served.
+            refuses: Whether the process has never served; an exit with an error then means that it
+                cannot start.
 
         Raises:
             EdlError: The process dies repeatedly, or cannot start.

@@ -45,7 +45,7 @@ _GRACE_S = 5.0
 _MAX_EVENTS = 10_000
 """Capacity of the event queue; a full queue blocks the processes that write output."""
 _SAVE_S = 30.0
-"""Time limit of the parameter servers' final checkpoint."""
+"""Time limit for the parameter servers' final checkpoint."""
 _KEYS: dict[str, Action] = {
     "+": Add(),
     "-": Remove(),
@@ -64,7 +64,7 @@ class Options:
     job: str
     schedule: Schedule = field(default_factory=lambda: Schedule([]))
     folder: Path | None = None
-    """Folder for the journal and logs; a job whose journal it holds is continued."""
+    """Folder for the journal and logs; if it holds a journal, that job is continued."""
     python: str = sys.executable
     """The trainers' interpreter."""
     servers: int = 0
@@ -72,9 +72,9 @@ class Options:
     server_checkpoints: Path | None = None
     """Folder for the servers' checkpoints; by default a folder next to the journal."""
     fatal_exit_code: int | None = None
-    """Exit code of trainers that are not replaced, because a replacement would fail, too."""
+    """Trainers with this exit code are not replaced, because a replacement would fail, too."""
     progress_prefix: str = ""
-    """Prefix of trainers' progress lines; the newest one is shown."""
+    """Prefix of trainers' progress lines; the newest such line is shown."""
     result_prefix: str = ""
     """Prefix of a trainer's result line, which becomes the last line of the run."""
 
@@ -249,7 +249,7 @@ class Run:
         self._drawn = len(shown)
 
     def _stop(self) -> None:
-        """Stops all processes, trainers first, so that they can still report to the master."""
+        """Stops all processes; trainers stop first, so that they can still report to the master."""
         stop_all(self._pool.all, _GRACE_S)
         self._servers.stop(_SAVE_S)
         if self._quit:

@@ -24,7 +24,8 @@ class TrainerPool:
 
         Args:
             start: Starts a trainer of the given name.
-            fatal_code: Exit code of trainers that are not replaced, because a replacement would fail, too.
+            fatal_code: Trainers with this exit code are not replaced, because a replacement would
+                fail, too.
         """
         self._start = start
         self._fatal_code = fatal_code
@@ -48,7 +49,7 @@ class TrainerPool:
 
     @property
     def finished(self) -> bool:
-        """Whether a trainer ended successfully; a removed one does not count, though it may exit with 0."""
+        """Whether a trainer ended successfully; removed trainers never count, even with exit code 0."""
         return any(process.code == 0 and not process.stopped_by for process in self.all)
 
     def add(self, count: int) -> None:

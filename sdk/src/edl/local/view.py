@@ -107,7 +107,7 @@ def screen(
         job: Name of the job.
         took_s: Seconds since the start of the run.
         totals: Sums over the data sets.
-        rows: One for each process.
+        rows: One row for each process.
         width: Columns of the terminal.
         notes: Texts for the second line.
 

@@ -28,10 +28,10 @@ def write_checkpoint(
         fan: Calls all servers.
         identity: Trainer, incarnation and generation.
         version: Version of the checkpoint.
-        data: Source of the position in the data, which server 0 stores; None keeps the last position.
+        data: Provides the position in the data for server 0 to store; None keeps the last position.
 
     Raises:
-        ServersError: The checkpoint was not written; older ones are intact.
+        ServersError: The checkpoint was not written; older checkpoints are intact.
     """
     body = {**identity, "version": version}
     position = {} if data is None else _position(fan, identity, data)
@@ -77,12 +77,12 @@ class ServerCheckpointer:
         """Starts a checkpoint.
 
         Returns:
-            False if another one is still being written; another trainer may write this one.
+            False if an earlier checkpoint is still being written; another trainer may write this one.
         """
         if self._thread is not None:
             self._thread.join(
                 _MOMENT_S
-            )  # its commit is done, or server 0 would not ask for another
+            )  # soon ends: server 0 asks for the next checkpoint only after the commit
             if self._thread.is_alive():
                 return False
         self._thread = threading.Thread(

@@ -40,7 +40,7 @@ class PushOutcome(NamedTuple):
     applied: bool
     """False if a server rejected the push as too stale: pull, and recompute the gradients."""
     staleness: int
-    """Versions between the pull and the push, the maximum over all servers."""
+    """Number of versions between the pull and the push; the maximum over all servers."""
 
 
 class PserverClient(ParameterReader):
@@ -74,7 +74,7 @@ class PserverClient(ParameterReader):
     def trim(self, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
         """Removes records that the servers have already seen from leases of retried tasks.
 
-        A trainer that was killed may have pushed part of its task, unknown to the master. The thread that
+        A killed trainer may have pushed part of its task without the master knowing. The thread that
         fetches work calls this.
         """
         retried = [lease for lease in leases if lease.attempt != 1] if self._keeps_position else []
@@ -188,11 +188,11 @@ class PserverClient(ParameterReader):
         return PushOutcome(applied, max(answer.meta["staleness"] for answer in answers))
 
     def report_non_finite(self, number: int, quantity: str) -> NonFiniteGradient:
-        """Reports a loss or gradient that is NaN or infinite to the servers, which count these."""
+        """Reports a loss or gradient that is NaN or infinite to the servers, which count such reports."""
         return self._refusal(number, quantity)
 
     def save(self) -> bool:
-        """Makes all servers write a checkpoint now, unless this version has one.
+        """Makes all servers write a checkpoint now, unless this version already has one.
 
         Returns:
             False if another trainer is writing or has written it.

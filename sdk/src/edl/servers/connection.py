@@ -29,7 +29,7 @@ class PserverConnection(KeepAliveConnection):
     """A connection to one server, for one thread at a time; any thread may call `close`."""
 
     peer, unavailable_error = "the parameter server", ServersUnavailable
-    sends_large_bodies = True  # a server with too many bytes in flight delays reading them
+    sends_large_bodies = True  # a server that has too many bytes in flight reads the body later
 
     def __init__(self, url: str, token: str) -> None:
         super().__init__(url)

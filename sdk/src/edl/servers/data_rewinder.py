@@ -28,7 +28,7 @@ class DataTarget:
     version: int = 0
     """The version of the parameters."""
     ledger: Json | None = None
-    """A position of the master's ledger; None is the beginning."""
+    """A position of the master's ledger; None for the beginning of the data."""
     remaining: Json = field(default_factory=dict)
     """Task -> number of its records that the parameters have not seen."""
 
@@ -64,7 +64,7 @@ class DataRewinder:
         return int(answer["generation"])
 
     def position(self, tasks: Sequence[str] = ()) -> Json | None:
-        """Returns the ledger's position; None if the master does not answer, or is too old to know it.
+        """Returns the ledger's position; None if the master does not answer or is too old.
 
         Args:
             tasks: Tasks to check; the answer names those that are settled.

@@ -4,7 +4,7 @@
 EdlError
 ├── ServersError               parameter servers refused a call or did not answer
 │   ├── ServersUnavailable     no answer: a retry may succeed
-│   └── RequestRefused         a refusal that a retry would receive again
+│   └── RequestRefused         a refusal; a retry would be refused, too
 │       └── GenerationChanged  the servers have started another generation: pull and recompute
 └── TrainingError
     └── NonFiniteGradient      a gradient or a loss is NaN or infinite
@@ -20,12 +20,12 @@ class ServersError(EdlError):
     """Parameter servers refused a call or did not answer."""
 
 
-class ServersUnavailable(ServersError):  # noqa: N818 - a state of the servers
+class ServersUnavailable(ServersError):  # noqa: N818 - named after a state of the servers
     """No answer: a retry may succeed."""
 
 
-class RequestRefused(ServersError):  # noqa: N818 - what a server did
-    """A refusal that a retry would receive again."""
+class RequestRefused(ServersError):  # noqa: N818 - named after a server's action
+    """A server refused the request; a retry would be refused, too."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
         """Stores the parts of the answer.
@@ -44,7 +44,7 @@ class GenerationChanged(RequestRefused):
     """The servers have started another generation; parameters must be pulled again."""
 
 
-class NonFiniteGradient(TrainingError):  # noqa: N818 - what is wrong
+class NonFiniteGradient(TrainingError):  # noqa: N818 - named after the problem
     """A gradient or a loss is NaN or infinite; the message names trainer, step and parameter."""
 
     def __init__(self, trainer: str, step: int, quantity: str) -> None:

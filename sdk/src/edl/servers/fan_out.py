@@ -108,7 +108,7 @@ class FanOut:
         while True:
             try:
                 answer = call(connection, server)
-            except ServersUnavailable as error:  # noqa: PERF203 - the call takes much longer
+            except ServersUnavailable as error:  # noqa: PERF203 - the call takes much longer than `try`
                 self._pause(error, server, backoff, until_s, given_up)
             else:
                 if backoff.tries >= _LOG_AFTER_TRIES:
@@ -137,4 +137,4 @@ class FanOut:
 
 
 class _GivenUp(ServersUnavailable):
-    """Raised in calls that are ended because another server refused."""
+    """Raised in calls that end early because a call to another server has failed."""

@@ -24,7 +24,7 @@ from edl_protocol.pserver import Enter, PositionCall
 log = logging.getLogger("edl")
 _WAIT_S = 5.0
 _AGAIN = ("generation", "checkpoint", "index")
-"""Fields of refusals that mean that the servers' states have changed and must be read again."""
+"""If a refusal names one of these fields, the servers' states have changed and are read again."""
 
 
 class GenerationBarrier:
@@ -181,7 +181,7 @@ class GenerationBarrier:
         return self._data.rewind(target)
 
     def _wait(self, first: Json, backoff: Backoff, left_s: float) -> None:
-        """Waits until server 0 is ready, or, if only others are not ready, for the back-off time."""
+        """Waits until server 0 is ready; if only others are not ready, waits for the back-off time."""
         if first["ready"]:
             threading.Event().wait(min(left_s, backoff.next_s()))
             return

@@ -28,7 +28,7 @@ class GenerationStart(NamedTuple):
     """The state from which a new generation starts."""
 
     generation: int
-    checkpoint: Optional[Json]  # noqa: UP045 - evaluated, and Python 3.9 has no other way
+    checkpoint: Optional[Json]  # noqa: UP045 - evaluated at runtime, and Python 3.9 has no `|`
     """The checkpoint to restore; None starts from initial parameters."""
     reason: str
 

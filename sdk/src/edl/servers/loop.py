@@ -31,7 +31,7 @@ from edl_protocol.pserver import Rules
 log = logging.getLogger("edl")
 
 MAX_TRIES = 64
-"""Attempts at one batch if servers reject it as too stale."""
+"""Number of attempts at one batch if servers reject it as too stale."""
 SAVE_EVERY_S = 30.0
 
 
@@ -61,15 +61,15 @@ def train(
         worker: Computes gradients.
         dataset: Created by `edl.from_arrays` or another `edl.from_...` function.
         batch_size: Records per push.
-        epochs: How often each record is trained on; by default the job's setting (EDL_EPOCHS), or 1.
+        epochs: How often each record is trained on; by default EDL_EPOCHS, or 1 if that is not set.
         shuffle_seed: See `edl.batches`.
         shuffle: See `edl.batches`.
         task_records: See `edl.batches`.
-        max_staleness: Gradients more versions old than this are recomputed; None accepts all.
+        max_staleness: Gradients that are more versions old than this are recomputed; None accepts all.
         modulate: Whether to divide the learning rate of a push by its staleness.
-        checkpoint_steps: Versions between checkpoints of the servers; 0 for no limit by versions.
-        checkpoint_seconds: Seconds between checkpoints; 0 for no limit by time. If both are 0, there are
-            no checkpoints.
+        checkpoint_steps: Versions after which the servers write a checkpoint; 0 turns this rule off.
+        checkpoint_seconds: Seconds after which the servers write a checkpoint; 0 turns this rule off.
+            If both are 0, there are no checkpoints.
         checkpoint_keep: How many checkpoints to keep.
         code: Name -> text that identifies the program; trainers with different values are refused.
         on_nan: If a loss or gradient is NaN or infinite, "fail" the job or "skip" the batch.
@@ -78,7 +78,7 @@ def train(
         member: This trainer's session; the process's session by default.
 
     Raises:
-        RequestRefused: The servers hold a different model, or too little memory for this one.
+        RequestRefused: The servers hold a different model, or have too little memory for this one.
         ServersUnavailable: A server was unreachable for longer than `EDL_PATIENCE_S`.
         NonFiniteGradient: A loss or gradient is NaN or infinite, and `on_nan` is "fail".
         DataError: An argument, a name or a shape is invalid.
@@ -159,7 +159,7 @@ class _Run:
         self._copy_counts()
 
     def _finish(self, *, saves: bool) -> None:
-        """Writes a final checkpoint, and counts what rollbacks since the last push lost."""
+        """Writes a final checkpoint, and counts batches that were lost in rollbacks since the last push."""
         try:
             while not self._save_final(saves=saves):
                 log.info("servers rolled back at the end of training")
@@ -223,7 +223,7 @@ class _Run:
             self._servers.refresh()
 
     def _compute_and_push(self, records: Any, number: int) -> tuple[Gradients, PushOutcome] | None:
-        """Computes and pushes one batch until the servers have applied it.
+        """Computes and pushes one batch, and repeats this until the servers have applied it.
 
         Returns:
             The gradients and the outcome; None if a rollback ended the batch's leases, so that other

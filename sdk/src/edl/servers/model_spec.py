@@ -28,7 +28,7 @@ class ModelSpec:
             DataError: The worker returned a value that servers cannot store.
         """
         self.initial = {name: _floats(name, array) for name, array in worker.initial().items()}
-        """Initial dense parameters of this trainer; the servers use those of the first trainer."""
+        """Initial dense parameters of this trainer; the servers use only the first trainer's."""
         self.shapes = {name: array.shape for name, array in self.initial.items()}
         self.dims = {name: int(table.dim) for name, table in worker.tables().items()}
         tables = {name: _checked(name, table) for name, table in worker.tables().items()}
@@ -45,7 +45,7 @@ class ModelSpec:
 
 
 def _checked(name: str, table: Table) -> Table:
-    """Returns a table whose numbers are of Python's types.
+    """Checks a table, and returns it with its numbers converted to Python's types.
 
     Raises:
         DataError: A value is out of range.

@@ -22,12 +22,12 @@ class Step:
     number: int
     """Number of the batch in this trainer, from 1."""
     version: int
-    """Number of batches, of all trainers, that the local parameters contain."""
+    """Number of batches from all trainers that the local parameters contain."""
     epoch: int
     records: int
     metrics: Mapping[str, float]
     staleness: int
-    """Number of batches of other trainers between the pull and the push."""
+    """Number of batches that other trainers pushed between this batch's pull and its push."""
     seconds: float
     """Duration of this batch."""
     exchange_s: float
@@ -55,7 +55,7 @@ class TrainingResult:
     refused_rows: int = 0
     """Number of row gradients that servers dropped because a table or their memory was full."""
     version: int = 0
-    """Number of batches, of all trainers, that the final parameters contain."""
+    """Number of batches from all trainers that the final parameters contain."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Means over this trainer's records of the last epoch."""
     whole: bool = False
@@ -63,7 +63,7 @@ class TrainingResult:
 
 
 def check_rules(rules: Rules) -> Rules:
-    """Returns these rules of the servers if all values are valid.
+    """Returns the servers' rules if all their values are valid.
 
     Raises:
         DataError: A value is out of range.

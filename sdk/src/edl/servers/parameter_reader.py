@@ -92,7 +92,7 @@ class ParameterReader:
 
     @property
     def version(self) -> int:
-        """Number of pushes in the local dense parameters, the minimum over all servers."""
+        """Number of pushes that the local dense parameters contain; the minimum over all servers."""
         return min(self._versions, default=NEVER)
 
     @property
@@ -129,7 +129,7 @@ class ParameterReader:
             self._rolled_back(before, states)
 
     def _rolled_back(self, ended: int, states: Sequence[Json]) -> None:
-        """Called after the servers have left the generation `ended`, in which this trainer was."""
+        """Called when this trainer has entered a new generation, after its generation `ended`."""
 
     def refresh(self) -> None:
         """Enters the current generation and pulls all parameters; raises the errors of `enter`."""
@@ -174,7 +174,7 @@ class ParameterReader:
         Args:
             table: Name of the table.
             ids: Unique ids.
-            pin: A pinned model version; by default the current rows.
+            pin: The pinned model version to read; by default, the current rows are read.
 
         Raises:
             DataError: There is no such table, or ids are not integers.
@@ -244,7 +244,7 @@ class ParameterReader:
         rows = np.concatenate([frame.arrays["rows"] for frame in frames])
         unique, first = np.unique(
             ids, return_index=True
-        )  # a row moved by an eviction can occur twice
+        )  # a row that an eviction has moved can occur twice
         return unique, rows[first]
 
     def status(self) -> list[Json]:
@@ -277,7 +277,7 @@ class ParameterReader:
         return fan.call_all(call)
 
     def _apply(self, answers: Sequence[Frame]) -> None:
-        """Applies parameters from answers, unless the local ones are newer."""
+        """Applies parameters from answers, unless the local parameters are newer."""
         meta = answers[0].meta
         self._barrier.position = {"version": meta["version"], "records": meta["records"]}
         for server, frame in enumerate(answers):

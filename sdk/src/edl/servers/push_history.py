@@ -14,7 +14,7 @@ from edl_protocol.master import RollbackShare
 
 
 class RollbackLoss(NamedTuple):
-    """The loss of this trainer in one rollback."""
+    """The batches that this trainer lost in one rollback."""
 
     steps: int
     """Batches that all servers had acknowledged and at least one server has lost."""
@@ -27,7 +27,7 @@ class RollbackLoss(NamedTuple):
 
 
 class PushHistory:
-    """The pushes of this trainer: those that all servers acknowledged, and the one in flight."""
+    """This trainer's pushes: the pushes that all servers have acknowledged, and the one in flight."""
 
     def __init__(self) -> None:
         self._runs: list[list[int]] = []
@@ -50,7 +50,7 @@ class PushHistory:
             self._runs.append([number, number, records])
 
     def roll_back(self, newest_numbers: list[int]) -> RollbackLoss:
-        """Computes the loss in a rollback, and removes the lost batches so that they count only once.
+        """Counts the batches lost in a rollback, and removes them so that they count only once.
 
         Args:
             newest_numbers: For each server, the number of this trainer's newest batch, or 0.
@@ -71,7 +71,7 @@ class PushHistory:
 
 
 class RollbackReport(NamedTuple):
-    """The report of a rollback of the servers to the master."""
+    """A rollback of the servers, as this trainer reports it to the master."""
 
     event: str
     """Name of the generation that ended."""
@@ -81,7 +81,7 @@ class RollbackReport(NamedTuple):
     records: int
     """Records of these batches."""
     share: RollbackShare
-    """This trainer's share of the loss."""
+    """This trainer's share of the lost batches."""
 
 
 def rollback_report(
@@ -92,7 +92,7 @@ def rollback_report(
     Args:
         ended: The generation that ended.
         rollback: Server 0's description of the rollback; None if it no longer has one.
-        lost: The loss of this trainer.
+        lost: The batches that this trainer lost.
         holder: Id of this trainer's process.
     """
     total = rollback or {"reason": "parameter servers restarted", "steps": 0, "records": 0}

@@ -20,7 +20,7 @@ class ParameterSnapshot(NamedTuple):
 
     dense: dict[str, Any]
     tables: dict[str, tuple[Any, Any]]
-    """Table -> sorted ids, and their rows, of all rows that were trained at least once."""
+    """Table -> sorted ids and their rows; only rows that were trained at least once."""
     version: int
     """Number of batches that the parameters contain."""
 

@@ -70,8 +70,8 @@ class Worker(Protocol):
 
         A schedule has a kind, warmup (default 0 versions) and start (default 0.0, the factor at version
         0). After the warm-up, the factor is constant ("constant"), is multiplied by `by` (0.1) every
-        `every` versions ("step"), decays likewise but continuously ("exponential"), or falls to `lowest`
-        (0.0) within `versions` ("cosine").
+        `every` versions ("step"), decays at the same rate but continuously ("exponential"), or
+        falls to `lowest` (0.0) within `versions` ("cosine").
         """
         ...
 

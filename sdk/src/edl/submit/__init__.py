@@ -1,1 +1,1 @@
-"""`edl submit`: a model file becomes an elastic Job of the cluster."""
+"""`edl submit`: turns a model file into an elastic Job on the cluster."""

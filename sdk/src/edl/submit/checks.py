@@ -10,7 +10,7 @@ from edl.errors import SettingError
 from edl.submit.manifest import MAX_BYTES, MODEL_FOLDER, Claim
 
 MAX_TRAINERS, MAX_WEIGHT = 10_000, 1000
-"""Limits of EDL's admission; the limits of names below are, too."""
+"""Limits of EDL's admission, as are the limits of names below."""
 _LABEL_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(_LABEL_PATTERN)
 _SUBDOMAIN = re.compile(rf"{_LABEL_PATTERN}(\.{_LABEL_PATTERN})*")
@@ -94,7 +94,7 @@ def check_claims(claims: Sequence[Claim]) -> Sequence[Claim]:
     """Checks that claims have different mount paths.
 
     Raises:
-        SettingError: Two share a path, or one has the model's.
+        SettingError: Two claims share a path, or a claim has the path of the model.
     """
     paths = {MODEL_FOLDER}
     for claim in claims:
@@ -117,7 +117,7 @@ def check_bounds(least: int, most: int) -> None:
 
 
 def check_absolute(flag: str, path: str | None) -> None:
-    """Checks a path in containers, if one is given.
+    """Checks a path in containers, if the path is given.
 
     Raises:
         SettingError: The path is not absolute.

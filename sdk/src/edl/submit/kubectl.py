@@ -49,7 +49,7 @@ def create_one(manifest: Mapping[str, Any]) -> None:
     """Creates one object.
 
     Raises:
-        EdlError: As `create`.
+        EdlError: See `create`.
     """
     _call([_program(), "create", "-f", "-"], manifest)
 

@@ -23,9 +23,9 @@ _BYTES = {
 }
 _MILLI = 1000
 _MIN_MIB = 16
-"""Less than a Python interpreter needs, so that the unit is probably missing."""
+"""A Python interpreter needs more than this; below it, the unit is probably missing."""
 MIN_SERVER_MIB = 128
-"""Memory of an empty parameter server, and the limit of EDL's admission."""
+"""Memory that an empty parameter server uses, and the minimum in EDL's admission."""
 
 
 def cpu_millis(flag: str, text: str) -> int:

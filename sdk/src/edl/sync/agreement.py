@@ -18,9 +18,9 @@ class Needs(Enum):
     """The kinds of state that a member can lack."""
 
     PROGRESS = "progress"
-    """The progress alone: these members have the model."""
+    """Only the progress: these members already have the model."""
     GRADIENT = "gradient"
-    """The gradient of the newest step: these members have the model before it."""
+    """The gradient of the newest step: these members have the model from before that step."""
     STATE = "state"
     """The whole state."""
 
@@ -31,7 +31,7 @@ class StateReport:
 
     trainer: str
     term: int = 0
-    """The newest term in which all members had the same state as this one; 0 if it has no state."""
+    """The newest term in which this member had the same state as all others; 0 without a state."""
     step: int = 0
     """Number of steps made."""
     lineage: int = 0
@@ -39,11 +39,11 @@ class StateReport:
     last_plan: str = ""
     """Name of the plan of its newest step."""
     flight: str = ""
-    """Name of the plan of the step that it started and could not complete; or ""."""
+    """Name of the plan of a step that the member started but could not complete, or ""."""
     before: int = 0
-    """Its lineage before the newest step, if it still has the gradient of that step; or 0."""
+    """Its lineage before the newest step if it still has that step's gradient, otherwise 0."""
     parts: int = 0
-    """Bytes of its state if the state is large and others can get it in parts; or 0."""
+    """Bytes of its state if the state is large and can be sent in parts, otherwise 0."""
 
     def json(self) -> protocol.Json:
         """Returns the report as JSON, to send it."""
@@ -67,7 +67,7 @@ class Agreement:
     receivers: frozenset[int]
     """Ranks of the members that take over its progress and, if needed, its model."""
     needs: Needs
-    """The largest need of any receiver; all receivers get the same."""
+    """All receivers get the same: the largest need among them."""
     initial: bool
     """Whether no member has a state yet, so that the source creates the first one."""
     in_parts: bool = False
@@ -95,17 +95,17 @@ def agree(reports: Sequence[StateReport]) -> Agreement:
     if lacking and all(_lacks_only_gradient(report, holders) for report in lacking):
         needs = Needs.GRADIENT if len(lacking) == len(receivers) else Needs.STATE
     first = len(reports) - len(receivers)
-    are_last = receivers == frozenset(range(first, len(reports)))  # as newcomers are
-    # if most members lack the state, it is faster that all wait than that few train alone
+    are_last = receivers == frozenset(range(first, len(reports)))  # newcomers always are
+    # if most members lack the state, waiting for them is faster than training with few members
     are_few = 2 * len(receivers) <= len(reports)
-    # all members with the state send a share of the parts, so they must cut it in the same way
+    # every member with the state sends a share of the parts, so all must cut the state alike
     can_be_cut = all(report.parts for report in reports) and len({h.parts for h in holders}) == 1
     in_parts = needs is Needs.STATE and can_be_cut and are_last and are_few
     return Agreement(source, receivers, needs, initial=False, in_parts=in_parts)
 
 
 def _lacks_only_gradient(own: StateReport, holders: Sequence[StateReport]) -> bool:
-    """Returns whether a member has the state before the newest step, whose gradient all holders have."""
+    """Returns whether a member lacks only the newest step and all holders have that step's gradient."""
     return own.lineage > 0 and all(
         own.term == holder.term and own.lineage == holder.before and is_one_step_behind(own, holder)
         for holder in holders
@@ -113,7 +113,7 @@ def _lacks_only_gradient(own: StateReport, holders: Sequence[StateReport]) -> bo
 
 
 def is_one_step_behind(own: StateReport, chosen: StateReport) -> bool:
-    """Returns whether a member lacks only the step that it had started, to have the chosen state."""
+    """Returns whether the step that a member had started would bring it to the chosen state."""
     return bool(own.flight) and own.flight == chosen.last_plan and own.step + 1 == chosen.step
 
 

@@ -1,7 +1,8 @@
-"""The position in the data of one member's model: which records it contains (pure).
+"""Tracks a model's position in the data: which records the model contains (pure).
 
-The position combines one of the master's ledger with the records that were trained since it was read.
-A checkpoint holds both, so that the data is set back together with the model (decision 0032).
+A position consists of a position in the master's ledger and the records that were trained after it
+was read. Checkpoints contain both parts, so that the data is set back together with the model
+(decision 0032).
 """
 
 from __future__ import annotations
@@ -12,24 +13,27 @@ from edl.master import protocol
 from edl.sync.plans import Span
 
 _MOST = 1 << 16
-"""Largest number of listed tasks; the position is never renewed with an older master."""
+"""Largest number of listed tasks; with more, the position becomes unknown. Older masters never
+renew it."""
 RENEWED_AT = 512
-"""A position with more tasks is renewed, because checkpoints and newcomers contain it."""
+"""A position that lists this many tasks is renewed, which keeps checkpoints small."""
 
 
 class DataPosition:
-    """The records that a model contains: all before a ledger's position, and parts of the listed tasks."""
+    """A model's records: all before the ledger's position, and parts of the listed tasks."""
 
     def __init__(self) -> None:
         """Creates the position of a model that was never trained."""
         self.is_known = True
-        """False for models of earlier versions."""
+        """False if an earlier version saved the model, or if too many tasks would have to be
+        listed."""
         self._ledger: protocol.Json | None = None
-        """The ledger's position, as the master returned it; None is the beginning."""
+        """The ledger's position, as the master returned it; None at the beginning of the data."""
         self._remaining: dict[str, int] = {}
-        """Task -> untrained records at its end, for tasks that were started since."""
+        """Task -> untrained records at its end, for tasks started after the ledger's position."""
         self._steps: dict[str, int] = {}
-        """Task -> steps that started in it; the master counts the steps of a task once it is done."""
+        """Task -> number of steps that started in it. The master counts a task's steps when the
+        task is done."""
 
     @property
     def tasks(self) -> list[str]:
@@ -64,11 +68,11 @@ class DataPosition:
         return {"ledger": self._ledger, "remaining": remaining, "steps": steps}
 
     def load(self, dumped: protocol.Json | None) -> None:
-        """Replaces the position by one that `dump` returned.
+        """Replaces the position with a position that `dump` returned.
 
         Raises:
             TypeError: `dumped` is not a position.
-            ValueError: A number in it is not a number.
+            ValueError: A field of `dumped` is not a number.
         """
         fields = {"remaining": {}} if dumped is None else dumped
         ledger, remaining, steps = (

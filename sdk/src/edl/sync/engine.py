@@ -42,23 +42,23 @@ def train(
     """Trains together with all other trainers of the job, while trainers come and go.
 
     Every member holds the same parameters after every step. The records of a step depend only on
-    the seed: except for rounding, the loss curve is the same as without changes of members.
+    the seed, so the loss curve does not depend on which trainers come and go, except for rounding.
 
     Args:
         replica: This trainer's copy of the model.
         dataset: From `edl.from_arrays` or a similar function; the same in all trainers.
-        batch_size: Records of a step, of all members together.
-        micro_batches: Parts of a step, computed one by one; the most trainers that can share it.
-        epochs: How often each record is trained on; by default the job's setting (EDL_EPOCHS), or once.
+        batch_size: Records per step, for all members together.
+        micro_batches: Number of parts of a step; at most this many trainers can share the step.
+        epochs: How often each record is trained on; by default EDL_EPOCHS, or 1 if that is not set.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         shuffle: What to shuffle, see `edl.batches`.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
             rate is multiplied by members / micro_batches.
         code: Entries that must be the same in all trainers, by name, such as a program version.
-        checkpoints: Folder for checkpoints, the same for all trainers; training continues from the
-            newest complete one after all members were lost.
-        checkpoint_steps: Number of steps between two checkpoints; one is written at the end, too.
+        checkpoints: Checkpoint folder, the same for all trainers. If all members are lost, training
+            continues from the newest complete checkpoint.
+        checkpoint_steps: Number of steps between two checkpoints; one more is written at the end.
         on_nan: What to do if a loss is not finite: "fail" the job, or "skip" the step.
         seed: Seed of everything random in a step, such as dropout.
         on_step: Called after each step.
@@ -70,7 +70,7 @@ def train(
         with code 143 once the current step is done, or when its grace period is over.
 
     Raises:
-        DataError: An argument is out of its range.
+        DataError: The value of an argument is invalid.
         TrainingError: A loss was not finite, and `on_nan` is "fail".
         Refused: This trainer's program differs from the others' program.
         Unavailable: The master did not answer for too long.
@@ -106,7 +106,7 @@ class Engine(MemberLoop):
 
     def __init__(self, replica: Replica, spec: RunSpec, session: Session) -> None:
         super().__init__(replica, spec, session)
-        # `full` touches all pages now, and not while others wait for the first sum of this member
+        # unlike `zeros`, `full` touches all pages now, before others wait for this member's first sum
         self.member.buffer = np.full(replica.size + step_flags.SIZE, 0, np.float32)
 
     def run(self) -> SyncResult:

@@ -34,7 +34,7 @@ def load_newest_checkpoint(member: GroupMember, after: int = -1) -> bool:
     """Loads the newest checkpoint that is later than step `after`.
 
     Returns:
-        Whether there was one.
+        Whether there was such a checkpoint.
 
     Raises:
         CheckpointError: The checkpoint is of another model; the job fails.
@@ -51,7 +51,7 @@ def load_newest_checkpoint(member: GroupMember, after: int = -1) -> bool:
     except CheckpointError as error:
         member.fail_job(str(error))
         raise
-    # the model does not contain the records that this member had trained: others may lease them
+    # the loaded model lacks the records that this member had trained, so others may lease them
     member.progress.load({**position, "book": LeaseTable().dump()})
     log.info("continuing from the checkpoint of step %d in %s", member.progress.step, folder)
     return True

@@ -61,7 +61,7 @@ class GroupMember:
         Args:
             replica: This trainer's copy of the model.
             spec: The run's data set and options, the same in all members.
-            session: This trainer's session; the leader has another one in the group's name.
+            session: This trainer's session; the leader has a second session in the group's name.
             rendezvous: The source of rounds.
             on_stop: Called on any thread when the master stops the job.
             files: The format of checkpoints; numpy's by default.
@@ -74,7 +74,7 @@ class GroupMember:
         self.leaving = threading.Event()
         """Set when this trainer has to leave after the current or next step."""
         self.round_number = 0
-        """The current round, or the one that this trainer is joining."""
+        """Number of the current round, or of the round that this trainer is joining."""
         self.leader: Leader | None = None
         """Leases records while this trainer leads; None otherwise."""
         self.buffer = np.zeros(0, np.float32)
@@ -85,17 +85,18 @@ class GroupMember:
         """Whether no other member can lead after this trainer."""
         self._has_computed = False
         self._renewed_at = 0
-        """Fewer listed tasks than this do not renew the position; grows when the master cannot renew it."""
+        """The position is not renewed with fewer listed tasks than this; grows when the master
+        cannot renew it."""
         self._description, self._on_stop = spec.description, on_stop
         folder = spec.options.checkpoints
         self._checkpoint_writer = None if folder is None else CheckpointWriter(folder, self.files)
 
     def leased_records(self) -> LeasedRecords:
-        """Returns access to the records of the data set, for one reader."""
+        """Returns an object with which one reader reads records of the data set."""
         return LeasedRecords(self.dataset.source, self._description)
 
     def close(self) -> None:
-        """Waits until a checkpoint is written, and ends this member's leadership."""
+        """Waits for a checkpoint that is being written, and ends this member's leadership."""
         if self._checkpoint_writer is not None:
             self._checkpoint_writer.close()
         if self.leader is not None:
@@ -112,9 +113,10 @@ class GroupMember:
 
         Args:
             after: The newest term that the members' state contains.
-            event: Name of the loss of a newer state, or of the restoration of a checkpoint; the data
-                is set back to the records that the state contains. "" leaves the data as it is.
-            reason: Reason of the event, in one line.
+            event: Name of the event after which the data is set back to the records that the state
+                contains: a newer state was lost, or a checkpoint was restored. "" keeps the
+                data's position.
+            reason: Reason for the event, in one line.
 
         Returns:
             False if the master knows a newer state. This member may then have lost leases, but only
@@ -137,7 +139,7 @@ class GroupMember:
         return True
 
     def _target(self, event: str, reason: str) -> protocol.Json | None:
-        """Returns the position to which the data is set back; None if unknown or not needed."""
+        """Returns the position to which the data is set back, or None if it is unknown or not needed."""
         data = self.progress.data
         if not event or not data.is_known:
             return None
@@ -152,7 +154,7 @@ class GroupMember:
         """Continues from the ledger's current position, if this member leads.
 
         Args:
-            at: Number of listed tasks from which the position is renewed.
+            at: Smallest number of listed tasks with which the position is renewed.
 
         Returns:
             Whether the position was renewed.

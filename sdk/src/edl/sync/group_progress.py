@@ -27,7 +27,8 @@ class GroupProgress:
     def __init__(self) -> None:
         self.lease_table = LeaseTable()
         self.term = 0
-        """The newest term in which all members had the same state as this one; 0 if there was none."""
+        """The newest term in which this member had the same state as all others; 0 before the
+        first."""
         self.step = 0
         """Number of steps made."""
         self.records = 0
@@ -36,8 +37,8 @@ class GroupProgress:
         self.skipped = 0
         self.lineage = 0
         """Hash of the state's random origin, its steps and the rounds in which they were made. Members
-        with the same lineage have the same state, because all apply the same gradients; so states
-        are compared without reading them."""
+        with the same lineage have the same state, because all apply the same gradients; so lineages
+        are compared instead of states."""
         self.last_plan = ""
         """Name of the plan of the newest step."""
         self.metrics: dict[str, float] = {}
@@ -49,7 +50,8 @@ class GroupProgress:
         self.skipped_in_a_row = 0
         """Number of consecutive skipped steps, up to the newest one."""
         self._announced: set[str] = set()
-        """Tasks that other members may track: those that were tracked when the leader last sent plans."""
+        """Tasks that this leader tracked when it last sent plans; other members may still track
+        them."""
         self._last_settled: set[str] = set()
         """Tasks that were last sent as settled; some members may not have received the message."""
 
@@ -58,8 +60,9 @@ class GroupProgress:
 
         Args:
             trainer: This trainer's name.
-            before: The lineage before the newest step, if this member has that step's gradient.
-            parts: Bytes of the state, if others can get it in parts; or 0.
+            before: The lineage before the newest step if this member has that step's gradient,
+                otherwise 0.
+            parts: Bytes of the state if it can be sent in parts, otherwise 0.
         """
         flight = "" if self.flight is None else self.flight.name
         lineage = self.lineage if self.term else 0
@@ -81,7 +84,7 @@ class GroupProgress:
     def advance(
         self, metrics: Mapping[str, float], *, round_number: int = 0, skipped: bool = False
     ) -> None:
-        """Records that this member made the step in flight, in a round of this number."""
+        """Records that this member has made the step in flight, in the round `round_number`."""
         plan = self.flight
         if plan is None:
             return
@@ -116,9 +119,9 @@ class GroupProgress:
         self._announced = self.lease_table.tracked_tasks()
 
     def newly_settled(self) -> list[str]:
-        """Returns tasks to send as settled: those that are no longer tracked since the last call.
+        """Returns the tasks to send as settled: those that were tracked at the last call and no longer are.
 
-        Each task is returned twice, because the first message may not reach all members.
+        Two consecutive calls return each task, because the first message may not reach all members.
         """
         tracked = self.lease_table.tracked_tasks()
         settled = self._announced - tracked

@@ -1,4 +1,4 @@
-"""One round of training: its start, the plans of its steps, and the ends of steps and of the round."""
+"""One round of training: how it starts, plans and completes steps, and ends."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ T = TypeVar("T")
 
 _WAIT_S = 0.05
 _IDLE_S = 0.5
-"""How long the leader waits for records before it sends an empty plan message, to show that it lives."""
+"""How long the leader waits for records before it sends an empty plan message, which shows that it
+is alive."""
 _CLOSE_S = 1.0
 _STAYS, _CHANGES, _LEAVES, _LACKS = b"0", b"1", b"2", b"3"
 _MAX_SKIPPED = 20
-"""After this many consecutive steps, the parameters themselves are probably not finite."""
+"""After this many consecutive skipped steps, the parameters themselves are probably not finite."""
 _SEED_STEP, _SEED_MICRO, _SEED_MODULUS = 1_000_003, 8_191, 1 << 31
 
 
@@ -56,7 +57,7 @@ class PlanReader(Protocol):
 
 
 class GroupRound(ABC):
-    """One member's part in one round; subclasses compute gradients and sum them."""
+    """One member's part in one round; subclasses compute and sum gradients."""
 
     keeps_gradient = True
     """Whether the member's buffer holds the gradient of the newest step, for members that lack the step."""
@@ -98,18 +99,18 @@ class GroupRound(ABC):
 
     @abstractmethod
     def _is_finite(self) -> bool:
-        """Whether the sum of all gradients is finite; the same in all members."""
+        """Returns whether the sum of all gradients is finite; the same in all members."""
 
     @abstractmethod
     def _gradient_problem(self) -> str:
-        """Returns the problem with this member's gradient, when the sum is not finite; or ""."""
+        """Returns the problem with this member's gradient, or ""; called if the sum is not finite."""
 
     @abstractmethod
     def _apply(self, scale: float) -> None:
         """Applies the sum of all gradients, with the learning rate times `scale`."""
 
     def drop_gradient(self) -> None:
-        """Drops the gradient of the current step, which is made again because members are lost."""
+        """Drops the current step's gradient; the step is made again because members are lost."""
         self._replica.clear()
 
     def close(self) -> None:
@@ -134,11 +135,11 @@ class GroupRound(ABC):
         return True
 
     def _ends_with(self, flags: StepFlags) -> bool:
-        """Ends the round if a member had to change to a later one; returns whether it ended."""
+        """Ends the round if a member has to change to a later one; returns whether this round ended."""
         if flags.switch:
             are_left = (
                 self._round.world_size - flags.lacking
-            )  # without newcomers, which lack the state
+            )  # newcomers do not count: they lack the state
             self._finish_round(last=flags.leaving >= are_left)
         return bool(flags.switch)
 
@@ -193,9 +194,7 @@ class GroupRound(ABC):
         plans: list[Plan] = []
         wait_s = _WAIT_S if self._wants_new_round else _IDLE_S
         if self._plans or self._progress.pending:
-            wait_s = (
-                0.0  # the master may begin the next epoch only after the pending step is reported
-            )
+            wait_s = 0.0  # the next epoch may not begin before the pending step is reported
         size = self._policy.records(self._growth.workers)
         if leader.replaced:
             raise RoundOver("another member leads by now")
@@ -342,7 +341,7 @@ class GroupRound(ABC):
             self._member.leader.report_ready()
 
     def _finish_round(self, *, last: bool) -> None:
-        """Ends the round after a step: waits until all members have made it, and records it."""
+        """Ends the round after a step: waits until all members have made the step, and records it."""
         self._timed(self._ring.barrier)
         self._member.commit()
         if last:

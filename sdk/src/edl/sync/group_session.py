@@ -1,4 +1,4 @@
-"""The session of the group at the master, under one name, and its permit to save checkpoints.
+"""The group's session at the master, under one name, and its permit to save checkpoints.
 
 The next leader joins under that name as a new incarnation and reports its own copy of the lease
 table, so no record is trained twice and none is left out.
@@ -42,7 +42,7 @@ class GroupSession:
             lease_table: This trainer's copy of the group's lease table.
             dataset: Name of the data set.
             after: The newest term that this trainer's model contains.
-            is_round_over: Called while the master does not answer.
+            is_round_over: Called while the master does not answer; True ends the retries.
         """
         self._session = Session(replace(settings, trainer=GROUP), lease_table, is_round_over)
         self.lease_table = lease_table
@@ -168,7 +168,7 @@ class GroupSession:
 
 
 class CheckpointPermit:
-    """A client for the calls that save a checkpoint, valid while a member leads.
+    """A client for the calls that save a checkpoint, valid while this member leads.
 
     It has a separate connection, because another thread writes checkpoints.
     """
@@ -181,7 +181,7 @@ class CheckpointPermit:
         """Asks the master for permission to save (`Session.request_save`).
 
         Raises:
-            Refused: Another member leads, or has led since.
+            Refused: Another member leads, or has led in the meantime.
         """
         joins = self._session.joins
         try:

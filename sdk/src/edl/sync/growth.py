@@ -1,7 +1,7 @@
-"""Growth of a round while it trains: a member without the state computes nothing until it has all parts.
+"""Adds members to a round while it trains: newcomers get the state in parts (decision 0048).
 
-Such a member takes part in each sum with zeros and applies each step, so every part of the state
-that it has received stays up to date. Several other members send the parts. Decision 0048.
+Several other members send the parts. Until a newcomer has all parts, it computes no gradient: it
+contributes zeros to each sum. It applies each step, so the parts that it has stay up to date.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from edl.sync.step_flags import SOURCES, StepFlags
 log = logging.getLogger("edl")
 
 _HOLD_S = 20.0
-"""How long a later round waits for the newcomers of this one. The master drops members that do not join
-a later round within 60 s."""
+"""How long a later round waits for the newcomers of the current round. The master drops members that
+do not join a later round within 60 s."""
 
 
 class Streams(NamedTuple):
     """Connects the rings that carry the parts of a state."""
 
     interrupt: Interrupt
-    """Ends their calls."""
+    """Ends all calls on the rings."""
     connect: Callable[[Sequence[int], int], Ring]
     """Connects members in the ring of a channel, given their ranks and the channel's number (from 1)."""
 
@@ -50,7 +50,7 @@ class GrowthReport:
     lacking: bool
     """Whether it lacks parts of the state."""
     saving: bool
-    """Whether it still copies the state that it had before."""
+    """Whether it is still copying its previous state."""
 
 
 Connecting = Callable[[Collection[int]], AbstractContextManager[object]]
@@ -75,40 +75,43 @@ class Growth:
             replica: The replica of this process, or its part of one.
             ring: The connections of the round.
             round_: The round.
-            streams: Connects the rings that carry the parts; None sends newcomers the state at once.
-            on_wait: Called as by `edl.collective.Ring.connect`.
+            streams: Connects the rings that carry the parts; None if newcomers get the state at
+                once.
+            on_wait: Called in the same way as by `edl.collective.Ring.connect`.
             connecting: Returns a context in which the rings are connected, given the receivers'
-                ranks. By it, the first process of a pod has the others connect theirs.
+                ranks. The first process of a pod uses it to make the other processes connect their
+                rings.
         """
         self._replica, self._ring, self._round = replica, ring, round_
         self._streams, self._on_wait, self._connecting = streams, on_wait, connecting
         self.workers = round_.world_size
-        """The members of lower ranks compute; the same number in all members."""
+        """Number of members that compute, those of the lowest ranks; the same number in all
+        members."""
         self._receivers: frozenset[int] = frozenset()
         self._is_under_way = False
         self._rings: list[Ring] = []
-        """The ring of a source; a receiver has the rings of all sources."""
+        """A source has one ring; a receiver has the rings of all sources."""
         self._sender: StateSender | None = None
         self._inflows: list[StateReceiver] = []
-        """One for each source; the first one also receives the state outside the parts."""
+        """One receiver for each source; the first one also receives the state outside the parts."""
         self._undo: Callable[[], None] | None = None
         """Restores the progress that a member without the state had before the round."""
         self._saved_state: State | None = None
         self._saving: threading.Thread | None = None
         self._error: Exception | None = None
         self._may_begin = False
-        """Whether all receivers have copied the state that they had."""
+        """Whether all receivers have copied their previous states."""
         self._member_report: GrowthReport | None = None
-        """The newest report of all processes of this member; None if it is one process."""
+        """The newest report for all processes of this member; None if it has only one."""
         self._began_s = 0.0
 
     # -- the start of a round ----------------------------------------------------------------
 
     def plan(self, receivers: Collection[int], undo: Callable[[], None]) -> None:
-        """Sets the members that get the state during the round; called before they load anything.
+        """Sets the members that get the state during the round; called before they load any state.
 
         Args:
-            receivers: Their ranks, the last ones of the round.
+            receivers: Ranks of these members; they are the last ranks of the round.
             undo: Called if this member lacks the state at the end of the round.
         """
         self._receivers = frozenset(receivers)
@@ -135,7 +138,7 @@ class Growth:
         for channel, source in enumerate(sources, 1):
             if self._round.rank in (source, *receivers):
                 self._rings.append(streams.connect((source, *receivers), channel))
-                self._rings[-1].on_wait = None  # its threads may wait, the program does not
+                self._rings[-1].on_wait = None  # only the ring's threads wait, not the program
         places = range(1, 1 + len(receivers))
         if self._round.rank in self._receivers:
             self._inflows = [StateReceiver(replica, ring, places) for ring in self._rings]
@@ -155,7 +158,7 @@ class Growth:
         )
 
     def adopt(self, reports: Iterable[GrowthReport]) -> None:
-        """Makes this process report for its whole member: as long as one process lacks parts, all do.
+        """Makes this process report for its member, which lacks parts while any of its processes does.
 
         Args:
             reports: The reports of all processes of this member.
@@ -174,7 +177,7 @@ class Growth:
 
     @property
     def applies(self) -> bool:
-        """Whether this member applies steps: only once the first message has arrived."""
+        """Whether this member applies steps; a receiver does so once it has the first message."""
         return not self._inflows or self._inflows[0].has_begun
 
     @property
@@ -183,10 +186,10 @@ class Growth:
         return self._is_under_way and clock.monotonic_s() - self._began_s < _HOLD_S
 
     def write_flags(self, flags: StepFlags) -> None:
-        """Sets this member's flags before a sum; a source copies the next parts.
+        """Sets this member's flags before a sum; a source also copies the next parts to send.
 
         Raises:
-            CheckpointError: This trainer has no memory for a copy of the state that it had.
+            CheckpointError: This trainer has too little memory for a copy of its previous state.
             RoundOver: A receiver is lost.
         """
         if self._error is not None:
@@ -229,7 +232,7 @@ class Growth:
     # -- the end of a round ------------------------------------------------------------------
 
     def close(self, *, is_leaving: bool = False) -> None:
-        """Ends the threads; a member that lacks parts of the state restores the state that it had.
+        """Ends the threads; a member that lacks parts of the state restores its previous state.
 
         Args:
             is_leaving: Whether this member leaves and needs no state.
@@ -262,5 +265,5 @@ class Growth:
             state = self._replica.state()
             arrays = {name: np.array(array) for name, array in state.arrays.items()}
             self._saved_state = State(arrays, state.extra)
-        except Exception as error:  # noqa: BLE001 - raised on the thread that trains
+        except Exception as error:  # noqa: BLE001 - `write_flags` raises it on the training thread
             self._error = error

@@ -20,7 +20,7 @@ from edl.sync.plans import Plan
 log = logging.getLogger("edl")
 
 _STEPS_AHEAD = 64
-"""Number of steps whose records are leased ahead; enough for a few calls per second."""
+"""Number of steps whose records are leased ahead, so that a few calls per second are enough."""
 _CLOSE_S = 1.0
 _CONFLICT = 409
 
@@ -51,8 +51,9 @@ class Leader(Loop):
             after: The newest term that this trainer's model contains.
             batch_size: Records of a step.
             on_stop: Called on any thread when the master stops the job.
-            is_round_over: Called while the master does not answer.
-            target: Position to which the data is set back before anything is leased; None leaves it.
+            is_round_over: Called while the master does not answer; True ends the retries.
+            target: Position to which the data is set back before the first lease; None keeps the
+                current position.
 
         Raises:
             Refused: The model lacks acknowledged records (`is_behind`).
@@ -84,7 +85,7 @@ class Leader(Loop):
         self._fetcher.start()
 
     def _rewind_data(self, target: protocol.Json) -> None:
-        """Sets the data back, if the master supports it; otherwise the loss is reported later."""
+        """Sets the data back if the master supports it; otherwise the lost records are reported later."""
         try:
             answer = self.session.rewind(target)
         except Refused as error:
@@ -99,11 +100,11 @@ class Leader(Loop):
         )
 
     def plan(self, records: int, wait_s: float) -> Plan | None:
-        """Plans the next step; the plan is empty if records are missing, and None at the end.
+        """Plans the next step; returns an empty plan if too few records are queued, and None at the end.
 
         Raises:
-            EdlError: The master refused something, or no records are left and it did not answer
-                for longer than `patience_s`.
+            EdlError: The master refused something, or too few records are queued and the master did
+                not answer for longer than `patience_s`.
         """
         spans = self._lease_queue.next_step(records, wait_s)
         if spans is None:
@@ -147,7 +148,7 @@ class Leader(Loop):
 
     @override
     def wake(self, error: EdlError | None) -> None:
-        """Handles the end of the session: another process leads, or the job has had its steps."""
+        """Handles the end of the session: another member leads, or the master has stopped the job."""
         if isinstance(error, MasterError):
             self.replaced = True
         elif not self._ending:
@@ -155,7 +156,7 @@ class Leader(Loop):
         self._lease_queue.end()
 
     def finish(self) -> None:
-        """Reports the remaining records, and leaves in the group's name."""
+        """Reports the remaining records, and leaves the job in the group's name."""
         self._ending = True
         self._lease_queue.end()
         self._fetcher.close(_CLOSE_S)

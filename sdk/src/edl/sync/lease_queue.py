@@ -1,8 +1,8 @@
 """The leader's queue of leased tasks, in order, from which it plans steps.
 
-A fetcher adds leases and the leader takes the records of steps, as loops of one trainer do with
-`edl.data.prefetch.PrefetchQueue`. The master determines the order of records, which depends only on
-the seed.
+A fetcher adds leases, and the leader takes the records of steps. `edl.data.prefetch.PrefetchQueue`
+is the corresponding queue for the loops of one trainer. The master determines the order of records,
+which depends only on the seed.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class LeaseQueue(LeaseSink):
         return self._tasks_for(missing)
 
     def is_full_enough(self) -> bool:
-        """Returns whether at least half of the records to lease ahead are queued; needs the lock."""
+        """Returns whether at least half of the records to lease ahead are queued; hold the lock."""
         enough = max(self._low // 2, self._largest_step)
         return not self.closing and self._records_ahead() >= enough
 
     @override
     def mark_away(self) -> None:
-        """Lets an incomplete step wait until the master answers, which may lease more of the epoch.
+        """Makes an incomplete step wait for the master, which may lease more records of the epoch.
 
         Only a later answer of the master marks the queue as exhausted again.
         """
@@ -84,7 +84,7 @@ class LeaseQueue(LeaseSink):
             self.call_due.notify_all()
 
     def next_step(self, records: int, wait_s: float) -> tuple[Span, ...] | None:
-        """Takes the next step's records, all of one epoch; a step at an epoch's end may have fewer.
+        """Takes the next step's records, all from one epoch; an epoch's last step may have fewer records.
 
         Returns:
             An empty tuple if too few records are queued, or after `end`; None after the last record.
@@ -109,8 +109,8 @@ class LeaseQueue(LeaseSink):
     def report_ready(self) -> None:
         """Notes that the lease table has records to report.
 
-        While the queue is full enough, the fetcher reports soon by itself. To wake it at every
-        step would slow down the training thread.
+        While the queue is full enough, the fetcher soon reports without being woken. Waking it at
+        every step would slow down the training thread.
         """
         with self.lock:
             if not self.is_full_enough():
@@ -123,7 +123,7 @@ class LeaseQueue(LeaseSink):
         return sum(lease.end - start for lease, start in self._tasks)
 
     def _has_step(self, records: int) -> bool:
-        """Returns whether a whole step of one epoch is queued, or the epoch's remaining records."""
+        """Returns whether a whole step of one epoch or all remaining records of the epoch are queued."""
         if self.closing or not self._tasks:
             return False
         epoch, size = self._tasks[0][0].epoch, 0

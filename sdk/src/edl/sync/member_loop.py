@@ -100,12 +100,12 @@ class MemberLoop(Loop):
     def close(self) -> None:
         """Ends this trainer's part, and reports its remaining results to the master.
 
-        In a forked child of the program this does nothing.
+        Does nothing in a forked child of the program.
         """
         if self._is_forked:
             return
         if self._steps is not None:
-            self._steps.close()  # after an error in the program: the others wait for this member
+            self._steps.close()  # after an error in the program, the others wait for this member
         self._end_connections()
         self._session.release(self)
         self.member.leave_rendezvous()
@@ -135,7 +135,7 @@ class MemberLoop(Loop):
         return True
 
     def _end(self) -> None:
-        """Raises the error that has ended the run, if there is one."""
+        """Raises an error if an error has ended the run."""
         if self._error is not None:
             raise self._error
 
@@ -182,7 +182,7 @@ class MemberLoop(Loop):
                 self._is_training = True
                 yield from part.steps()
             except RoundOver:
-                self.rendezvous.broken(round_.number)  # the next one may form meanwhile
+                self.rendezvous.broken(round_.number)  # lets the next round form meanwhile
                 part.drop_gradient()
                 member.result.redone += member.progress.flight is not None
                 raise
@@ -197,7 +197,7 @@ class MemberLoop(Loop):
         return os.getpid() != self._pid
 
     def _end_connections(self) -> None:
-        """Ends connections that outlast rounds: members of a broken round may still wait for this one."""
+        """Ends connections that outlast rounds, because members of a broken round may wait for this one."""
 
     def _interrupt_calls(self) -> None:
         """Ends all calls that wait for other members; called on any thread."""

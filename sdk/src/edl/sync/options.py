@@ -22,7 +22,7 @@ class SyncStep:
     """Number of steps made so far, this one included."""
     epoch: int
     records: int
-    """Records of this step, of all members together."""
+    """Records of this step, for all members together."""
     metrics: Mapping[str, float]
     """Means over the step's records."""
     round: int
@@ -43,7 +43,7 @@ class SyncResult:
 
     steps: int = 0
     records: int = 0
-    """Trained by the group since the job began, according to this member's state."""
+    """Records that the group has trained since the job began, according to this member's state."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Metrics of the last step."""
     rounds: int = 0
@@ -51,7 +51,7 @@ class SyncResult:
     last_round: Round | None = None
     """The last round of this trainer, even if it joined after the last step."""
     redone: int = 0
-    """Number of steps that were made again because a member was lost in them."""
+    """Number of steps that were made again because a member was lost during them."""
     skipped: int = 0
     """Number of steps that were skipped because a loss was not finite."""
     late: bool = False
@@ -80,7 +80,7 @@ class SyncOptions:
         """Checks the arguments.
 
         Raises:
-            DataError: An argument is out of its range.
+            DataError: The value of an argument is invalid.
         """
         for name, least in (("batch_size", 1), ("micro_batches", 1), ("checkpoint_steps", 0)):
             if getattr(self, name) < least:

@@ -1,4 +1,4 @@
-"""Cuts a large state into parts, which newcomers receive one after the other (pure)."""
+"""Cuts a large state into parts, so that newcomers can receive it part by part (pure)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from edl.sync.replica import GroupModel, State
 
 MIN_BYTES = 32 << 20
-"""Size from which a state is cut; a smaller one is sent at once, in some hundredths of a second."""
+"""Smallest state that is cut; a smaller one is sent at once, which takes some hundredths of a
+second."""
 
 
 class ArrayGroup(NamedTuple):
@@ -29,12 +30,13 @@ class PartedReplica(Protocol):
 
     In a step, the new value of an element may depend only on the elements of the same index in the
     arrays of its group, on the gradient and on `rest`. This holds for SGD, momentum, Adagrad and Adam
-    with global clipping, but not if a rate depends on the norm of a parameter (LARS, LAMB). Members
-    read the state between `backward` and `step`; it must then be the state before both.
+    with global clipping, but not if a learning rate depends on the norm of a parameter (LARS,
+    LAMB). Members read the state between `backward` and `step`; at that time, it must still be the
+    state from before the step.
     """
 
     def groups(self) -> Sequence[ArrayGroup]:
-        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
+        """Returns all large arrays of `state`, in groups; empty if the state cannot be cut."""
         ...
 
     def read_slice(self, name: str, start: int, stop: int) -> np.ndarray:
@@ -42,7 +44,7 @@ class PartedReplica(Protocol):
         ...
 
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """Replaces elements from `start` on."""
+        """Replaces an array's elements from `start` on."""
         ...
 
     def rest(self) -> State:
@@ -81,7 +83,7 @@ def bytes_in_parts(replica: GroupModel) -> int:
 
 
 def cut(groups: Iterable[ArrayGroup], part_bytes: int) -> Iterator[list[Slice]]:
-    """Yields parts of about `part_bytes` that contain each element once.
+    """Yields parts of about `part_bytes`; each element is in exactly one part.
 
     The parts depend only on the sizes of groups, so all members with the same state cut it alike.
     """

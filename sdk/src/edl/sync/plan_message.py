@@ -46,7 +46,8 @@ def encode(
     ]
     body = {
         "plans": packed_plans,
-        "leases": [vars(lease) for lease in leases],  # `asdict` copies deeply, at every step
+        # `asdict` would make a deep copy in every step
+        "leases": [vars(lease) for lease in leases],
         "settled": list(settled),
         "over": over,
         **({} if data is None else {"data": data}),

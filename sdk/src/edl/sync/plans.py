@@ -1,7 +1,7 @@
 """Plans of steps, and which member computes which micro-batch of a step (pure).
 
 A step's micro-batches do not depend on the number of members, so the sum of their gradients does not
-depend on it either. Only the assignment of micro-batches to members does.
+depend on it either. Only the assignment of micro-batches to members depends on it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Plan:
 
 
 Assignment = list[tuple[int, tuple[Span, ...]]]
-"""The micro-batches of a step that one member computes: index in the step, and records."""
+"""The micro-batches of a step that one member computes, each with its index in the step."""
 
 
 def micro_size(batch_size: int, micro_batches: int) -> int:
@@ -70,11 +70,11 @@ def split(spans: tuple[Span, ...], size: int) -> list[tuple[Span, ...]]:
 
 
 def assigned_indices(count: int, rank: int, world_size: int) -> range:
-    """Returns the indices of the micro-batches, of `count`, that a member computes.
+    """Returns which of `count` micro-batches a member computes, as indices.
 
-    Each member computes floor(count / world_size), and the first `count mod world_size` members one
-    more, as in ElasticDL's consistent batch. A member's micro-batches are adjacent, so that it reads
-    their records together.
+    Each member computes floor(count / world_size), and the first `count mod world_size` members
+    compute one more, as in ElasticDL's consistent batch. A member's micro-batches are adjacent, so
+    that it reads their records together.
     """
     least, remainder = divmod(count, world_size)
     start = rank * least + min(rank, remainder)

@@ -61,7 +61,8 @@ class GroupModel(Protocol):
         """Loads a state.
 
         Raises:
-            CheckpointError: The state is of another model; the message names the array that differs.
+            CheckpointError: The state belongs to another model; the message names the array that
+                differs.
         """
         ...
 

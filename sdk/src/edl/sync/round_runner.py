@@ -32,7 +32,7 @@ class RoundRunner(GroupRound):
         growth = Growth(member.replica, ring, round_, streams, member.rendezvous.waiting)
         super().__init__(member, ring, round_, growth=growth, policy=StepPolicy(member.options))
         self._sums = ring
-        self._model = cast("Replica", member.replica)  # `edl.sync.train` takes no other
+        self._model = cast("Replica", member.replica)  # `edl.sync.train` accepts only a `Replica`
 
     @override
     def _new_reader(self) -> StepReader:
@@ -61,7 +61,7 @@ class RoundRunner(GroupRound):
         return flags
 
     def _compute(self, plan: Plan, records: StepRecords) -> tuple[StepFlags, str]:
-        """Computes this member's part of the gradient; returns its flags, and its problem or ""."""
+        """Computes this member's part of the gradient; returns its flags, and the loss's problem or ""."""
         flags, problem = StepFlags(), ""
         if isinstance(records, UnreadableTask):
             flags.unreadable = 1.0

@@ -62,7 +62,7 @@ class RoundStart:
         self._ring.barrier()
 
     def _transfer_state(self, agreement: Agreement, own: StateReport, chosen: StateReport) -> None:
-        """Sends the receivers what they need, each from the member before it."""
+        """Brings the receivers to the chosen state; each gets its data from the member before it."""
         receivers, needs = agreement.receivers, agreement.needs
         if agreement.in_parts:
             self._growth.plan(receivers, self._progress.undo())

@@ -1,4 +1,4 @@
-"""Checkpoints of a group: the leader or all members write them, and the first leader reads one.
+"""Writes and reads a group's checkpoints: the leader or all members write, the first leader reads.
 
 A checkpoint holds everything that a newcomer receives from other members.
 """
@@ -51,7 +51,7 @@ class StateFiles(Protocol):
     """Whether each member writes a part of the files."""
 
     def stage(self, replica: GroupModel, rank: int, count: int) -> Share:
-        """Copies the part of the member of this rank, of `count` members that write."""
+        """Copies one member's part of the state: part `rank` of `count` parts."""
         ...
 
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
@@ -64,12 +64,12 @@ class StateFiles(Protocol):
 
 
 class NpzFiles(StateFiles):
-    """One archive of numpy; the leader writes it."""
+    """A single numpy archive, which the leader writes."""
 
     is_sharded = False
 
     @override
-    def stage(self, replica: GroupModel, rank: int, count: int) -> NpzShare:  # noqa: ARG002 - it writes all
+    def stage(self, replica: GroupModel, rank: int, count: int) -> NpzShare:  # noqa: ARG002 - one member writes all
         return NpzShare(replica.state())
 
     @override
@@ -124,7 +124,8 @@ class CheckpointWriter:
             progress: The group's progress.
             shared: This member's part in the write; closed here.
             permit: The leader's permit, closed here; None in other members.
-            wait: Whether to wait for the current write, and until this one is complete.
+            wait: Whether to wait until the current write has ended, and then until this one is
+                complete.
         """
         if wait:
             self.close()
@@ -152,7 +153,7 @@ class CheckpointWriter:
             self._thread.join()
 
     def _leave_out(self, shared: SharedWrite) -> bool:
-        """Returns whether a checkpoint is being written; the other members are told that this one is skipped."""
+        """Returns whether to skip this write because another is running; `_run` reports it later."""
         with self._lock:
             if self._is_writing:
                 self._skipped.append(shared)
@@ -232,11 +233,12 @@ def newest(
     Args:
         folder: The folder of checkpoints.
         files: The format of the checkpoint.
-        after: Checkpoints of this step or earlier ones are ignored.
-        job: The name of this job; a checkpoint of another job has no position in its data.
+        after: Checkpoints of this step and earlier steps are ignored.
+        job: The name of this job; the position in the data is ignored if another job wrote the
+            checkpoint.
 
     Raises:
-        CheckpointError: The newest checkpoint is not one of a synchronous job.
+        CheckpointError: The newest checkpoint does not belong to a synchronous job.
     """
     checkpoint = latest_checkpoint(folder)
     if checkpoint is None or checkpoint.step <= after:

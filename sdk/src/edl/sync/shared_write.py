@@ -1,4 +1,4 @@
-"""Coordinates members that write one checkpoint together, over the round's keys at the master.
+"""Coordinates members that write a checkpoint together, through the round's keys at the master.
 
 The leader announces the folder, each member reports its part, and the leader reports the end. All
 waits end with the round, so a checkpoint that lacks a part is never completed.
@@ -17,13 +17,14 @@ from edl.master.client import Client
 from edl.master.round_store import RoundStore
 
 _WAIT_S = 600.0
-"""How long the other members may write while the round continues."""
+"""How long members wait for each other while the round continues."""
 _PLAIN_BYTES = 1 << 12
-"""Longer results are compressed, because a model with many tensors exceeds the limit of a key."""
+"""Longer results are compressed, because that of a model with many tensors would exceed the size
+limit of a value."""
 
 
 class SharedWrite:
-    """One member's part in one write."""
+    """One member's part in writing one checkpoint."""
 
     def __init__(
         self,
@@ -45,12 +46,13 @@ class SharedWrite:
             step: Step of the checkpoint.
             client: A separate connection, closed here; None if one member writes alone.
             round_number: Number of the round.
-            is_last: Whether it is the run's last checkpoint; an earlier one may have the same step.
+            is_last: Whether this is the run's last checkpoint; an earlier checkpoint may have the
+                same step.
         """
         self._name, self.rank, self.count = name, rank, count
         self._client = client
         self._keys = None if client is None else RoundStore(client, round_number)
-        # with the keys of an earlier checkpoint, a member would write into a complete folder
+        # if an earlier checkpoint of this step had the same keys, a member would write into its folder
         self._prefix = f"checkpoint/{step}/last" if is_last else f"checkpoint/{step}"
         self._part_keys = [f"{self._prefix}/{rank}" for rank in range(1, count)]
         self._is_last = is_last
@@ -58,11 +60,11 @@ class SharedWrite:
 
     @property
     def keys(self) -> list[str]:
-        """The keys of this checkpoint; unused once all members have reported a later one."""
+        """The keys of this checkpoint; unused once all members have reported a later checkpoint."""
         return [self._prefix, *self._part_keys]
 
     def announce(self, folder: str) -> None:
-        """Tells the other members to write into this folder, or nothing if it is ""."""
+        """Tells the other members to write into this folder; "" tells them to write nothing."""
         self._is_announced = True
         if self._keys is not None:
             self._keys.set(self._prefix, folder.encode())
@@ -104,12 +106,13 @@ class SharedWrite:
     def gather(self, own: protocol.Json, left_out: Sequence[str] = ()) -> list[protocol.Json]:
         """Waits for all members' parts; returns their results in order of rank.
 
-        Deletes the keys of this and of skipped checkpoints: a round can hold some thousands of keys, and
-        may have as many checkpoints.
+        Deletes the keys of this checkpoint and of skipped ones: a round may have thousands of
+        checkpoints, but can hold only some thousands of keys.
 
         Args:
-            own: The leader's result.
-            left_out: Keys of the checkpoints that the leader has skipped since the last one.
+            own: The result of the leader's own part.
+            left_out: Keys of the checkpoints that the leader has skipped since the last written
+                checkpoint.
 
         Raises:
             CheckpointError: A member could not write its part.

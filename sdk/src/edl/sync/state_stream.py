@@ -33,7 +33,7 @@ Message = tuple[bytes, "list[np.ndarray]"]
 
 
 class SourceShare(NamedTuple):
-    """The parts that a source sends: every `sources`-th, beginning with part `number`."""
+    """The parts that a source sends: every `sources`-th part, beginning with part `number`."""
 
     number: int
     """Number of this source, from 0."""
@@ -41,7 +41,7 @@ class SourceShare(NamedTuple):
 
 
 class StateSender:
-    """The end of a source, which has the state. The state does not change while a step is computed."""
+    """A source's connection to the receivers. The state does not change while a step is computed."""
 
     part_bytes = _PART_BYTES
     """Approximate size of a message."""
@@ -89,7 +89,7 @@ class StateSender:
         return self._count
 
     def close(self) -> None:
-        """Waits for the thread, which ends when the stream is interrupted or all is sent."""
+        """Waits for the thread, which ends when the stream is interrupted or all messages are sent."""
         self._messages.put(None)
         self._thread.join()
 
@@ -122,7 +122,7 @@ class StateSender:
                 self._stream.hand_over(arrays, header, self._receivers)
                 with self._lock:
                     self._unsent -= 1
-        except Exception as error:  # noqa: BLE001 - raised by `offer`, on the thread that trains
+        except Exception as error:  # noqa: BLE001 - `offer` reports it on the training thread
             self._error = error
 
 
@@ -132,7 +132,7 @@ class StateReceiver:
     def __init__(self, replica: PartedReplica, stream: Ring, receivers: Collection[int]) -> None:
         self._replica, self._stream, self._receivers = replica, stream, receivers
         self._messages: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
-        """Messages that have arrived; an error is the last entry."""
+        """Messages that have arrived; if an error occurs, it is the last entry."""
         self._count = 0
         """Number of messages that were written into the replica."""
         self.is_complete = False
@@ -151,7 +151,7 @@ class StateReceiver:
         Args:
             count: The number that the sender's `offer` returned.
             check: Raises if the round is over.
-            on_wait: Called as by `edl.collective.Ring.connect`.
+            on_wait: Called in the same way as by `edl.collective.Ring.connect`.
 
         Raises:
             RoundOver: The sender is lost.
@@ -174,7 +174,7 @@ class StateReceiver:
             on_wait(None)
 
     def close(self) -> None:
-        """Waits for the thread, which ends when the stream is interrupted or all has arrived."""
+        """Waits for the thread, which ends when the stream is interrupted or all messages have arrived."""
         self._thread.join()
 
     def _write(self, raw: bytes, arrays: list[np.ndarray]) -> None:
@@ -195,5 +195,5 @@ class StateReceiver:
                 header, arrays = self._stream.hand_over(None, b"", self._receivers)
                 last = json.loads(header)["last"]
                 self._messages.put((header, arrays))
-        except Exception as error:  # noqa: BLE001 - raised by `take`, on the thread that trains
+        except Exception as error:  # noqa: BLE001 - `take` reports it on the training thread
             self._messages.put(error)

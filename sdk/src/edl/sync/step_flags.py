@@ -18,31 +18,33 @@ SOURCES = 8
 _METRICS = 16
 _FLAGS = 6 + SOURCES
 _HASHES, _HASH_BITS = 5, 6
-"""Sums of squares of six bits are exact in float32 for 4 096 members."""
+"""Number of hashes and their size in bits. Sums of their squares are exact in float32 up to 4 096
+members."""
 _NAMES = 1 + 2 * _HASHES
 SIZE = _FLAGS + _NAMES + _METRICS
 """Number of float32 values behind the gradient."""
 
 
 def is_finite(flat: np.ndarray) -> bool:
-    """Returns whether all numbers are finite; reads a finite array once.
+    """Returns whether all numbers are finite; usually reads the array only once.
 
     Args:
-        flat: An array of float32 with one axis, of any length.
+        flat: A one-dimensional float32 array of any length.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = float(
             np.dot(flat, flat)
-        )  # at the speed of memory; numbers over 1e19 overflow, too
+        )  # as fast as the memory; the squares of finite numbers over 1e19 overflow
     return math.isfinite(squares) or bool(np.isfinite(flat).all())
 
 
 @dataclass
 class StepFlags:
-    """Flags and metrics of a step: one member's before the sum, all members' after it."""
+    """Flags and metrics of a step: of one member before the sum, of all members after it."""
 
     switch: float = 0.0
-    """Number of members that know a later round, or leave; then all change after this step."""
+    """Number of members that know a later round or leave; if any, all members change after this
+    step."""
     leaving: float = 0.0
     """Number of members that leave the job."""
     nan: float = 0.0
@@ -52,13 +54,13 @@ class StepFlags:
     lacking: float = 0.0
     """Number of staying members that lack parts of the state (`edl.sync.growth`)."""
     saving: float = 0.0
-    """Number of members that still copy the state that they had before."""
+    """Number of members that are still copying their previous state."""
     parts: list[float] = field(default_factory=lambda: [0.0] * SOURCES)
-    """Number of messages, by source, that they must have before this step is made."""
+    """For each source, the number of messages that receivers must have before this step is made."""
     metrics: dict[str, float] = field(default_factory=dict)
     same_names: bool = True
     """Whether all members that computed something have metrics of the same names. If not, `metrics`
-    keeps this member's values, because the order in the sums differs."""
+    keeps this member's values, because the sums mix different metrics."""
 
     def add(self, metrics: Mapping[str, float], weight: float) -> None:
         """Adds the means of a micro-batch, weighted by its share of the step's records."""
@@ -85,12 +87,13 @@ class StepFlags:
             out[index] = self.metrics[name]
 
     def read(self, summed: np.ndarray, names: list[str]) -> None:
-        """Reads summed numbers; `names` names the metrics if this member computed nothing."""
+        """Reads the summed numbers; `names` are the metric names if this member computed nothing."""
         flags = [float(flag) for flag in summed[:_FLAGS]]
         self.switch, self.leaving, self.nan, self.unreadable = flags[:4]
         self.lacking, self.saving, *self.parts = flags[4:]
         count, *sums = (float(value) for value in summed[_FLAGS : _FLAGS + _NAMES])
-        squares = zip(sums[::2], sums[1::2])  # equal numbers, and only they, reach Cauchy's bound
+        # by Cauchy-Schwarz, the comparison holds only if all members' hashes are equal
+        squares = zip(sums[::2], sums[1::2])
         self.same_names = all(count * square == total**2 for total, square in squares)
         if not self.same_names:
             return
@@ -111,6 +114,6 @@ def sum_by_name(members: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 @lru_cache(maxsize=4)
 def _hashes(names: tuple[str, ...]) -> np.ndarray:
-    """Returns small whole numbers; two lists of names have the same ones once in 2^30."""
+    """Returns hashes of a list of names; two lists have the same hashes with a probability of 2^-30."""
     digest = hashlib.sha256(json.dumps(names).encode()).digest()
     return np.array([byte >> (8 - _HASH_BITS) for byte in digest[:_HASHES]], np.float32)

@@ -7,10 +7,10 @@ from edl.sync.plans import micro_size
 
 
 class StepPolicy:
-    """The policy of members that sum their gradients in each step; subclasses differ from it."""
+    """The policy of members that sum their gradients in each step; subclasses define other policies."""
 
     min_plans = 4
-    """Members request plans when this many are left: a reader reads their records meanwhile."""
+    """Members request plans when this many are left, so that readers can read ahead."""
 
     def __init__(self, options: SyncOptions) -> None:
         self._options = options

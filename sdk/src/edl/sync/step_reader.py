@@ -16,8 +16,8 @@ from edl.sync.plans import Assignment, Plan
 _AHEAD = 4
 """Number of steps that are read ahead if reading is slow; limits the memory."""
 _QUICK_S = 0.001
-"""A step that is read faster is small and does not count as read ahead. All planned steps are then
-read at once, which wakes threads less often."""
+"""A step that is read in less time does not count as read ahead. So small steps are all read at once,
+which wakes threads less often."""
 _POLL_S = 0.2
 
 
@@ -29,7 +29,7 @@ class UnreadableTask:
     reason: str
     record: int | None
     transient: bool
-    """Whether the storage failed, rather than the data."""
+    """Whether the storage failed; False if the data is invalid."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class StepReader:
         self._requests.put((plan, micro_batches))
 
     def wait_for(self, plan: Plan) -> StepRecords:
-        """Returns the requested records of a step, and drops those of earlier steps.
+        """Returns the requested records of a step, and drops the records of earlier steps.
 
         Raises:
             RoundOver: The reader was closed.

@@ -1,6 +1,6 @@
 """Elastic training with PyTorch over process groups of torch; docs/pytorch.md.
 
-EDL decides which trainers train on which records; gradients and states travel through gloo. The first
+EDL decides which trainers train on which records; gloo carries gradients and states. The first
 use of a name imports torch.
 """
 

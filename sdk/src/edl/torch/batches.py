@@ -1,4 +1,4 @@
-"""The micro-batches of one member, from a `DataLoader` or from a data set of EDL."""
+"""The micro-batches of one member, from a `DataLoader` or an EDL data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemberBatches(Protocol):
 
 
 class LoaderBatches(MemberBatches):
-    """Batches of a `DataLoader`, which is iterated again when it has used up the planned batches."""
+    """Batches of a `DataLoader`, which is iterated again when an iteration has used up all planned batches."""
 
     def __init__(self, loader: Any, sampler: LeasedSampler) -> None:
         self._loader, self._sampler = loader, sampler
@@ -62,7 +62,7 @@ class LoaderBatches(MemberBatches):
         )
 
     def _new_iterator(self) -> Iterator[Any]:
-        """Returns a new iterator; the seed that it draws for its workers does not change the random state."""
+        """Returns a new iterator, and restores the random state, from which it draws its workers' seed."""
         state = torch.get_rng_state()
         iterator: Iterator[Any] = iter(self._loader)
         torch.set_rng_state(state)
@@ -78,7 +78,7 @@ class UnreadableError(Exception):
 
 
 class RecordReader(MemberReader):
-    """A reader of a data set of EDL, which reads ahead on a thread."""
+    """Reads an EDL data set ahead on a thread."""
 
     def __init__(self, records: LeasedRecords) -> None:
         """Starts the thread."""
@@ -116,7 +116,7 @@ class RecordReader(MemberReader):
 
 
 class RecordBatches(MemberBatches):
-    """The micro-batches of a data set of EDL."""
+    """The micro-batches of an EDL data set."""
 
     def __init__(self) -> None:
         self._reader: RecordReader | None = None

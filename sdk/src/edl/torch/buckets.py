@@ -15,7 +15,7 @@ from edl.errors import DataError, RoundOver, TrainingError
 from edl.torch.pods.shards import as_shard, local
 
 _FIRST_BYTES, _BUCKET_BYTES = 1 << 20, 25 << 20
-"""As in DistributedDataParallel; the first bucket is small, so that the exchange begins early."""
+"""The sizes that DistributedDataParallel uses; the first bucket is small, so that sums begin early."""
 
 Sum = Callable[[Any], Any]
 """Begins the sum of a tensor over all members, in place; returns a `torch.distributed.Work`."""
@@ -46,14 +46,15 @@ class _Bucket:
 
 
 class GradientBuckets:
-    """The gradients of a model; used by one thread, and by autograd's during backward."""
+    """The gradients of a model; used by one thread, and by autograd's threads during backward."""
 
     def __init__(self, named_parameters: Iterable[tuple[str, Any]], tail: int) -> None:
-        """Makes the gradients of these parameters views of the buckets.
+        """Creates the buckets, and makes the parameters' gradients views of them.
 
         Args:
             named_parameters: The model's parameters, with their names.
-            tail: Number of float32 numbers that are summed behind the last gradient.
+            tail: Number of additional float32 numbers, which are stored and summed after the last
+                gradient.
 
         Raises:
             TrainingError: No parameter requires a gradient.
@@ -86,7 +87,7 @@ class GradientBuckets:
 
     @property
     def tail(self) -> Any:
-        """The float32 numbers that are summed behind the last gradient."""
+        """The additional float32 numbers, which are summed after the last gradient."""
         return self._tail_apart if self._tail_apart.numel() else self._buckets[-1].tail
 
     def move(self) -> None:
@@ -110,10 +111,10 @@ class GradientBuckets:
         self.attach()
 
     def attach(self) -> None:
-        """Makes the views the parameters' gradients again if the program has dropped them.
+        """Sets the views as the parameters' gradients again if the program has dropped them.
 
-        After `zero_grad`, a parameter without a part in this member's backward has no gradient. The optimizer
-        would skip the parameter, although other members have a gradient for it.
+        After `zero_grad`, a parameter that this member's backward does not reach has no gradient. The
+        optimizer would skip the parameter, although other members have a gradient for it.
         """
         for parameter, view in self.views():
             if parameter.grad is not view:
@@ -124,14 +125,15 @@ class GradientBuckets:
 
         Args:
             add: Begins a sum.
-            may_end: Whether backward, instead of `finish`, raises `RoundOver` if a sum cannot begin.
+            may_end: Whether backward already raises `RoundOver` if a sum cannot begin. If False,
+                only `finish` raises it.
         """
         self._begin, self._may_end = add, may_end
         for bucket in self._buckets:
             bucket.missing = set(bucket.views)
 
     def finish(self, add: Sum) -> list[Any]:
-        """Begins the remaining sums, the last one with `tail`; returns all works, in order.
+        """Begins the remaining sums, including that of `tail`; returns all works, in order.
 
         Raises:
             RoundOver: A member is lost.
@@ -149,7 +151,7 @@ class GradientBuckets:
         """Checks that gradients are still views of the buckets.
 
         Raises:
-            DataError: The program has converted the model, and its gradients with it.
+            DataError: The program has converted the model, which has also replaced the gradients.
         """
         for bucket in self._buckets:
             views = (local(view) for view in bucket.views.values())
@@ -161,12 +163,12 @@ class GradientBuckets:
                 )
 
     def versions(self) -> list[int]:
-        """Returns numbers that change with every change of a gradient, except for those being summed.
+        """Returns numbers that change when a gradient changes, except for gradients that are being summed.
 
-        Sums change gradients at any time: gloo copies those of a GPU back on another thread.
+        Sums may change gradients at any time, because gloo copies a GPU's sums back on another thread.
         """
         own = (bucket.flat for bucket in self._buckets if not bucket.began)
-        return [flat._version for flat in own]  # noqa: SLF001 - torch has no other
+        return [flat._version for flat in own]  # noqa: SLF001 - torch has no public version counter
 
     def views(self) -> Iterator[tuple[Any, Any]]:
         """Yields each parameter with the part of a bucket that is its gradient."""
@@ -178,7 +180,7 @@ class GradientBuckets:
         return [bucket.gradient for bucket in self._buckets]
 
     def _numbers(self) -> list[Any]:
-        """Returns the gradients as real numbers: conversions would drop the imaginary parts of complex ones."""
+        """Returns the gradients as real tensors, because conversions would drop imaginary parts."""
         return [torch.view_as_real(g) if g.is_complex() else g for g in self.gradients()]
 
     def is_finite(self) -> bool:
@@ -197,7 +199,7 @@ class GradientBuckets:
         """Called by autograd when a parameter's gradient is complete."""
         bucket = self._bucket_of[parameter]
         view = bucket.views[parameter]
-        if parameter.grad is not view:  # zero_grad(set_to_none=True) of the program
+        if parameter.grad is not view:  # the program called zero_grad(set_to_none=True)
             view.add_(parameter.grad)
             parameter.grad = view
         if self._begin is None:
@@ -218,7 +220,7 @@ class GradientBuckets:
 
     def _start_complete(self, add: Sum) -> None:
         """Begins the sums of the next full buckets, in the same order in all members."""
-        for bucket in self._buckets[:-1]:  # the last one goes with the tail
+        for bucket in self._buckets[:-1]:  # `finish` sums the last bucket, with the tail
             if bucket.missing:
                 return
             self._start(bucket, add)

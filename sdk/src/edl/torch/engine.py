@@ -49,9 +49,9 @@ class TorchEngine(MemberLoop):
             replica: This trainer's copy of the model, or its part of one.
             spec: The run's data set and options, the same in all trainers.
             member: This trainer's session; the process's by default.
-            policy: How members compute steps; by default they sum gradients in each step.
-            files: The files of checkpoints; by default each member writes a part of the whole state.
-            announcer: Tells the other processes of this trainer what to do; by default there are none.
+            policy: How members compute steps; by default, they sum their gradients in each step.
+            files: The format of checkpoints; by default, each member writes a part of the whole state.
+            announcer: Sends commands to the other processes of this trainer; by default, there are none.
 
         Raises:
             DataError: The trainer's address is not an address of this machine.
@@ -63,7 +63,8 @@ class TorchEngine(MemberLoop):
         self._policy = GradientSteps(spec.options) if policy is None else policy
         self.exchanged_bytes = 0
         """Bytes of tensors that this trainer has summed, sent or received, in rounds that have ended."""
-        version = str(torch.__version__).split("+", maxsplit=1)[0]  # without its build
+        # without the build, such as +cu132
+        version = str(torch.__version__).split("+", maxsplit=1)[0]
         code = {"torch": version, "model": replica.signature()}
         files = DcpFiles() if files is None else files
         super().__init__(replica, spec, own, code=code, files=files)
@@ -74,7 +75,7 @@ class TorchEngine(MemberLoop):
         Raises:
             DataError: The program left out a micro-batch.
             TrainingError: A loss was not finite, and `on_nan` is "fail".
-            Refused: This trainer's program or model differs from the others'.
+            Refused: This trainer's program or model differs from that of the others.
             Unavailable: The master did not answer for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
@@ -99,7 +100,7 @@ class TorchEngine(MemberLoop):
 
     @override
     def _end(self) -> None:
-        """Ends the other processes of this trainer, and the program after SIGTERM."""
+        """Ends the other processes of this trainer; after SIGTERM, also ends the program."""
         result = self.result
         self._announcer.announce(
             End(
@@ -152,7 +153,7 @@ class TorchEngine(MemberLoop):
                 client.close()
 
     def _connect(self, round_: Round, keys: RoundStore, waiting: Waiting) -> GroupLink:
-        """Connects the members of a round, and the other processes of each."""
+        """Connects this member, including its other processes, to the members of a round."""
         command = Connect(
             number=round_.number,
             rank=round_.rank,
@@ -167,5 +168,5 @@ class TorchEngine(MemberLoop):
     def _connecting(
         self, round_: Round, receivers: Collection[int]
     ) -> AbstractContextManager[object]:
-        """A context in which all processes of this trainer connect the rings for a growing round."""
+        """A context in which all processes of this trainer connect their rings to the receivers."""
         return self._announcer.exchange(Grow(sorted(receivers)), round_.number)

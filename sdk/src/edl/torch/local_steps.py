@@ -1,4 +1,4 @@
-"""Semi-synchronous training: each member makes local steps, and members exchange changes after some of them.
+"""Semi-synchronous training: members make several local steps between two exchanges of their changes.
 
 LocalSGD (Stich 2019, "Local SGD Converges Fast and Communicates Little") and DiLoCo (Douillard et al.
 2023, "Distributed Low-Communication Training of Language Models"): a step of the group is one outer
@@ -26,19 +26,19 @@ from edl.torch.step import MemberStep, StepCalls
 from edl.torch.step_policy import GradientSteps
 
 _RATE, _MOMENTUM = 0.7, 0.9
-"""Of the default outer optimizer, as in the paper on DiLoCo."""
+"""Settings of the default outer optimizer, from the paper on DiLoCo."""
 _MAX_SETTINGS = 200
 _OWN = "own"
 """Key of the inner optimizer's settings in a state."""
 
 
 def local_options(options: SyncOptions, count: int, outer: Any | None) -> SyncOptions:
-    """Returns the options of a run of outer steps.
+    """Returns the options for a run with outer steps.
 
     Args:
-        options: The options of the run, with the records of one member's step as `batch_size`.
+        options: The options of the run; `batch_size` is the number of records of one local step.
         count: Steps that each member makes between two exchanges.
-        outer: The program's outer optimizer; None is SGD with Nesterov's momentum.
+        outer: The program's outer optimizer; None selects SGD with Nesterov's momentum.
     """
     name = "Nesterov"
     if outer is not None:
@@ -56,11 +56,12 @@ class LocalReplica(TorchReplica):
         """Creates the replica.
 
         Args:
-            setup: The model, with the optimizer, scheduler and hook of local steps.
-            outer: The outer optimizer of the model's parameters; None is SGD with Nesterov's momentum.
+            setup: The model, and the optimizer, scheduler and hook for local steps.
+            outer: The outer optimizer of the model's parameters; None selects SGD with Nesterov's
+                momentum.
 
         Raises:
-            DataError: The outer optimizer has other parameters.
+            DataError: The outer optimizer has parameters that are not in the model.
         """
         super().__init__(setup)
         trained = [parameter for parameter, _ in self.buckets.views()]
@@ -80,13 +81,13 @@ class LocalReplica(TorchReplica):
 
     @override
     def values(self) -> dict[str, Any]:
-        """Returns also the inner optimizer's settings, but not its accumulators."""
+        """Also returns the inner optimizer's settings, but not its accumulators."""
         own = self._optimizer.state_dict()["param_groups"]
         return {**super().values(), **as_json({_OWN: own})}
 
     @override
     def load(self, state: State) -> None:
-        """Loads a state; the accumulators of the inner optimizer stay."""
+        """Loads a state; the inner optimizer keeps its accumulators."""
         super().load(state)
         if _OWN in state.extra:
             own = self._optimizer.state_dict()["state"]
@@ -94,7 +95,7 @@ class LocalReplica(TorchReplica):
 
     @override
     def begin_step(self) -> None:
-        """Copies parameters and schedule before an outer step."""
+        """Copies the parameters and the schedule before an outer step."""
         super().begin_step()
         self._anchor = {p: p.detach().clone() for p, _ in self.buckets.views()}
         if self._scheduler is not None:
@@ -105,7 +106,7 @@ class LocalReplica(TorchReplica):
             self._schedule = dict(self._scheduler.state_dict()), settings
 
     def local_step(self) -> bool:
-        """Makes a local step; returns False, and makes none, if the gradient is not finite."""
+        """Makes a local step and returns True; only returns False if the gradient is not finite."""
         is_finite = self.buckets.is_finite()
         if is_finite:
             self._advance(1.0)
@@ -138,7 +139,7 @@ class LocalReplica(TorchReplica):
             state, settings = self._schedule
             self._scheduler.load_state_dict(state)
             for group, before in zip(self._optimizer.param_groups, settings):
-                group.update(before)  # rates, and the momenta of a schedule such as OneCycleLR
+                group.update(before)  # rates, and momenta in a schedule such as OneCycleLR
             self._schedule = None
         super()._undo_step()
 
@@ -179,7 +180,7 @@ class LocalSteps(GradientSteps):
     def new_step(
         self, plan: Plan, assignment: Assignment, calls: StepCalls, *, step: int, growth: Growth
     ) -> MemberStep:
-        # gradients are not summed: the program may change them, and no sum begins in a backward
+        # only changes are summed: the program may change gradients, and backward begins no sums
         local_calls = StepCalls(
             next_batch=calls.next_batch,
             micro=calls.micro,
@@ -194,7 +195,8 @@ class LocalSteps(GradientSteps):
             self._replica.write_change(share)
 
     def _make_local_step(self, loss: Any, weight: float, flags: StepFlags) -> str:
-        del weight  # the weight in the outer step; a local step has only this micro-batch
+        # the micro-batch's weight in the outer step; a local step has only this micro-batch
+        del weight
         if flags.nan:  # this outer step is skipped, or the job fails
             return ""
         loss.backward()

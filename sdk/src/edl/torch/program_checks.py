@@ -1,4 +1,4 @@
-"""Checks that find mistakes of a program with its model and optimizer, which would train a wrong model."""
+"""Checks for mistakes in how a program uses its model and optimizer, which would train a wrong model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_types(model: Any, optimizer: Any) -> None:
     """Checks that `model` is a module and `optimizer` a single optimizer.
 
     Raises:
-        DataError: One of them is not.
+        DataError: The model or the optimizer cannot be used.
     """
     if not isinstance(model, torch.nn.Module):
         raise DataError(f"the model is a {type(model).__name__}: give a torch.nn.Module")
@@ -36,7 +36,7 @@ def check_loss(loss: Any) -> None:
     """Checks that a loss has a gradient.
 
     Raises:
-        DataError: The loss is not a tensor of one number that depends on trained parameters.
+        DataError: The loss is not a one-element tensor that depends on trained parameters.
     """
     if not isinstance(loss, torch.Tensor):
         what = f"a {type(loss).__name__}"
@@ -55,7 +55,7 @@ def check_loss(loss: Any) -> None:
 
 
 class OptimizerGuard:
-    """Refuses steps of the optimizer that the program makes itself."""
+    """Refuses optimizer steps that the program makes itself."""
 
     def __init__(self, optimizer: Any) -> None:
         """Hooks into the optimizer, if it accepts hooks."""

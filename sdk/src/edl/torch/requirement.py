@@ -29,7 +29,7 @@ def require_torch() -> None:
 
 
 def torch_problem(version: str, distributed: Any) -> str:
-    """Returns why this torch cannot be used; "" if it can.
+    """Returns the reason why this version of torch cannot be used, or "" if it can be used.
 
     Args:
         version: Version of torch, such as "2.15.0+cu132".

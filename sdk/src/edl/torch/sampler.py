@@ -15,7 +15,7 @@ from edl.sync.plans import Assignment, Plan, Span
 
 
 class IndexSource(Source, RandomAccess):
-    """A source whose records are their indices; the `DataLoader` reads the data."""
+    """A source that returns indices as records; the `DataLoader` reads the data."""
 
     def __init__(self, count: Any) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -29,7 +29,7 @@ class IndexSource(Source, RandomAccess):
         return {"records": self._count}
 
     @override
-    def read(self, file: str | None, start: int, end: int) -> Sequence[int]:  # noqa: ARG002 - of the interface
+    def read(self, file: str | None, start: int, end: int) -> Sequence[int]:  # noqa: ARG002 - the interface has it
         return range(start, end)
 
     @override
@@ -44,8 +44,8 @@ class IndexSource(Source, RandomAccess):
 class LeasedSampler:
     """The `batch_sampler` of a `DataLoader`: an iterator over lists of indices.
 
-    The iterator ends when it has no more lists, and continues once `extend` adds some; a `DataLoader` then
-    continues, too.
+    The iterator ends when it has no more lists, and can be used again once `extend` has added some;
+    so can the iteration of a `DataLoader`.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class IndexReader:
         """Returns this member's micro-batches of a requested step; called once for each step."""
         return self._assignments.pop(plan.name)
 
-    def close(self, join_s: float) -> None:  # noqa: ARG002 - it has no thread
+    def close(self, join_s: float) -> None:  # noqa: ARG002 - there is no thread to join
         """Drops all requests."""
         self._assignments.clear()
         self._sampler.clear()

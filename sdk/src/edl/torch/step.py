@@ -1,4 +1,4 @@
-"""One step for the program: this member's micro-batches, and their backward."""
+"""One step as the program sees it: this member's micro-batches, and `backward` for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edl.torch.program_checks import check_loss
 
 
 def add_gradient(loss: Any, weight: float, flags: StepFlags) -> str:
-    """Adds a micro-batch's gradient to the step's; returns the problem with it, or ""."""
+    """Adds a micro-batch's gradient to the step's gradient; returns a problem with it, or ""."""
     del flags
     (loss * weight).backward()
     return ""
@@ -36,19 +36,19 @@ class StepCalls:
     before_last: Callable[[], None] = lambda: None
     """Called before the last backward."""
     is_over: Callable[[], bool] = lambda: False
-    """Returns whether a member is lost, so that the step is repeated and its rest can be skipped."""
+    """Returns whether a member is lost; then the rest of the step can be skipped, and it is repeated."""
     versions: Callable[[], object] = lambda: None
     """Returns a value that changes when the program changes a gradient."""
     backward: Callable[[Any, float, StepFlags], str] = add_gradient
-    """Trains on a loss, with the micro-batch's share of the step's records and the member's flags.
-    Returns what is wrong with the gradient, or ""."""
+    """Trains on a loss, given the micro-batch's share of the step's records and the member's flags.
+    Returns a problem with the gradient, or ""."""
 
 
 class MemberStep:
     """This member's part of a step; iterate over it once, and call `backward` for each batch.
 
-    It has no batch if there are more members than micro-batches. A step in which a member is lost is
-    repeated, possibly with other batches.
+    The step may have no batch if there are more members than micro-batches. A step in which a
+    member is lost is repeated, possibly with other batches.
     """
 
     def __init__(self, plan: Plan, assignment: Assignment, calls: StepCalls) -> None:
@@ -81,7 +81,7 @@ class MemberStep:
         return sum(_size(spans) for _, spans in self._assignment) / self._plan.size
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields this member's micro-batches, and seeds random numbers for each."""
+        """Yields this member's micro-batches, and seeds torch's random numbers for each."""
         for index, spans in self._assignment:
             self._check_trained()
             self.is_cut_short = self.is_cut_short or self._calls.is_over()
@@ -154,7 +154,7 @@ class MemberStep:
             raise
         except UnreadableError as error:
             self.unreadable = error.task
-        except Exception as error:  # noqa: BLE001 - the program's own data set may raise anything
+        except Exception as error:  # noqa: BLE001 - the program's data set may raise any error
             lease, reason = (spans or self._plan.spans)[0].lease, one_line(error)
             self.unreadable = UnreadableTask(lease, reason, None, is_transient(error))
         self.flags.unreadable = 1.0
@@ -184,10 +184,10 @@ def _size(spans: tuple[Span, ...]) -> int:
 
 
 def seed_torch(seed: int) -> None:
-    """Seeds like `torch.manual_seed`, which takes 0.3 ms if CUDA is available but not initialized.
+    """Does the same as `torch.manual_seed`, but faster if CUDA is available and not initialized.
 
-    `torch.manual_seed` then formats its caller's stack for a later initialization. Here, the next micro-batch
-    after the initialization seeds CUDA.
+    In that case, `torch.manual_seed` takes 0.3 ms, because it formats its caller's stack for a later
+    initialization. Here, CUDA is seeded for the next micro-batch after the initialization.
     """
     device = torch.accelerator.current_accelerator()
     if device is None or (device.type == "cuda" and not torch.cuda.is_initialized()):

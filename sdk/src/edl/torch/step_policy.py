@@ -20,7 +20,7 @@ class GradientSteps(StepPolicy):
     are_long = False
     """Whether a step may take minutes."""
     may_cut_short = True
-    """Whether a member may leave a backward before its end."""
+    """Whether a member may leave a backward before its end if the round is over."""
 
     def new_reader(self, reader: MemberReader) -> MemberReader:
         """Returns the reader of a round, given a new reader of this process's micro-batches."""
@@ -42,7 +42,7 @@ class GradientSteps(StepPolicy):
         return MemberStep(plan, assignment, calls)
 
     def contribute(self, flags: StepFlags, share: float) -> None:
-        """Prepares the gradient to be summed over all members.
+        """Prepares this member's gradient for the sum over all members.
 
         Args:
             flags: This member's flags.

@@ -40,7 +40,7 @@ class RoundParts:
 
 
 class TorchRound(GroupRound):
-    """A round of a `Training`; `steps` yields one step after the other."""
+    """A round in which `steps` yields one step after the other for the program to compute."""
 
     keeps_gradient = False
     _policy: GradientSteps
@@ -90,7 +90,7 @@ class TorchRound(GroupRound):
         self._exchange_s = 0.0
         self._progress.flight = plan
         if not self._growth.applies:
-            self._model.clear()  # the sum of the step before, which this newcomer could not apply
+            self._model.clear()  # drops the previous step's sum, which this newcomer could not apply
         self._model.begin_step()
         calls = StepCalls(
             next_batch=self._batches.next,
@@ -105,7 +105,7 @@ class TorchRound(GroupRound):
         )
 
     def _begin_sums(self) -> None:
-        """Lets the last backward of a step begin sums as soon as their gradients are complete."""
+        """Makes a step's last backward begin each sum as soon as its gradients are complete."""
         if self._round.world_size > 1:
             self._model.buckets.begin(self._sums.begin_sum, may_end=self._policy.may_cut_short)
 
@@ -158,7 +158,7 @@ class TorchRound(GroupRound):
 
 
 def write_flags(flags: StepFlags, tail: Any) -> None:
-    """Writes a member's flags and metrics behind its gradient."""
+    """Writes a member's flags and metrics after its gradient."""
     values = np.empty(step_flags.SIZE, np.float32)
     flags.write(values)
     tail.copy_(torch.from_numpy(values))
@@ -168,8 +168,8 @@ def read_flags(flags: StepFlags, tail: Any, names: list[str]) -> None:
     """Reads the sums of all members' flags and metrics.
 
     Args:
-        flags: Those of this member, which are replaced.
-        tail: The numbers behind the gradient.
+        flags: This member's flags, which are replaced by the sums.
+        tail: The numbers after the gradient.
         names: Names of the metrics, for a member that computed nothing.
     """
     flags.read(tail.cpu().numpy(), names)

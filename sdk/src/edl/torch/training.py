@@ -1,4 +1,4 @@
-"""`edl.torch.Training`: a loop of torch in which trainers come and go, without a restart."""
+"""`edl.torch.Training`: a torch training loop in which trainers come and go without a restart."""
 
 from __future__ import annotations
 
@@ -38,40 +38,40 @@ class Training:
                 step.backward(cross_entropy(model(images), labels))
     ```
 
-    The model is not wrapped. A model that FSDP2 (`fully_shard`) has sharded over the processes of a pod is
-    one replica, and the pod is one member. After each step, `steps` sums the gradients and calls the
-    optimizer. All members hold the same model after each step.
+    The model is not wrapped. If FSDP2 (`fully_shard`) has sharded the model over the processes of a
+    pod, the pod is one member. After each step, `steps` sums the gradients and calls the optimizer.
+    All members hold the same model after each step.
 
     Args:
         model: A `torch.nn.Module`, on the device on which it is trained.
-        optimizer: The optimizer of its parameters; `steps` calls it.
+        optimizer: The optimizer of the model's parameters; `steps` calls it.
         records: Number of records of the data set, such as `len(train_set)`.
-        batch_size: Records of a step, of all members together.
-        name: Name of the data set, at the master.
-        micro_batches: Number of parts of a step, 8 by default; the most trainers that can share it. A
-            `DataLoader` makes batches of batch_size / micro_batches records.
-        epochs: How often each record is trained on; by default the job's setting (EDL_EPOCHS), or once.
+        batch_size: Records per step, for all members together.
+        name: Name of the data set at the master.
+        micro_batches: Number of parts of a step, 8 by default; at most this many trainers can share
+            it. The `DataLoader` makes batches of batch_size / micro_batches records.
+        epochs: How often each record is trained on; by default EDL_EPOCHS, or 1 if that is not set.
         shuffle_seed: Orders records differently in each epoch; None keeps their order.
         task_records: Records that are leased and acknowledged together.
         constant_batch: If False, each member computes one micro-batch per step, and the learning
             rate is multiplied by members / micro_batches.
         local_steps: If not 0, each member makes this number of local steps, on `batch_size` records each,
-            between two outer steps of all members: LocalSGD and DiLoCo.
+            between two outer steps of all members, as in LocalSGD and DiLoCo.
         outer: With `local_steps`, the optimizer that gets the mean of the members' changes; by default SGD
             with learning rate 0.7 and Nesterov's momentum 0.9.
         scheduler: A `torch.optim.lr_scheduler`; `steps` calls it after each step.
         before_step: Called before the optimizer, for example to clip the gradient.
         code: Entries that must be the same in all trainers, by name.
         checkpoints: Folder for checkpoints, the same for all trainers.
-        checkpoint_steps: Number of steps between two checkpoints; one is written at the end, too.
+        checkpoint_steps: Number of steps between two checkpoints; one more is written at the end.
         on_nan: What to do if a loss or gradient is not finite: "fail" the job, or "skip" the step.
         seed: Seed of everything random in a step, such as dropout.
         on_step: Called after each step with its metrics.
         member: This trainer's session; the process's by default.
 
     Raises:
-        DataError: An argument is out of its range, or the model is wrapped.
-        TrainingError: The model has nothing to train.
+        DataError: The value of an argument is invalid, or the model is wrapped.
+        TrainingError: The model has no trainable parameters.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Training:
         Raises:
             DataError: The loader has another sampler, or the program left out a micro-batch.
             TrainingError: A loss was not finite, and `on_nan` is "fail".
-            Refused: This trainer's program or model differs from the others'.
+            Refused: This trainer's program or model differs from that of the others.
             Unavailable: The master did not answer for too long.
             SystemExit: SIGTERM came, and this trainer has left; the exit code is 143.
         """
@@ -178,7 +178,8 @@ def _new_engine(
     """Returns this process's part in the job.
 
     Raises:
-        DataError: A sharded model cannot be trained with these options, or several processes are this trainer.
+        DataError: These options do not allow a sharded model, or several processes belong to this
+            trainer.
     """
     mesh = mesh_of(setup.model)
     if mesh is not None:
@@ -196,7 +197,7 @@ def _new_engine(
 
 
 def _check_sharded(options: SyncOptions, *, local_steps: int) -> None:
-    """Refuses options that a sharded model cannot be trained with.
+    """Refuses options that do not support a sharded model.
 
     Raises:
         DataError: One of them is given.
@@ -212,7 +213,7 @@ def _check_local(
     """Refuses arguments that contradict `local_steps`.
 
     Raises:
-        DataError: One of them does.
+        DataError: An argument contradicts `local_steps`.
     """
     if isinstance(local_steps, bool) or not isinstance(local_steps, int) or local_steps < 0:
         raise DataError(

@@ -1,4 +1,4 @@
-"""The adapter of `edl train` for models in torch: the user's functions, trained by `TorchEngine`."""
+"""Adapts users' torch models to `edl train`: `TorchEngine` trains with the user's functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LOSS = SIGNATURES["loss"]
 _NARROW: dict[str, Any] = {"f": np.float32, "i": np.int64, "u": np.int64}
 """The types that layers and losses expect, by numpy's kinds."""
 _KEPT = (np.dtype(np.uint8), np.dtype(np.float16))
-"""Types that are not converted: bytes of images, and numbers that are narrow on purpose."""
+"""Types that are not converted: bytes of images, and numbers that the user made narrow on purpose."""
 
 
 def replica(layer: Any, user_code: UserCode) -> TorchModel:
@@ -46,7 +46,7 @@ def replica(layer: Any, user_code: UserCode) -> TorchModel:
 
 
 def worker(layer: Any, user_code: UserCode, seed: int) -> Any:
-    """Refuses a model in torch: it does not train with parameter servers.
+    """Refuses a torch model, because it cannot be trained with parameter servers.
 
     Raises:
         ModelError: Always.
@@ -65,7 +65,7 @@ class TorchModel(LayerModel):
         """Calls `optimizer(parameters)`.
 
         Raises:
-            ModelError: It returned no usable optimizer.
+            ModelError: The function returned no usable optimizer.
         """
         super().__init__(layer, user_code)
         if not any(parameter.requires_grad for parameter in layer.parameters()):
@@ -131,7 +131,7 @@ class TorchModel(LayerModel):
             else:
                 state = self.layer.state_dict()
                 for name, tensor in state.items():
-                    state[name] = tensor.cpu()  # machines without a GPU read it, too
+                    state[name] = tensor.cpu()  # so that machines without a GPU can read it
                 torch.save(state, folder / TORCH_FILE)
         finally:
             self.layer.train()
@@ -196,7 +196,7 @@ class TorchModel(LayerModel):
             self.layer.train()
 
     def _new_optimizer(self) -> tuple[Any, Any]:
-        """Returns the user's optimizer, and its schedule of the learning rate or None."""
+        """Returns the user's optimizer, and its learning-rate schedule or None."""
         user_code, path = self._user_code, self._user_code.model.path
         result = user_code.call_function("optimizer", list(self.layer.parameters()))
         optimizer, scheduler = result if isinstance(result, tuple) else (result, None)

@@ -1,6 +1,6 @@
-"""Ends the workers of a `DataLoader` with their trainer, whose sockets forked workers share.
+"""Makes the workers of a `DataLoader` end with their trainer, because forked workers share its sockets.
 
-While a worker lives, other trainers do not see that the connections of a killed trainer have ended.
+While a killed trainer's worker still runs, other trainers do not see that its connections have ended.
 torch's workers check for their parent only every 5 s.
 """
 
@@ -17,14 +17,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class EndWithParent:
-    """A `worker_init_fn` that makes the kernel end the worker with its parent, then calls another function."""
+    """A `worker_init_fn` that makes the kernel kill the worker when its parent ends."""
 
     def __init__(self, then: Callable[[int], Any] | None, parent: int) -> None:
         """Does nothing yet.
 
         Args:
-            then: The program's `worker_init_fn`.
-            parent: Process id of the trainer.
+            then: The program's `worker_init_fn`, called afterwards; or None.
+            parent: Process id of the trainer, the worker's parent.
         """
         self._then, self._parent = then, parent
 

@@ -19,7 +19,7 @@ from edl.torch.groups.store import MasterStore
 from edl.torch.groups.waiting import Waiting
 
 _TIMEOUT = timedelta(hours=6)
-"""Time-out of gloo's operations. EDL's waits end earlier, with news from the master."""
+"""Time-out of gloo's operations. EDL's waits end earlier, because the master reports lost members."""
 _RANK_BITS = 31
 
 
@@ -38,16 +38,16 @@ class Groups(Protocol):
         """Ends the newest group, even if its operations have not ended.
 
         Args:
-            works: Started operations that nobody waits for.
+            works: Operations that were started and that no call waits for any more.
         """
         ...
 
     def close(self) -> None:
-        """Ends all connections whose operations have ended, so that other members do not wait."""
+        """Closes all connections whose operations have ended, so that other members do not wait."""
         ...
 
     def keep(self) -> None:
-        """Keeps the newest group for ever: in a forked child, its destructor waits for the parent's threads."""
+        """Never destroys the newest group: in a forked child, its destructor would wait for ever."""
         ...
 
 
@@ -58,7 +58,7 @@ class FreshGroups(Groups):
         """Makes no connection yet.
 
         Args:
-            address: The host at which the others reach this member.
+            address: The host name or IP address at which the other members reach this member.
 
         Raises:
             DataError: No network interface of this machine has the address.
@@ -66,7 +66,7 @@ class FreshGroups(Groups):
         self._make_device = _device_maker(address)
         self._group: Any = None
         self._store: MasterStore | None = None
-        """Kept as long as the group, because torch's part of a store does not keep the Python object."""
+        """Kept as long as the group, because torch's C++ object does not keep the Python object alive."""
         self._abandoned = _AbandonedGroups()
 
     @override
@@ -99,8 +99,8 @@ class FreshGroups(Groups):
 class ReconfiguredGroups(Groups):
     """Reconnects one gloo group for each round; torch 2.15 and newer.
 
-    If a peer is frozen, operations of an abandoned round never end and occupy the threads of the group. The
-    group is then abandoned, and the next round gets a new one.
+    If a peer is frozen, operations of an abandoned round never end and occupy the threads of the
+    group. In that case the group is abandoned, and the next round gets a new one.
     """
 
     def __init__(self, address: str) -> None:
@@ -143,7 +143,7 @@ class _Reconfigurable:
         self._store = MasterStore()
         options = _options(make_device)
         options.enable_reconfigure = True
-        # torch needs different handles, and makes the handle of a new group from this rank
+        # handles must differ between members, and torch makes a new group's handle from this rank
         rank = secrets.randbits(_RANK_BITS)
         self.group = dist.ProcessGroupGloo(self._store, rank, 1, options)
 
@@ -165,7 +165,7 @@ class _AbandonedGroups:
         self._groups: list[tuple[Any, list[Any]]] = []
 
     def add(self, group: Any, works: list[Any]) -> bool:
-        """Keeps a group until all of these operations have ended; returns whether one has not."""
+        """Keeps a group until all given operations have ended; returns whether any is still running."""
         pending = [work for work in works if not work.is_completed()]
         if group is not None and pending:
             _keep(group)  # its destructor would wait for the operations, even at exit
@@ -184,12 +184,12 @@ class _AbandonedGroups:
 
 
 def _keep(group: Any) -> None:
-    """Adds a reference that Python never drops by itself."""
+    """Adds a reference that Python never drops, so that the group is not destroyed."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def form_group(groups: Groups, round_: Round, keys: RoundStore, waiting: Waiting) -> Any:
-    """Returns a group of the round's members, connected through the round's keys; None for one member.
+    """Returns a group of the round's members, which connect through the round's keys; None for one member.
 
     Raises:
         RoundOver: A member is lost.

@@ -1,4 +1,4 @@
-"""Keys of a round for gloo, with one call for all members' keys instead of two calls for each."""
+"""Keys of a round for gloo: fetches all members' keys in one call instead of two calls per key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from edl.master.round_store import TIMEOUT_S
 
 _TOGETHER_S = 1.0
-"""How long a call waits for the keys of all members, before it waits only for the requested key."""
+"""How long a call waits for all members' keys before it waits only for the requested key."""
 
 
 class Keys(Protocol):
@@ -23,7 +23,7 @@ class Keys(Protocol):
         ...
 
     def get_present(self, keys: Sequence[str], wait_s: float) -> dict[str, bytes]:
-        """Returns the keys that are set within a time."""
+        """Returns the keys that are set, after waiting at most `wait_s` for all of them."""
         ...
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -36,10 +36,10 @@ class Keys(Protocol):
 
 
 class GroupKeys:
-    """The keys of a round in which each member sets one key per name, with its rank, once.
+    """The keys of one round. For each name, each member sets one key, `name/rank`, once.
 
-    gloo waits for each of `0/0`, `0/1` and so on, and reads it twice. Values are cached, so a key must not
-    change; counters are never cached. Used by one thread.
+    gloo waits for each of the keys `0/0`, `0/1` and so on, and reads each twice. Values are cached,
+    so a key must not change; counters are never cached. Used by one thread.
     """
 
     def __init__(self, keys: Keys, world_size: int) -> None:
@@ -48,7 +48,7 @@ class GroupKeys:
         self._values: dict[str, bytes] = {}
 
     def set(self, key: str, value: bytes) -> None:
-        """Sets a key, of 1 to 250 characters, to at most 1 MiB."""
+        """Sets a key. A key has 1 to 250 characters, a value at most 1 MiB."""
         self._keys.set(key, value)
         self._values[key] = value
 
@@ -81,7 +81,7 @@ class GroupKeys:
         return self._keys.add(key, amount)
 
     def _of_all_members(self, key: str) -> list[str]:
-        """Returns the keys of all ranks with the same name; only the key itself if it has no rank."""
+        """Returns all ranks' keys of the same name, or only the key itself if it contains no rank."""
         name, slash, rank = key.rpartition("/")
         if not (slash and rank.isdigit() and int(rank) < self._world_size):
             return [key]

@@ -1,4 +1,4 @@
-"""The collective calls of one round over a process group of torch; no call blocks inside torch."""
+"""Makes the collective calls of one round over a torch process group, without blocking inside torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 _LENGTH = struct.Struct("!Q")
 _SENT_BY_GLOO = ("cpu", "cuda")
-"""Devices of tensors that gloo sums; it copies those on a GPU to the host and back."""
+"""Devices whose tensors gloo can sum; it copies tensors on a GPU to the host and back."""
 _BLOCK_BYTES = 4_096
-"""Payloads up to this length need one call."""
+"""Payloads up to this length are gathered in one call."""
 
 
 class GroupLink(Link):
-    """An `edl.sync.link.Link` over gloo; used by one thread. Members make the same calls in the same order."""
+    """An `edl.sync.link.Link` over gloo; for one thread. Members make the same calls in the same order."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class GroupLink(Link):
             group: A process group of torch; None for one member.
             rank: This member's rank.
             world_size: Number of members.
-            waiting: Ends with the round.
-            announcer: Has the other processes of a pod send or receive their parts of a state, too.
+            waiting: Its waits end with the round.
+            announcer: Makes the other processes of a pod send or receive their parts of a state, too.
         """
         self._announcer = SingleProcess() if announcer is None else announcer
         self._group, self.rank, self.world_size = group, rank, world_size
@@ -54,7 +54,8 @@ class GroupLink(Link):
         self.exchanged_bytes = 0
         """Bytes of tensors that this member has summed, sent or received."""
         self.works: list[Any] = []
-        """Started operations, which may still run when the round ends; keeps their tensors alive."""
+        """Started operations, which may still run when the round ends; the list keeps their tensors
+        alive."""
 
     def begin_sum(self, tensor: Any) -> Any:
         """Begins to sum a tensor over all members, in place; returns the work.
@@ -122,7 +123,7 @@ class GroupLink(Link):
     def hand_over(
         self, arrays: Sequence[Any] | None, meta: bytes, receivers: Collection[int]
     ) -> tuple[bytes, list[Any]]:
-        """Sends to some members: the member before a row of receivers sends to all of them."""
+        """Sends to some members; receivers with adjacent ranks all receive from the member before them."""
         if self.rank in receivers:
             source = self.rank
             while source in receivers:
@@ -159,7 +160,7 @@ class GroupLink(Link):
 
     @override
     def check(self) -> None:
-        """Raises `RoundOver` if it is known that the round is over; sends and waits for nothing."""
+        """Raises `RoundOver` if it is known that the round is over; does not send or wait."""
         if self._is_over:
             raise RoundOver("this round is over")
         self._waiting.check()
@@ -200,7 +201,7 @@ class GroupLink(Link):
         self.works.clear()
 
     def _run_apart(self, begin: Callable[[Any], Any], tensors: Any) -> None:
-        """Runs an operation whose wait cannot be repeated: gloo's send and recv."""
+        """Runs gloo's send or recv on another thread, because a wait for them cannot be repeated."""
         self._guard(lambda: self._waiting.call(lambda: self._begin(begin, tensors).wait()))
         self.works.clear()
 
@@ -235,7 +236,7 @@ class _HostSum:
         self._target.copy_(self._host)
 
     def is_completed(self) -> bool:
-        """Returns whether the sum has ended; it may not be copied yet."""
+        """Returns whether the sum has ended; it may not yet be copied to the device."""
         return bool(self._work.is_completed())
 
 

@@ -1,4 +1,4 @@
-"""A store of torch.distributed over the master's keys of a round: needs no port, and outlives rank 0."""
+"""A torch.distributed store that uses a round's keys at the master: needs no port, outlives rank 0."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edl.master.round_store import TIMEOUT_S, RoundStore
 from edl.torch.groups.keys import GroupKeys
 
 
-class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
-    """A `torch.distributed.Store` of the keys that the members of one round share.
+class MasterStore(dist.Store):  # type: ignore[misc]  # torch's base class is untyped
+    """A `torch.distributed.Store` that uses the keys that the members of one round share.
 
-    All calls raise `RoundOver` once the round is over. `append` and queues are missing, as no process group
-    of torch needs them. Keep a reference while torch uses the store, because torch does not keep the
-    Python object.
+    All calls raise `RoundOver` once the round is over. `append` and queues are missing, because
+    torch's process groups do not need them. Keep a reference while torch uses the store, because
+    torch does not keep the Python object.
     """
 
     def __init__(self, keys: RoundStore | GroupKeys | None = None) -> None:
@@ -66,7 +66,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
         """Sets a key if no other member has set it; returns its value.
 
         Raises:
-            EdlError: A value other than "" is expected: keys can only be claimed.
+            EdlError: `expected` is not "": keys can only be claimed, not replaced.
         """
         if expected:
             raise EdlError(f"the master's keys can be claimed, not replaced (key {key!r:.80})")
@@ -94,15 +94,15 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch has no types here
             self.set(key, value)
 
     def has_extended_api(self) -> bool:
-        """Whether `multi_get` and `multi_set` exist: gloo then needs one call for all addresses."""
+        """Returns True: with `multi_get` and `multi_set`, gloo gets all addresses in one call."""
         return True
 
-    def append(self, key: str, value: Any) -> None:  # noqa: ARG002 - of the interface
-        """Does not exist here."""
+    def append(self, key: str, value: Any) -> None:  # noqa: ARG002 - the interface has it
+        """Raises `EdlError`: the master's keys cannot be appended to."""
         raise EdlError(f"the master's keys have no append (key {key!r:.80}): use set or add")
 
-    def delete_key(self, key: str) -> bool:  # noqa: ARG002 - of the interface
-        """Returns False: keys end with their round."""
+    def delete_key(self, key: str) -> bool:  # noqa: ARG002 - the interface has it
+        """Returns False: this store deletes keys only when their round ends."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""Waits for operations of torch in steps, so that the end of the round ends the wait."""
+"""Waits for torch's operations in short intervals, so that a wait ends when the round ends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edl.errors import EdlError, RoundOver, one_line
 T = TypeVar("T")
 
 _TICK = timedelta(milliseconds=10)
-"""Delay with which news end a wait; the end of the operation ends it at once."""
+"""Longest delay until the end of a round ends a wait. The end of the operation ends it at once."""
 _TICK_S = _TICK.total_seconds()
 
 
 class News(Protocol):
-    """Tells whether a round is over, such as `edl.collective.Interrupt`."""
+    """Tells whether a round is over; `edl.collective.Interrupt` is an example."""
 
     @property
     def is_set(self) -> bool:
@@ -31,11 +31,11 @@ class Waiting:
     """Interruptible waits for operations and for blocking calls; used by one thread."""
 
     def __init__(self, news: News, on_wait: OnWait | None = None) -> None:
-        """Waits for nothing yet.
+        """Does not wait yet.
 
         Args:
             news: Tells when the round is over.
-            on_wait: Called as by `edl.collective.Ring.connect`.
+            on_wait: Called in the same way as by `edl.collective.Ring.connect`.
         """
         self._news = news
         self.on_wait = on_wait
@@ -49,7 +49,7 @@ class Waiting:
         """Raises if the round is over.
 
         Raises:
-            RoundOver: It is.
+            RoundOver: The round is over.
         """
         if self._news.is_set:
             raise RoundOver("members of this round are lost")
@@ -58,7 +58,7 @@ class Waiting:
         """Waits until a `torch.distributed.Work` is done.
 
         Raises:
-            RoundOver: The operation failed, or the round is over; it may still run then.
+            RoundOver: The operation failed, or the round is over; the operation may still run then.
         """
 
         def is_done() -> bool:
@@ -73,7 +73,7 @@ class Waiting:
         self._repeat(is_done)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Calls a function that may block on a new thread, which may outlive the call.
+        """Calls a function that may block. It runs on a new thread, which may outlive this call.
 
         Raises:
             RoundOver: The function raised an error, or the round is over.
@@ -86,7 +86,7 @@ class Waiting:
         def run() -> None:
             try:
                 results.append(function())
-            except BaseException as error:  # noqa: BLE001 - raised where it was called
+            except BaseException as error:  # noqa: BLE001 - raised again on the calling thread
                 errors.append(error)
             ended.set()
 
@@ -113,7 +113,7 @@ class Waiting:
 
 
 def _raise_failure(work: Any) -> None:
-    """Raises if an ended operation has failed; the previous wait may have timed out just before its end."""
+    """Raises an error if an ended operation has failed; its last wait may only have timed out."""
     try:
         work.wait(_TICK)
     except RuntimeError as error:

@@ -65,7 +65,7 @@ class Load:
 
 @dataclass(frozen=True)
 class NewReader:
-    """Drops all requested micro-batches."""
+    """Drops all requested micro-batches and starts a new reader."""
 
 
 @dataclass(frozen=True)
@@ -144,21 +144,21 @@ def encode(command: Command) -> bytes:
 
 
 def decode(raw: bytes) -> Command:
-    """Decodes what `encode` returned."""
+    """Decodes a command that `encode` returned."""
     fields = json.loads(raw)
     command: Command = _TYPES[fields.pop("command")](**fields)
     return command
 
 
 class Announcer(Protocol):
-    """Tells the other processes of a pod what its first process does, so that they do the same."""
+    """Sends commands from the first process of a pod to the others, so that all do the same."""
 
     def announce(self, command: Command) -> None:
         """Sends a command that cannot fail."""
         ...
 
     def repeat(self, command: Command) -> None:
-        """Has the other processes repeat an exchange that this process has completed.
+        """Makes the other processes repeat an exchange that this process has completed.
 
         Raises:
             RoundOver: The exchange failed in one of them.
@@ -178,12 +178,12 @@ class Announcer(Protocol):
         ...
 
     def end_round(self, number: int) -> None:
-        """Ends the waits of the other processes in this round and in earlier ones; on any thread."""
+        """Ends the other processes' waits in this round and earlier ones; may be called on any thread."""
         ...
 
 
 class SingleProcess(Announcer):
-    """The announcer of a trainer that is one process: there are no others to tell."""
+    """The announcer of a trainer that has only one process."""
 
     @override
     def announce(self, command: Command) -> None:

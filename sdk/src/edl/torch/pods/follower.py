@@ -1,8 +1,8 @@
-"""The processes of a pod other than the first one, which execute its commands on their shards.
+"""The processes of a pod that follow its first process: they execute its commands on their shards.
 
-Each has a part of the state, a connection to the processes of its rank in the other pods, and its
-`DataLoader`. The first process makes all decisions for the pod (rounds, plans, leases, the newest state),
-by the rules of `edl.sync`.
+Each follower has a part of the state, a connection to the processes of its rank in the other pods,
+and a `DataLoader`. The first process makes all decisions for the pod (rounds, plans, leases, the newest
+state), by the rules of `edl.sync`.
 """
 
 from __future__ import annotations
@@ -69,11 +69,12 @@ from edl.torch.torch_round import read_flags, write_flags
 log = logging.getLogger("edl")
 
 _ADDS = 1 << 20
-"""Distance between the numbers with which processes count additions to keys, as the master knows one caller."""
+"""Each process numbers its additions to keys from a different multiple of this, because the master
+knows the pod as one caller."""
 
 
 class Follower:
-    """One process of a pod; has the methods of `TorchEngine` that `Training` calls."""
+    """A process of a pod other than the first; has the methods of `TorchEngine` that `Training` calls."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class Follower:
             sys.exit(sigterm.EXIT_CODE)
 
     def close(self) -> None:
-        """Ends its connections."""
+        """Ends the connections of this process."""
         if self._writer is not None:
             self._writer.close()
         self._leave_round()
@@ -199,13 +200,13 @@ class Follower:
             self._client = None
 
     def _new_client(self) -> Client:
-        """Returns a client with the identity of the pod, which is the member of the round."""
+        """Returns a client with the pod's identity, because the pod is the member of the round."""
         connection = Connection(self._settings.master, self._settings.token)
         return Client(connection, *self._identity)
 
     @contextlib.contextmanager
     def _agreeing(self) -> Iterator[None]:
-        """A context for an exchange with other pods; the first process learns whether it failed."""
+        """A context for an exchange with other pods; reports to the first process whether it succeeded."""
         try:
             yield
         except RoundOver as error:
@@ -264,7 +265,7 @@ class Follower:
         self._state = self._files.read(read_checkpoint(command.path), command.extra)
 
     @_execute.register
-    def _load(self, command: Load) -> None:  # noqa: ARG002 - it has no fields
+    def _load(self, command: Load) -> None:  # noqa: ARG002 - the command has no fields
         state, self._state = self._state, None
         if state is not None:
             self._replica.load(state)
@@ -322,7 +323,7 @@ class Follower:
             self._replica.buckets.begin(link.begin_sum)
 
     def _sum(self, flags: StepFlags, growth: Growth) -> bool:
-        """Sums the gradient over the processes of this rank; returns whether it is complete."""
+        """Sums the gradient over the processes of this rank in all pods; returns whether it succeeded."""
         link, buckets = self._connected(), self._replica.buckets
         if link.world_size == 1:
             return True
@@ -343,7 +344,7 @@ class Follower:
             self._replica.step(command.scale)
 
     @_execute.register
-    def _clear(self, command: Clear) -> None:  # noqa: ARG002 - it has no fields
+    def _clear(self, command: Clear) -> None:  # noqa: ARG002 - the command has no fields
         if self._link is not None and self._link.has_pending:
             self._replica.move()
         else:
@@ -367,6 +368,6 @@ class Follower:
         return self._reader
 
     def _pass_sigterm_on(self) -> None:
-        """Passes SIGTERM on to the first process, as the pod leaves as a whole."""
+        """Passes SIGTERM on to the first process, because the pod leaves as a whole."""
         with contextlib.suppress(OSError):
             os.kill(self._pod.first_pid, signal.SIGTERM)

@@ -1,7 +1,8 @@
 """The first process of a pod takes part in rounds for all of its processes. Decision 0069.
 
-It tells the others what to do; each has its own part of the state, and its own connection to the
-processes of the same rank in the other pods. A step is applied in all processes of a pod, or in none.
+It sends commands to the other processes. Each process has its own part of the state, and its own
+connection to the processes of the same rank in the other pods. A step is applied in all processes
+of a pod, or in none.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from edl.torch.step_policy import GradientSteps
 
 
 class _PodReader(MemberReader):
-    """Requests each process's micro-batches of the pod's share."""
+    """Divides the pod's micro-batches among its processes and requests them."""
 
     def __init__(self, reader: MemberReader, pod: Pod) -> None:
         self._reader, self._pod = reader, pod
@@ -68,9 +69,9 @@ class PodSteps(GradientSteps):
         """Creates the policy.
 
         Args:
-            options: The run's.
+            options: The run's options.
             replica: This process's part of the model.
-            pod: Its processes.
+            pod: The processes of the pod.
             files: This process's part of checkpoints.
         """
         super().__init__(options)
@@ -98,7 +99,7 @@ class PodSteps(GradientSteps):
         try:
             exchange()
         except RoundOver as over:
-            self._pod.end_round(number)  # or the other processes would wait for lost members
+            self._pod.end_round(number)  # otherwise the other processes would wait for lost members
             error = over
         reports = self._pod.gather({"ok": error is None, "finite": is_finite()})
         if error is not None:
@@ -108,7 +109,7 @@ class PodSteps(GradientSteps):
 
     @override
     def save(self, member: GroupMember, rank: int, workers: int, *, wait: bool) -> None:
-        """Saves the shards of the leading pod; each of its processes writes its own."""
+        """Saves the state's shards: each process of the pod of rank 0 writes its own."""
         del workers  # all pods have the same shards
         if rank == 0 and self._options.checkpoints is not None:
             self._pod.announce(Save(member.progress.step, wait))
@@ -125,7 +126,7 @@ def pod_process(
     """Returns this process's part in its pod; all processes of the pod call it.
 
     Args:
-        mesh: The mesh of the processes that hold the model together.
+        mesh: The mesh of the processes that share the model's parameters.
         setup: The model and its optimizer.
         spec: The run's data set and options, the same in all trainers.
         member: This trainer's session; the process's by default.

@@ -1,6 +1,7 @@
 """Tells the processes of a pod that a round is over, with a number in shared memory.
 
-Processes that wait for members read the number each 10 ms. The thread that writes it must not block.
+Processes that wait for members read the number every 10 ms. The thread that writes the number must
+never block.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class PodNews:
     """The number of the newest round that is over, shared by the processes of a pod."""
 
     def __init__(self, path: str = "") -> None:
-        """Opens the file of the number, or creates one if no path is given.
+        """Opens the file that holds the number, or creates one if no path is given.
 
         Raises:
             SettingError: The file does not exist, or cannot be created.
@@ -40,7 +41,7 @@ class PodNews:
                 f"the processes of this pod share no temporary folder ({one_line(error)}): start them on "
                 "one machine, with the same TMPDIR"
             ) from error
-        self._number = memoryview(self._memory).cast("Q")  # one store, not byte by byte
+        self._number = memoryview(self._memory).cast("Q")  # writes 8 bytes at once
 
     def remove(self) -> None:
         """Removes the file, once all processes have opened it."""
@@ -51,7 +52,7 @@ class PodNews:
         self._number[0] = max(self._number[0], number)
 
     def of(self, number: int) -> RoundNews:
-        """Returns the news of one round."""
+        """Returns an object that tells whether one round is over."""
         return RoundNews(self, number)
 
     @property

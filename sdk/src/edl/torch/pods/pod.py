@@ -1,6 +1,6 @@
 """The processes of one pod, which hold one replica together: the first process leads the others.
 
-They live and die together: when one ends, calls of the others raise `TrainingError`, and
+When one process ends, calls of the others raise `TrainingError`, so they end, too. Then
 `edl agent --replica` starts all of them again.
 """
 
@@ -28,7 +28,7 @@ from edl.torch.pods.news import PodNews
 T = TypeVar("T")
 
 _TIMEOUT = timedelta(hours=6)
-"""Never reached: the end of a process or of the pod ends a wait."""
+"""Never reached, because a wait ends when a process or the pod ends."""
 
 
 class _NoNews:
@@ -36,7 +36,7 @@ class _NoNews:
 
 
 class Pod(Announcer):
-    """The connection of a process to the others of its pod; used by one thread.
+    """A process's connection to the other processes of its pod; used by one thread.
 
     All processes make the same calls in the same order. The first process announces commands, the
     others receive them; a command that may fail ends with `agree`.
@@ -46,11 +46,11 @@ class Pod(Announcer):
         """Connects the processes; all of them call it.
 
         Args:
-            mesh: A mesh of one dimension, with all processes of the default group.
+            mesh: A one-dimensional mesh, with all processes of the default group.
         """
         self.rank, self.size = mesh.get_local_rank(), mesh.size()
         self.group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
-        """Separate from the mesh, whose operations may run on a GPU."""
+        """Separate from the mesh's group, whose operations may run on a GPU."""
         self._link = GroupLink(self.group, self.rank, self.size, Waiting(_NoNews()))
         if self.is_first:
             self.news, self.first_pid = PodNews(), os.getpid()
@@ -122,7 +122,7 @@ def require_ok(reports: Iterable[protocol.Json]) -> None:
     """Checks the reports of all processes of a pod on an exchange with the other pods.
 
     Raises:
-        RoundOver: The exchange failed in one of them: the round cannot continue.
+        RoundOver: The exchange failed in one of them, so the round cannot continue.
     """
     if not all(report["ok"] for report in reports):
         raise RoundOver("a process of this pod has lost its connection to other pods")

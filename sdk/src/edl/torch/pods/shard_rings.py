@@ -1,4 +1,4 @@
-"""Rings of processes of the same rank in all pods, which carry parts of the state in one round."""
+"""The rings that carry parts of the state; each ring connects processes of one rank in several pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edl.torch.groups.waiting import Waiting
 
 
 class ShardRings:
-    """The rings of one process other than a pod's first, which listens at the member's address."""
+    """One process's rings in one round; used by all processes of a pod except the first."""
 
     def __init__(
         self, settings: Settings, round_: Round, keys: RoundStore, waiting: Waiting
@@ -26,7 +26,7 @@ class ShardRings:
             settings: The pod's settings.
             round_: The round.
             keys: Keys of the processes of this rank.
-            waiting: Ends with the round.
+            waiting: Its waits end with the round.
         """
         self._round, self._keys, self._waiting = round_, keys, waiting
         self._key = settings.token.encode()
@@ -35,7 +35,7 @@ class ShardRings:
         self._address = f"{host}:{port}"
         self._interrupt = Interrupt()
         self.streams = Streams(self._interrupt, self._connect)
-        """Connects the rings."""
+        """Connects the rings, for `Growth`."""
 
     def close(self) -> None:
         """Ends the connections; called after the threads that use them have ended."""

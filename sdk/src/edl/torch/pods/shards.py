@@ -16,7 +16,7 @@ _HOW = "call fully_shard(model, mesh=mesh) with mesh = init_device_mesh(device, 
 
 
 def local(tensor: Any) -> Any:
-    """Returns this process's part of a sharded tensor, sharing memory; other tensors unchanged."""
+    """Returns this process's part of a sharded tensor, without a copy; returns other tensors unchanged."""
     return tensor.detach().to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -40,7 +40,7 @@ def is_part_of(value: Any, parameter: Any) -> bool:
 
 
 def mesh_of(model: Any) -> Any:
-    """Returns the mesh over which the parameters are sharded; None if they are not.
+    """Returns the mesh over which the parameters are sharded, or None if they are not sharded.
 
     Raises:
         DataError: The parameters are not sharded over all processes of one pod, or the model is wrapped.
@@ -68,14 +68,14 @@ def mesh_of(model: Any) -> Any:
 
 
 def check_alone(trainer: str, environ: Mapping[str, str]) -> None:
-    """Refuses an unsharded model if other processes of this pod are the same trainer.
+    """Refuses an unsharded model if other processes of this pod belong to the same trainer.
 
     Args:
         trainer: The name of this process's trainer.
         environ: The environment, with torchrun's variables if a launcher has started this process.
 
     Raises:
-        DataError: Several processes are this trainer.
+        DataError: Several processes belong to this trainer.
     """
     size, rank = environ.get("LOCAL_WORLD_SIZE") or "1", environ.get("LOCAL_RANK", "")
     if size != "1" and not trainer.endswith(f":{rank}"):

@@ -1,7 +1,7 @@
-"""A step of one process of a pod; all processes compute the same number of micro-batches.
+"""One process's part of a pod's step; all processes compute the same number of micro-batches.
 
-FSDP2 gathers parameters and sums gradients over the pod in each micro-batch. A process with fewer
-micro-batches than another computes an additional one, with the weight 0.
+FSDP2 gathers parameters and sums gradients over the pod in each micro-batch. A process that would
+have fewer micro-batches than another computes an additional one with weight 0.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from edl.torch.step import MemberStep, StepCalls
 
 
 class ProcessShare(NamedTuple):
-    """The micro-batches of a pod's share that one of its processes computes."""
+    """The part of a pod's micro-batches that one of its processes computes."""
 
     read: Assignment
-    """The micro-batches with the records that the process reads."""
+    """The micro-batches, each with the records that the process reads."""
     counted: Assignment
-    """The micro-batches with the records that count; none if another process counts them."""
+    """The micro-batches, each with the records that count; an additional micro-batch has none."""
 
 
 def process_share(assignment: Assignment, rank: int, size: int) -> ProcessShare:
-    """Returns one process's share of its pod's micro-batches, of `size` processes (pure)."""
+    """Returns one process's share of the micro-batches of a pod with `size` processes (pure)."""
     own = [assignment[index] for index in assigned_indices(len(assignment), rank, size)]
     missing = -(-len(assignment) // size) - len(own)
     padding = assignment[:1] * missing
@@ -63,7 +63,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class UnreadableReport:
-    """An `UnreadableTask`, with the name of the task instead of its lease."""
+    """Like `UnreadableTask`, but with the task's name instead of its lease."""
 
     task: str
     reason: str
@@ -94,7 +94,7 @@ class PodStep(MemberStep):
 
     @override
     def __iter__(self) -> Iterator[Any]:
-        """Yields this process's micro-batches; none if a process of the pod cannot read its records."""
+        """Yields this process's micro-batches, or none if a process of the pod cannot read its records."""
         batches: list[Any] = []
         for index, spans in self._assignment:
             batches.append(self._read(index, spans))

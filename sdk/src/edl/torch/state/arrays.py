@@ -14,13 +14,13 @@ from edl.torch.pods.shards import local
 
 MODEL, OPTIMIZER, OUTER = "model", "optimizer", "outer"
 _OPTIMIZERS = (OPTIMIZER, OUTER)
-"""Kinds of optimizers in a state: the program's optimizer, and the outer optimizer."""
+"""Kinds of optimizers that a state may contain: the program's optimizer and the outer optimizer."""
 VIEWS = {torch.bfloat16: torch.int16}
-"""Types that numpy lacks, with the types in which their bits are sent."""
+"""Types that numpy lacks -> types as which their bits are sent."""
 
 
 def unflatten(state: State) -> dict[str, Any]:
-    """Returns the state dicts of model, optimizer and schedule from which a state was made."""
+    """Returns the state dicts of model, optimizers and schedule that a state was made from."""
     model: dict[str, Any] = {}
     kinds = [kind for kind in _OPTIMIZERS if kind in state.extra]
     entries: dict[str, dict[int, dict[str, Any]]] = {
@@ -49,7 +49,7 @@ def as_tensor(state: State, key: str) -> Any:
 
 
 def as_own(read: Any, own: Any) -> Any:
-    """Returns a decoded JSON value, with dictionary keys of the same types as in this program's state.
+    """Gives the dictionary keys of a decoded JSON value the same types as in this program's state.
 
     All keys in JSON are strings, but the milestones of a `MultiStepLR`, for example, are numbers.
 

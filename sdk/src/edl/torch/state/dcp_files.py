@@ -1,8 +1,8 @@
 """Checkpoints in the format of torch.distributed.checkpoint (DCP), written in parts by members.
 
-DCP's `save` needs one process group of torch for all members. Here, the members of a round call DCP's
-planner and writer. All have the same state, so each member makes the plans of all.
-https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+DCP's `save` needs one process group of torch for all members. Here, the members of a round call
+DCP's planner and writer. All members have the same state, so each member makes all members' plans
+itself. https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class DcpFiles(StateFiles):
             named[f"{path[0]}/{name}"] = tensor
         return as_state(named, extra)
 
-    def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:  # noqa: ARG002 - see PodFiles
+    def target(self, path: Sequence[Any], about: TensorStorageMetadata) -> Any:  # noqa: ARG002 - PodFiles uses `path`
         """Returns memory for a tensor, given its path in `TorchReplica.tensors`."""
         return torch.empty(about.size, dtype=about.properties.dtype, device="cpu")
 
 
 def read_model(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Reads the tensors of the model, by name.
+    """Reads the model's tensors; returns them by name.
 
     Raises:
         CheckpointError: The files cannot be read.
@@ -97,13 +97,13 @@ class DcpShare(Share):
     def __init__(
         self, replica: TorchReplica, rank: int, count: int, gather: Gather | None = None
     ) -> None:
-        """Begins to copy them to the host.
+        """Begins to copy the tensors to the host.
 
         Args:
             replica: This member's replica; all members have the same state.
             rank: This member's rank.
             count: Number of members that write.
-            gather: Returns the plans of all processes, if each has a part of the state.
+            gather: Returns the plans of all processes; needed if each has only a part of the state.
         """
         self.rank, self.extra = rank, replica.values()
         self._planner = DefaultSavePlanner()
@@ -142,7 +142,7 @@ class PodFiles(DcpFiles):
         self._staged = DcpShare(replica, self._pod.rank, self._pod.size, self._gather)
 
     @override
-    def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:  # noqa: ARG002 - of the interface
+    def stage(self, replica: GroupModel, rank: int, count: int) -> DcpShare:  # noqa: ARG002 - the interface has it
         """Returns the part that `stage_together` copied."""
         staged, self._staged = self._staged, None
         if staged is None:
@@ -151,7 +151,7 @@ class PodFiles(DcpFiles):
 
     @override
     def read(self, checkpoint: Checkpoint, extra: dict[str, Any]) -> State:
-        """Reads this process's part; the first process has the others read theirs."""
+        """Reads this process's part; the first process also makes the others read theirs."""
         if self._pod.is_first:
             self._pod.announce(Read(str(checkpoint.path), extra))
         return super().read(checkpoint, extra)
@@ -171,8 +171,8 @@ class PodFiles(DcpFiles):
         return plans
 
 
-class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types here
-    """Reads DCP's metadata, a pickle, without running other code."""
+class _Reader(FileSystemReader):  # type: ignore[misc]  # torch's base class is untyped
+    """Reads DCP's metadata, which is a pickle, without running code that it may contain."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Any:
         """Returns a `Metadata`."""
@@ -183,7 +183,7 @@ class _Reader(FileSystemReader):  # type: ignore[misc]  # torch has no types her
 class _Unpickler(pickle.Unpickler):
     @override
     def find_class(self, module: str, name: str) -> Any:
-        """Returns a class, if the metadata of a checkpoint may contain it."""
+        """Returns a class if a checkpoint's metadata may contain it."""
         is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         if is_type or module == f"{_DCP}.metadata" or (module, name) in _PICKLED:
             return super().find_class(module, name)
@@ -214,7 +214,7 @@ def _read(
         }
         dcp.load(flat, storage_reader=reader, no_dist=True)
         return [(paths[name], tensor) for name, tensor in flat.items()]
-    except dcp.CheckpointException as failure:  # a `BaseException` of DCP
+    except dcp.CheckpointException as failure:  # DCP derives it from `BaseException`
         causes = [error for error, _ in failure.failures.values()]
         raise _unreadable(checkpoint, *causes, failure) from failure
     except Exception as error:  # a damaged file raises errors of many types

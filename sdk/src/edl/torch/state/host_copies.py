@@ -10,11 +10,11 @@ import torch
 from edl.torch.pods.shards import local
 
 _UNPINNED = ("cpu", "mps")
-"""Devices without copies to pinned memory; on MPS the host shares the device's memory."""
+"""Devices whose tensors are not copied through pinned memory; on MPS, host and device share memory."""
 
 
 class HostCopies:
-    """Copies of tensors as they are at construction; later operations of the stream run after the copies.
+    """Copies of tensors as they were at construction: the stream's later operations run after the copies.
 
     Copies of sharded tensors, and of tensors on MPS, block.
     """
@@ -44,7 +44,7 @@ def _begin_copy(tensor: Any) -> Any:
 
 
 def _record(device: Any) -> Any:
-    """Returns an event after all started operations of this device's current stream."""
+    """Returns an event that follows all operations started on this device's current stream."""
     event = torch.Event(device)
     event.record(torch.accelerator.current_stream(device))
     return event

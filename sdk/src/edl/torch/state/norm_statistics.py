@@ -1,4 +1,4 @@
-"""Running statistics of batch normalisation, which are equal in all members after each step."""
+"""Keeps running statistics of batch normalisation equal in all members after each step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 
 
 class NormStatistics:
-    """The buffers that normalisation updates in forward; a step sets them to the members' mean."""
+    """The buffers that normalisation layers update in forward; a step sets them to the members' mean."""
 
     def __init__(self, model: Any) -> None:
-        """Finds the buffers; other buffers of a model must not change in training."""
-        kind = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - the base class of normalisations
+        """Finds the buffers; a model's other buffers must not change in training."""
+        kind = torch.nn.modules.batchnorm._NormBase  # noqa: SLF001 - torch has no public base class
         layers = [layer for layer in model.modules() if isinstance(layer, kind)]
         self._buffers = [buffer for layer in layers for buffer in layer.buffers()]
         self.saved: list[Any] = []
-        """Copies from before the current step; empty between steps."""
+        """Copies of the buffers from before the current step; empty between steps."""
         device = self._buffers[0].device if self._buffers else "cpu"
         size = sum(buffer.numel() for buffer in self._buffers)
         self.flat = torch.zeros(size, dtype=torch.float64, device=device)
@@ -35,7 +35,7 @@ class NormStatistics:
         self.saved = [buffer.clone() for buffer in self._buffers]
 
     def restore(self) -> None:
-        """Restores the buffers from before the step, which is repeated or skipped."""
+        """Restores the buffers from before the step, because the step is repeated or skipped."""
         for buffer, saved in zip(self._buffers, self.saved):
             buffer.copy_(saved)
         self.forget()

@@ -1,4 +1,4 @@
-"""A torch model and its optimizer as a replica: its state, and one step."""
+"""Adapts a torch model and its optimizer to `GroupModel`: reads and loads the state, and makes steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TorchReplica(GroupModel, PartedReplica):
     """A `GroupModel` of a torch module, an optimizer, and an optional schedule."""
 
     def __init__(self, setup: ModelSetup, announcer: Announcer | None = None) -> None:
-        """Makes gradients views of buckets, behind which the flags of a step are summed.
+        """Makes the gradients views of buckets; a step's flags are stored and summed after them.
 
         Args:
             setup: The model and its optimizer.
@@ -60,7 +60,7 @@ class TorchReplica(GroupModel, PartedReplica):
         self.buckets = GradientBuckets(model.named_parameters(), step_flags.SIZE)
         self.size = self.buckets.size
         self._named = [(n, p, p.requires_grad) for n, p in model.named_parameters()]
-        """The parameters, and whether each was trained at first."""
+        """Each parameter's name, the parameter, and whether it was trainable at construction."""
         self._guard = OptimizerGuard(optimizer)
         self.statistics = NormStatistics(model)
         self._parts = StateParts(model, optimizer, self.statistics)
@@ -69,14 +69,14 @@ class TorchReplica(GroupModel, PartedReplica):
         """Returns a digest of names, types and shapes; it must be the same in all members.
 
         Raises:
-            CheckpointError: Settings of optimizer or schedule cannot be sent to other members.
+            CheckpointError: The optimizer's or schedule's settings cannot be sent to other members.
         """
-        self.values()  # raises an error now, and not when the first newcomer needs them
+        self.values()  # raises an error now, instead of when the first newcomer needs them
         state = self.model.state_dict()
         rows: list[Any] = [[n, str(t.dtype), list(t.shape)] for n, t in state.items()]
         rows += sorted(
             n for n, _, is_trained in self._named if not is_trained
-        )  # another member may train others, of the same size
+        )  # another member might train different parameters of the same size
         text = json.dumps([rows, type(self._optimizer).__name__])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -128,7 +128,7 @@ class TorchReplica(GroupModel, PartedReplica):
         self.buckets.clear()
 
     def move(self) -> None:
-        """Clears the replica while abandoned sums may still run, by giving the gradient new memory."""
+        """Clears the replica and gives the gradient new memory, because abandoned sums may still run."""
         self.statistics.move()
         self.buckets.move()
         self._undo_step()
@@ -140,7 +140,7 @@ class TorchReplica(GroupModel, PartedReplica):
         self.statistics.restore()
 
     def tensors(self) -> dict[str, Any]:
-        """Returns the tensors of model and optimizer by name, nested as in DCP, without copies."""
+        """Returns the tensors of model and optimizers by name, nested as DCP does, without copies."""
         tensors: dict[str, Any] = {MODEL: self.model.state_dict()}
         for kind, optimizer in self._shared.items():
             states = optimizer.state_dict()["state"]
@@ -169,7 +169,7 @@ class TorchReplica(GroupModel, PartedReplica):
 
     @override
     def state(self) -> State:
-        """Returns the state after the newest step; tensors on the host are views."""
+        """Returns the state after the newest step; arrays of tensors on the host are views."""
         tensors = self.tensors()
         named = {f"{MODEL}/{name}": tensor for name, tensor in tensors[MODEL].items()}
         for kind in self._shared:
@@ -194,7 +194,7 @@ class TorchReplica(GroupModel, PartedReplica):
             self._parts.divide(tree)
             self.model.load_state_dict(tree[MODEL])
             for kind, optimizer in self._shared.items():
-                if kind in tree:  # checkpoints with local steps lack some
+                if kind in tree:  # checkpoints of runs with local steps lack the inner optimizer
                     optimizer.load_state_dict(tree[kind])
             self._load_schedule(tree)
         except (ValueError, RuntimeError, KeyError) as error:
@@ -211,7 +211,7 @@ class TorchReplica(GroupModel, PartedReplica):
             self._scheduler.load_state_dict(as_own(tree["scheduler"], own))
 
     def like(self, path: Sequence[Any]) -> Any:
-        """Returns the tensor of the model for a path in `tensors`, or the parameter of an optimizer's tensor."""
+        """Returns the tensor at a model's path in `tensors`, or the parameter for an optimizer's path."""
         if path[0] == MODEL:
             return self.model.state_dict().get(path[1])
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
@@ -287,7 +287,7 @@ class TorchReplica(GroupModel, PartedReplica):
 
 
 def as_json(extra: dict[str, Any]) -> dict[str, Any]:
-    """Returns settings of an optimizer as they are after encoding and decoding as JSON.
+    """Encodes settings as JSON and returns the decoded copy, as other members would get it.
 
     Raises:
         CheckpointError: A setting is not JSON.

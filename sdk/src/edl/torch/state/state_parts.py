@@ -1,4 +1,4 @@
-"""The state of a torch model in parts, which newcomers get while the others train (decision 0048)."""
+"""Splits a torch model's state into parts that newcomers get while the others train (decision 0048)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NORM = "norm"
 class StateParts:
     """The state of a model and its optimizer, readable and writable element by element.
 
-    For a sharded model it is this process's part of the state.
+    For a sharded model, this is only this process's part of the state.
     """
 
     def __init__(self, model: Any, optimizer: Any, statistics: NormStatistics) -> None:
@@ -37,23 +37,24 @@ class StateParts:
         self._names = [names[parameter] for parameter in self._parameters]
         every_name = model.named_parameters(remove_duplicate=False)
         self._first_names = {name: names[parameter] for name, parameter in every_name}
-        """Name -> first name, for parameters that layers share under several names."""
+        """Name -> first name of the same parameter, because layers may share it under several names."""
         self._in_parts: frozenset[str] = frozenset()
-        """Names in the groups returned last; tensors that the optimizer's first step adds later are in no part."""
+        """Names in the groups that `groups` last returned; they lack tensors that the optimizer's
+        first step adds."""
         kind = type(optimizer)
         self._is_elementwise = (
             kind.__module__.startswith("torch.optim") and kind.__name__ in _ELEMENTWISE
         )
 
     def groups(self) -> list[ArrayGroup]:
-        """Returns all large arrays of `state`, in groups; none if it cannot be cut."""
+        """Returns all large arrays of `state`, in groups; empty if the state cannot be cut."""
         if not self._is_elementwise:
             return []
         groups: list[ArrayGroup] = []
         for index in range(len(self._parameters)):
             tensors = self._sliced(index)
             if not all(local(tensor).is_contiguous() for tensor in tensors.values()):
-                return []  # a flat view of these would be a copy
+                return []  # a flat view of a tensor that is not contiguous would be a copy
             item_bytes = sum(tensor.element_size() for tensor in tensors.values())
             size = local(self._parameters[index]).numel()
             groups.append(ArrayGroup(tuple(tensors), size, item_bytes))
@@ -67,7 +68,7 @@ class StateParts:
         return array
 
     def write_slice(self, name: str, start: int, elements: np.ndarray) -> None:
-        """Replaces elements from `start` on."""
+        """Replaces an array's elements from `start` on."""
         target = self._flat(name)[start : start + len(elements)]
         target.copy_(torch.from_numpy(np.array(elements)).view(target.dtype))
 
@@ -94,7 +95,7 @@ class StateParts:
         """Loads the part of the state that is in no array group; returns the tree of state dicts.
 
         Raises:
-            CheckpointError: The state is of another model.
+            CheckpointError: The state belongs to another model.
         """
         norms = [key for key in rest.arrays if key.startswith(f"{_NORM}/")]
         self._statistics.saved = [as_tensor(rest, key) for key in norms]
@@ -119,7 +120,7 @@ class StateParts:
         return tree
 
     def divide(self, tree: dict[str, Any]) -> None:
-        """Shards the tensors in state dicts like those of the model."""
+        """Shards the tensors in the given state dicts in the same way as the model's."""
         own = self._model.state_dict()
         tree[MODEL] = {name: as_shard(part, own.get(name)) for name, part in tree[MODEL].items()}
         for index, entries in tree.get(OPTIMIZER, {"state": {}})["state"].items():
