@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from edl_protocol import pserver as protocol
-from edl_protocol.frames import CONTENT_TYPE, Json
+from edl_protocol.fields import Json
+from edl_protocol.frames import CONTENT_TYPE
 
 from pserver.errors import BusyError, ShardError
 from pserver.inflight_limit import InflightLimit

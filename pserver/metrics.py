@@ -1,6 +1,6 @@
 """The metrics of a parameter server: call times, sizes, and outcomes of pushes."""
 
-from edl_protocol.frames import Json
+from edl_protocol.fields import Json
 
 from runtime.call_metrics import CallMetrics
 from runtime.metrics import Metrics

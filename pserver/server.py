@@ -9,7 +9,8 @@ settle all servers again. Used by one thread at a time.
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from edl_protocol.frames import Array, Frame, Json
+from edl_protocol.fields import Json
+from edl_protocol.frames import Array, Frame
 from edl_protocol.pserver import (
     Enter,
     Model,

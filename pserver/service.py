@@ -14,7 +14,8 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 from edl_protocol import pserver as protocol
-from edl_protocol.frames import Frame, FrameError, Json
+from edl_protocol.fields import Json
+from edl_protocol.frames import Frame, FrameError
 
 from pserver import frames
 from pserver.checkpoint import SHUTDOWN_VERSION, CheckpointName

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
-from edl_protocol.frames import Array, Body, Json
+from edl_protocol.fields import Json
+from edl_protocol.frames import Array, Body
 from edl_protocol.pserver import Lookup, Page, Pull, Push
 
 from pserver import memory, shard_codec

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from edl_protocol.frames import Json
+from edl_protocol.fields import Json
 from edl_protocol.pserver import Model, Piece
 from numpy.typing import NDArray
 

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from edl_protocol.frames import Array, Body, Frame, Json
+from edl_protocol.fields import Json
+from edl_protocol.frames import Array, Body, Frame
 from edl_protocol.pserver import Model, Piece
 from numpy.typing import NDArray
 

@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from edl_protocol.frames import Body, Frame, Json, size_of
+from edl_protocol.fields import Json
+from edl_protocol.frames import Body, Frame, size_of
 from pydantic import ValidationError
 
 from pserver import frames, shard_codec

@@ -24,7 +24,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-Json = dict[str, Any]
+from edl_protocol.fields import Json
+
 Array = NDArray[Any]
 Body = Union[Array, list[Array]]
 """An array, or arrays of equal width that are written as one."""
